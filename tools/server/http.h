@@ -37,4 +37,9 @@ struct HttpReply {
 
 using Handler = std::function<HttpReply(const HttpRequest&)>;
 
+// Sends the last part of a body: it goes out with the end of the body, so that a client that closes after it has read all.
+bool send_last(const Send& send, std::string_view bytes);
+// True within send_last(), for who gives a Send.
+bool is_last_part();
+
 } // namespace tq::server

@@ -3,6 +3,7 @@
 #include "tools/server/http.h"
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace tq::server {
 
@@ -11,17 +12,24 @@ struct HttpOptions {
     uint16_t port = 0;                      // 0: the system chooses
     std::string certificate_file, key_file; // PEM; both or neither: TLS
     uint64_t body_bytes = uint64_t(32) << 20;
-    uint32_t threads = 64;       // maximum of requests that are answered at once; others wait
-    uint32_t connections = 1024; // maximum; a new one closes that which is idle longest
+    uint64_t bodies_bytes = uint64_t(128) << 20; // of all that are received or read by handlers; more are refused (503)
+    uint32_t threads = 64;                       // maximum of requests that are answered at once; others wait
+    uint32_t connections = 1024;                 // maximum; a new one closes that which is idle longest
     std::chrono::milliseconds head_timeout{20'000}, idle_timeout{60'000}, stall_timeout{30'000};
+    // Whether a GET of the path has threads of its own, so that it is answered however many others wait.
+    std::function<bool(const std::string& path)> is_urgent;
 };
+
+// The reply to a request whose body is not wanted, by its head; nothing where the body is read.
+using RefuseHead = std::function<std::optional<HttpReply>(const HttpRequest&)>;
 
 class HttpServer {
   public:
     // Listens, and answers with `handler`, which throws nothing, on threads of its own. refuse: the reply to a request that no
     // handler sees, of a status with a reason; the path is empty where it is not known. Throws Error where it cannot listen.
     HttpServer(const HttpOptions& options, Handler handler,
-               std::function<HttpReply(int status, const std::string& reason, const std::string& path)> refuse);
+               std::function<HttpReply(int status, const std::string& reason, const std::string& path)> refuse,
+               RefuseHead refuse_head = {});
     ~HttpServer(); // stop()
     uint16_t port() const;
     // Closes all connections, and returns when their handlers have. Their requests are disconnected().

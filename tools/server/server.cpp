@@ -1,5 +1,6 @@
 #include "tools/server/server.h"
 #include "base/printable.h"
+#include "model/grammar/interrupt.h"
 #include "tools/server/access.h"
 #include <algorithm>
 #include <chrono>
@@ -43,7 +44,21 @@ const char* error_type(int status) {
     }
 }
 
-ApiError plain_error(int status, const std::string& reason) { return {status, error_type(status), reason}; }
+ApiError plain_error(int status, const std::string& reason) {
+    ApiError error(status, error_type(status), reason);
+    if (status == 503) error.retry_after_s = 1;
+    return error;
+}
+
+HttpOptions with_urgent_paths(HttpOptions options) {
+    options.is_urgent = [](const std::string& path) { return path == "/health" || path == "/v1/health" || path == "/metrics"; };
+    return options;
+}
+
+HttpRequest without_slash(HttpRequest request) {
+    if (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
+    return request;
+}
 
 bool matches(const Endpoint& endpoint, const std::string& path) {
     if (!endpoint.path.ends_with("/*")) return endpoint.path == path;
@@ -95,23 +110,25 @@ struct Server::Call {
     const std::string id = new_request_id();
     const RequestClock::time_point began = RequestClock::now();
     int status = 0;
-    bool asks_health = false;
+    bool asks_health = false, is_tried = false; // is_tried: its head alone was looked at
     std::string remark;
 };
 
 Server::Server(ServerOptions options)
     : options_(std::move(options)), guards_hosts_(options_.api_keys.empty() && is_loopback(options_.http.host)),
       http_(
-          options_.http, [this](const HttpRequest& request) { return answer(request); },
+          with_urgent_paths(options_.http), [this](const HttpRequest& request) { return answer(request); },
           [this](int status, const std::string& reason, const std::string& path) {
               log(fmt::format("{} {} refused: {}", path.empty() ? "-" : printable(path, 120), status, reason));
               return error_reply(plain_error(status, reason), envelope_at(path));
-          }) {}
+          },
+          [this](const HttpRequest& request) { return refuse_head(request); }) {}
 
 Server::~Server() { stop(); }
 
 // Load balancers ask for the health every few seconds, which would hide all else in a log.
 bool Server::is_logged(const Call& call) {
+    if (call.is_tried) return false;
     return !call.asks_health || health_.exchange(call.status) != call.status || options_.log_health;
 }
 
@@ -141,30 +158,51 @@ void Server::log(const std::string& line) const {
 }
 
 HttpReply Server::answer(const HttpRequest& request) {
-    const auto call = std::make_shared<Call>(*this, request);
-    HttpRequest changed = request;
-    if (changed.path.size() > 1 && changed.path.ends_with('/')) changed.path.pop_back();
+    const auto one = std::make_shared<Call>(*this, request);
+    HttpRequest changed = without_slash(request);
     HttpReply reply;
     try {
-        reply = route(changed, *call);
+        if (const Endpoint* endpoint = find(changed, *one, reply)) reply = call(*endpoint, changed, *one);
     } catch (const ApiError& error) {
         reply = error_reply(error, envelope_at(changed.path));
     }
-    allow_origin(reply, changed, options_.cors_origins);
-    reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;
-    reply.headers["X-Content-Type-Options"] = "nosniff";
-    call->status = reply.status;
-    follow(reply, call);
+    finish(reply, changed, one);
     return reply;
 }
 
+std::optional<HttpReply> Server::refuse_head(const HttpRequest& request) {
+    HttpRequest changed = without_slash(request);
+    HttpReply reply;
+    {
+        Call unseen(*this, request);
+        unseen.is_tried = true;
+        try {
+            if (find(changed, unseen, reply)) return std::nullopt;
+        } catch (const ApiError& error) {
+            reply = error_reply(error, envelope_at(changed.path));
+        }
+    }
+    finish(reply, changed, std::make_shared<Call>(*this, request));
+    return reply;
+}
+
+void Server::finish(HttpReply& reply, const HttpRequest& request, const std::shared_ptr<Call>& call) {
+    allow_origin(reply, request, options_.cors_origins);
+    reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;
+    reply.headers["X-Content-Type-Options"] = "nosniff";
+    call->status = reply.status;
+    follow(reply, call, request.disconnected);
+}
+
 // The call ends with its reply's body.
-void Server::follow(HttpReply& reply, std::shared_ptr<Call> call) {
+void Server::follow(HttpReply& reply, std::shared_ptr<Call> call, std::function<bool()> disconnected) {
     if (!reply.stream) return;
-    reply.stream = [call = std::move(call), stream = std::move(reply.stream)](const Send& send) {
-        bool is_gone = false;
+    reply.stream = [call = std::move(call), disconnected = std::move(disconnected),
+                    stream = std::move(reply.stream)](const Send& send) {
+        bool is_gone = false, ended = false;
         try {
             stream([&](std::string_view bytes) {
+                ended = ended || is_last_part();
                 is_gone = is_gone || !send(bytes);
                 return !is_gone;
             });
@@ -172,8 +210,15 @@ void Server::follow(HttpReply& reply, std::shared_ptr<Call> call) {
             call->remark = fmt::format(", broke off: {}", printable(error.what(), 300));
             throw;
         }
+        is_gone = is_gone || (!ended && disconnected && disconnected()); // also where nothing was left to be sent
         if (is_gone) call->remark = ", the client went away";
     };
+}
+
+ApiError Server::draining() const {
+    ApiError error = plain_error(503, "the server is being stopped, and takes no more requests");
+    error.retry_after_s = drain_retry_s_;
+    return error;
 }
 
 HttpReply Server::health() const {
@@ -182,20 +227,25 @@ HttpReply Server::health() const {
     return {.body = R"({"status":"ok"})"};
 }
 
-HttpReply Server::route(HttpRequest& request, Call& one) {
+// Returns the endpoint of a request that may be answered; null where `reply` has been set.
+const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
+    const auto is = [&](HttpReply made) {
+        reply = std::move(made);
+        return static_cast<const Endpoint*>(nullptr);
+    };
     const auto& origins = options_.cors_origins;
     if (guards_hosts_ && is_foreign_host(request, origins))
         throw plain_error(403, fmt::format("this server is for its own machine, not for {}: give it an API key (--api-key), or "
                                            "allow that site with --cors-origin",
                                            printable(request.header("host"), 100)));
+    const bool reads = request.method == "GET" || request.method == "HEAD";
+    if (reads && options_.page)
+        if (auto file = options_.page(request)) return is(*std::move(file));
     if (guards_hosts_ && is_from_other_site(request, origins))
         throw plain_error(403, fmt::format("pages of {} may not use this server: allow that with --cors-origin",
                                            printable(request.header("origin"), 100)));
     one.asks_health = request.path == "/health" || request.path == "/v1/health";
-    if (one.asks_health) return health();
-    const bool reads = request.method == "GET" || request.method == "HEAD";
-    if (reads && options_.page)
-        if (auto file = options_.page(request)) return *file;
+    if (one.asks_health) return is(health());
     const bool is_open = request.method == "OPTIONS" || (options_.public_metrics && request.path == "/metrics");
     if (!is_open && !options_.api_keys.empty()) {
         const auto key = accepted_key(request, options_.api_keys);
@@ -207,26 +257,27 @@ HttpReply Server::route(HttpRequest& request, Call& one) {
     std::vector<const Endpoint*> found;
     for (const Endpoint& endpoint : endpoints_)
         if (matches(endpoint, request.path)) found.push_back(&endpoint);
-    if (request.method == "OPTIONS") return options_reply(found);
+    if (request.method == "OPTIONS") return is(options_reply(found));
     if (found.empty())
         throw plain_error(404, fmt::format("there is nothing at {}: there are /v1/chat/completions, /v1/responses, /v1/messages, "
                                            "/v1/models and others (docs/serve.md)",
                                            printable(request.path, 100)));
     const auto fitting = std::ranges::find_if(found, [&](const Endpoint* one) { return allows(*one, request.method); });
-    if (fitting == found.end()) return wrong_method(request, found);
-    if (!reads && drain_retry_s_ > 0) {
-        ApiError error = plain_error(503, "the server is being stopped, and takes no more requests");
-        error.retry_after_s = drain_retry_s_;
-        return error_reply(error, (*fitting)->envelope);
-    }
-    return call(**fitting, request, one);
+    if (fitting == found.end()) return is(wrong_method(request, found));
+    if (!reads && drain_retry_s_ > 0) return is(error_reply(draining(), (*fitting)->envelope));
+    return *fitting;
 }
 
 HttpReply Server::call(const Endpoint& endpoint, const HttpRequest& request, const Call& one) {
+    // A request whose grammar is still compiled when a drain begins would come too late.
+    const grammar::InterruptScope until_over(
+        [&] { return drain_retry_s_ > 0 || (request.disconnected && request.disconnected()); });
     try {
         return endpoint.handle(request);
     } catch (const ApiError& error) {
         return error_reply(error, endpoint.envelope);
+    } catch (const grammar::Interrupted&) {
+        return drain_retry_s_ > 0 ? error_reply(draining(), endpoint.envelope) : HttpReply{.status = 499}; // which nobody reads
     } catch (const std::exception& error) {
         log(fmt::format("{} failed ({}): {}", one.what, one.id, printable(error.what(), 1000)));
         return error_reply(

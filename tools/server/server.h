@@ -49,11 +49,14 @@ class Server {
     struct Call; // one that is answered
 
     HttpReply answer(const HttpRequest& request);
-    HttpReply route(HttpRequest& request, Call& call);
+    std::optional<HttpReply> refuse_head(const HttpRequest& request);
+    const Endpoint* find(HttpRequest& request, Call& call, HttpReply& reply) const;
+    void finish(HttpReply& reply, const HttpRequest& request, const std::shared_ptr<Call>& call);
     HttpReply call(const Endpoint& endpoint, const HttpRequest& request, const Call& call);
     HttpReply health() const;
+    ApiError draining() const;
     bool is_logged(const Call& call);
-    void follow(HttpReply& reply, std::shared_ptr<Call> call);
+    void follow(HttpReply& reply, std::shared_ptr<Call> call, std::function<bool()> disconnected);
     void log(const std::string& line) const;
 
     const ServerOptions options_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <doctest/doctest.h>
 #include <filesystem>
+#include <fmt/format.h>
 #include <string>
 #include <thread>
 #include <vector>
@@ -181,6 +182,124 @@ TEST_CASE("slow clients hold no thread, and are given up") {
     CHECK(idle.read("bytes: ").find("200 OK") != std::string::npos);
     CHECK(idle.read().empty()); // closed when it has been idle
     CHECK(comes_true([&] { return echo.server.status().connections == 0; }));
+}
+
+TEST_CASE("bodies that come slowly hold no thread, and are given up") {
+    Echo echo({.threads = 1, .stall_timeout = 600ms});
+    const std::string head = "POST /a HTTP/1.1\r\nHost: x\r\n";
+    std::vector<RawClient> slow;
+    for (int i = 0; i < 60; i++) {
+        slow.emplace_back(echo.server.port());
+        slow.back().send(head + (i % 2 == 0 ? "Content-Length: 1000000\r\n\r\n{" : "Transfer-Encoding: chunked\r\n\r\n5\r\nab"));
+    }
+    const auto began = std::chrono::steady_clock::now();
+    CHECK(body_of(echo.ask(post("/a", "hello"))).ends_with("5 bytes: hello"));
+    CHECK(std::chrono::steady_clock::now() - began < 500ms);
+    CHECK(echo.server.status().threads <= 1);
+    for (RawClient& one : slow) CHECK(status_of(one.read()) == 408);
+    RawClient drips(echo.server.port()); // a byte now and then is slower than 64 KiB/s
+    drips.send(head + "Content-Length: 1000\r\n\r\n");
+    std::thread sender([&] {
+        for (int i = 0; i < 40 && drips.send("a"); i++) std::this_thread::sleep_for(50ms);
+    });
+    CHECK(status_of(drips.read("\r\n\r\n")) == 408);
+    sender.join();
+}
+
+TEST_CASE("the bodies of all requests have a limit together, and room again when they are gone") {
+    std::atomic<bool> go_on = false;
+    const auto wait = [&](const HttpRequest& request) {
+        if (request.path == "/wait") comes_true([&] { return go_on.load(); });
+        return HttpReply{.body = std::to_string(request.body.size())};
+    };
+    HttpServer server({.bodies_bytes = 2000}, wait, refuse);
+    const auto begun = [&](size_t sent) {
+        RawClient client(server.port());
+        client.send("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + std::string(sent, 'a'));
+        return client;
+    };
+    RawClient first = begun(900), held(server.port());
+    held.send(post("/wait", std::string(900, 'a'))); // its handler has it
+    std::this_thread::sleep_for(100ms);
+    CHECK(status_of(begun(900).read()) == 503);
+    CHECK(body_of(RawClient(server.port()).ask(post("/a", "abc"))) == "3");
+    go_on = true;
+    CHECK(body_of(held.read()) == "900");
+    CHECK(body_of(RawClient(server.port()).ask(post("/a", std::string(900, 'a')))) == "900");
+    first.close();
+    CHECK(comes_true([&] { return body_of(RawClient(server.port()).ask(post("/a", std::string(1900, 'a')))) == "1900"; }));
+}
+
+TEST_CASE("a body that is not wanted is refused by its head, one that is wanted is asked for") {
+    const auto refuse_head = [](const HttpRequest& request) -> std::optional<HttpReply> {
+        if (request.path != "/no where" || request.header("x-test") != "1") return std::nullopt;
+        return HttpReply{.status = 404, .body = "nothing there", .type = "text/plain", .headers = {{"X-Own", "1"}}};
+    };
+    HttpServer server({}, echo, refuse, refuse_head);
+    const auto head = [](const char* path) {
+        return fmt::format("POST {} HTTP/1.1\r\nHost: x\r\nX-Test: 1\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n",
+                           path);
+    };
+    const std::string refused = RawClient(server.port()).ask(head("/no%20where"));
+    CHECK(status_of(refused) == 404);
+    CHECK(body_of(refused) == "nothing there");
+    CHECK(refused.find("X-Own: 1\r\n") != refused.npos);
+    RawClient wanted(server.port());
+    wanted.send(head("/a"));
+    CHECK(wanted.read("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+    wanted.send(std::string(1000000, 'b'));
+    CHECK(wanted.read("1000000 bytes").starts_with("HTTP/1.1 200 OK"));
+}
+
+TEST_CASE("urgent requests are answered while all threads are busy") {
+    std::atomic<bool> go_on = false;
+    const auto wait = [&](const HttpRequest& request) {
+        if (request.path == "/wait") comes_true([&] { return go_on.load(); });
+        return HttpReply{};
+    };
+    HttpServer server({.threads = 2, .is_urgent = [](const std::string& path) { return path == "/health"; }}, wait, refuse);
+    std::vector<RawClient> busy;
+    for (int i = 0; i < 5; i++) {
+        busy.emplace_back(server.port());
+        busy.back().send(get("/wait"));
+    }
+    std::this_thread::sleep_for(50ms);
+    CHECK(status_of(RawClient(server.port()).ask(get("/health"))) == 200);
+    go_on = true;
+    for (RawClient& one : busy) CHECK(status_of(one.read()) == 200);
+}
+
+TEST_CASE("trailers and extensions of chunks are ignored, what is no chunk is not") {
+    Echo echo;
+    CHECK(body_of(echo.ask(chunked("5;a=\"b\"\r\nhello\r\n0;x\r\nX-Sum: 1\r\nY: 2\r\n\r\n"))).ends_with("5 bytes: hello"));
+    CHECK(body_of(echo.ask(chunked("A\r\nhellohello\r\n00\r\n\r\n"))).ends_with("10 bytes: hellohello"));
+    for (const char* wrong : {"5\nhello\n0\n\n", "5\r\nhelloX\r\n0\r\n\r\n", "\r\n\r\n", ";\r\n\r\n", "-1\r\n\r\n",
+                              "0x5\r\nhello\r\n0\r\n\r\n", "5\r\r\nhello", "0\r\nA: b\n\r\n", "0\r\n\n"})
+        CHECK(status_of(echo.ask(chunked(wrong))) == 400);
+    for (size_t cut = 1; cut < 20; ++cut) { // in parts
+        RawClient client(echo.server.port());
+        const std::string all = chunked("5;x\r\nhello\r\n3\r\n...\r\n0\r\nA: b\r\n\r\n");
+        client.send(all.substr(0, all.size() - cut));
+        std::this_thread::sleep_for(2ms);
+        client.send(all.substr(all.size() - cut));
+        CHECK(body_of(client.read()).ends_with("8 bytes: hello..."));
+    }
+}
+
+TEST_CASE("the last part of a stream comes with its end, and who closes then has read all") {
+    const auto stream = [](const HttpRequest&) {
+        return HttpReply{.type = "text/event-stream", .stream = [](const Send& send) {
+                             send("data: 1\n\n");
+                             std::this_thread::sleep_for(20ms);
+                             CHECK(send_last(send, "data: [DONE]\n\n"));
+                         }};
+    };
+    HttpServer server({}, stream, refuse);
+    for (int i = 0; i < 20; ++i) {
+        RawClient client(server.port());
+        client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+        CHECK(client.read("[DONE]").ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
+    }
 }
 
 TEST_CASE("one who never reads is given up") {

@@ -1,5 +1,6 @@
 // What happens around handlers: keys, sites, routes, envelopes, loading, drain, the log.
 #include "base/error.h"
+#include "model/grammar/interrupt.h"
 #include "tests/tools/server/raw_client.h"
 #include "tools/server/server.h"
 #include <atomic>
@@ -199,6 +200,38 @@ TEST_CASE("pages of other sites: refused, or allowed by name") {
               "Access-Control-Allow-Origin: https://b.example\r\n")); // of the 401, too
 }
 
+TEST_CASE("who may not ask, and what is not there, is told so before a body is read") {
+    Running running({.api_keys = {"k"}});
+    const auto ask = [&](const std::string& path, const std::string& headers) { // the body never comes
+        return running.ask("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n" + headers + "\r\n");
+    };
+    const std::string refused = ask("/v1/chat/completions", "");
+    CHECK(status_of(refused) == 401);
+    CHECK(has(refused, "x-request-id: req_"));
+    CHECK(has(message_of(refused), "an API key of this server is needed"));
+    CHECK(status_of(ask("/v1/messages", "x-api-key: wrong\r\n")) == 401);
+    CHECK(has(ask("/v1/messages", "x-api-key: wrong\r\n"), "authentication_error"));
+    CHECK(status_of(ask("/nowhere", "x-api-key: k\r\n")) == 404);
+    CHECK(status_of(ask("/v1/models", "x-api-key: k\r\n")) == 405);
+    CHECK(status_of(running.ask(
+              "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nx-api-key: k\r\nContent-Length: 99999999\r\n\r\n")) == 413);
+    running.server.begin_drain(9);
+    CHECK(has(ask("/v1/chat/completions", "x-api-key: k\r\n"), "Retry-After: 9\r\n"));
+    const std::string log = running.logged();
+    CHECK(has(log, "POST /v1/chat/completions 401 "));
+    CHECK(has(log, "POST /nowhere 404 "));
+}
+
+TEST_CASE("files of the page are served behind a proxy with a host of its own, and what it asks is refused with a sentence") {
+    Running running({.page = [](const HttpRequest& request) {
+        return request.path == "/main.js" ? std::optional(HttpReply{.body = "file"}) : std::nullopt;
+    }});
+    CHECK(body_of(running.ask(get("/main.js", "Origin: https://chat.example\r\n"))) == "file");
+    const std::string refused = running.ask(get("/v1/models", "Origin: https://chat.example\r\n"));
+    CHECK(status_of(refused) == 403);
+    CHECK(has(message_of(refused), "--cors-origin"));
+}
+
 TEST_CASE("a drain answers what runs, and refuses what comes") {
     Running running({}, false);
     std::atomic<bool> began = false, go_on = false;
@@ -227,6 +260,39 @@ TEST_CASE("a drain answers what runs, and refuses what comes") {
     CHECK(has(client.read(), "two"));
     running.server.stop();
     CHECK(!RawClient(running.server.port()).connected());
+}
+
+TEST_CASE("what a grammar's compilation has not begun to answer ends with its client, and with a drain") {
+    std::atomic<int> began = 0, ended = 0;
+    Running running({}, false);
+    running.server.ready({{"POST", "/compile", [&](const HttpRequest&) -> HttpReply {
+                               began++;
+                               struct AtEnd {
+                                   std::atomic<int>& ended;
+                                   ~AtEnd() { ended++; }
+                               } at_end{ended};
+                               for (const auto end = std::chrono::steady_clock::now() + 20s;
+                                    std::chrono::steady_clock::now() < end;)
+                                   grammar::look_at_interrupt();
+                               return {};
+                           }}});
+    const auto comes_true = [](const std::function<bool()>& condition) {
+        for (const auto end = std::chrono::steady_clock::now() + 5s; !condition(); std::this_thread::sleep_for(1ms))
+            if (std::chrono::steady_clock::now() > end) return false;
+        return true;
+    };
+    {
+        RawClient gone(running.server.port());
+        gone.send(post("/compile", "{}"));
+        REQUIRE(comes_true([&] { return began == 1; }));
+    }
+    CHECK(comes_true([&] { return ended == 1; }));
+    RawClient waits(running.server.port());
+    waits.send(post("/compile", "{}"));
+    REQUIRE(comes_true([&] { return began == 2; }));
+    running.server.begin_drain(9);
+    CHECK(running.server.wait_until_idle(5s));
+    CHECK(status_of(waits.read()) == 503);
 }
 
 TEST_CASE("a drain waits for replies that are still being sent") {

@@ -1,22 +1,23 @@
 #include "tools/server/httplib/connection.h"
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 namespace tq::server {
 namespace {
 
 constexpr std::chrono::milliseconds look_interval{100}; // at `stopping`
+constexpr std::chrono::milliseconds urgent_stall{1000};
 constexpr uint64_t least_bytes_per_s = 64 << 10;
 
 std::chrono::milliseconds time_for(uint64_t bytes) { return std::chrono::milliseconds(bytes * 1000 / least_bytes_per_s); }
 
 } // namespace
 
-Connection::Connection(Socket socket, Tls* tls, std::chrono::milliseconds stall_timeout, const std::atomic<bool>& stopping)
-    : socket_(std::move(socket)), tls_(tls ? tls->session(socket_) : nullptr), stall_timeout_(stall_timeout),
-      stopping_(stopping) {
+Connection::Connection(Socket socket, Tls* tls, std::chrono::milliseconds stall_timeout, const std::atomic<bool>& stopping,
+                       std::atomic<uint64_t>& bodies)
+    : socket_(std::move(socket)), tls_(tls ? tls->session(socket_) : nullptr), stall_timeout_(stall_timeout), stopping_(stopping),
+      bodies_(bodies) {
     if (tls_) state = State::handshake;
 }
 
@@ -49,41 +50,39 @@ Waiting Connection::waiting() const {
     return {socket_.handle(), !write, write};
 }
 
-bool Connection::wait_until(Clock::time_point end, bool write) {
+bool Connection::wait_to_write(Clock::time_point end) {
     const auto now = Clock::now();
-    is_late_ = now >= end;
-    if (is_late_ || stopping_) return false;
-    Waiting one{socket_.handle(), !write, write};
+    if (now >= end || stopping_) return false;
+    Waiting one{socket_.handle(), false, true};
     if (tls_) one = waiting();
     if (tls_ && !one.write) one.read = true;
     wait_for({&one, 1}, std::min(look_interval, std::chrono::ceil<std::chrono::milliseconds>(end - now)));
     return true;
 }
 
-void Connection::begin_body() {
+void Connection::begin_body(uint64_t most) {
+    state = State::body;
+    body = std::make_unique<BodyReader>(head, most);
     body_began_ = Clock::now();
-    body_bytes_ = 0;
+    read_body();
+}
+
+void Connection::read_body() {
+    take(body->push(received()));
+    bodies_ += body->size() - counted_;
+    counted_ = body->size();
+    deadline = stall_timeout_ + std::min(Clock::now(), body_began_ + time_for(counted_));
+}
+
+void Connection::forget_body() {
+    body.reset();
+    bodies_ -= std::exchange(counted_, 0);
 }
 
 std::string Connection::take(size_t bytes) {
     std::string taken(received().substr(0, bytes));
     taken_ += taken.size();
     return taken;
-}
-
-long Connection::read(char* bytes, size_t size) {
-    while (size > 0 && received().empty()) {
-        received_.resize(16384);
-        taken_ = 0;
-        const long n = read_some(received_.data(), received_.size());
-        received_.resize(size_t(std::max(n, 0L)));
-        if (n < 0 || (n == 0 && !wait_until(body_began_ + stall_timeout_ + time_for(body_bytes_), false))) return -1;
-    }
-    const size_t n = std::min(size, received().size());
-    std::memcpy(bytes, received_.data() + taken_, n);
-    taken_ += n;
-    body_bytes_ += n;
-    return long(n);
 }
 
 long Connection::write_some(std::string_view bytes) {
@@ -97,10 +96,10 @@ void Connection::write_at_once(std::string_view bytes) {
 }
 
 bool Connection::write(std::string_view bytes) {
-    const auto end = Clock::now() + stall_timeout_ + time_for(bytes.size());
+    const auto end = Clock::now() + (urgent ? std::min(stall_timeout_, urgent_stall) : stall_timeout_) + time_for(bytes.size());
     while (!bytes.empty()) {
         const long n = write_some(bytes);
-        ended_ = n < 0 || (n == 0 && !wait_until(end, true));
+        ended_ = n < 0 || (n == 0 && !wait_to_write(end));
         if (ended_) return false;
         bytes.remove_prefix(size_t(n));
     }

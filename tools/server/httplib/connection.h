@@ -1,7 +1,9 @@
 // One client's connection: its bytes, in clear, and how long they may take.
 #pragma once
+#include "tools/server/httplib/body.h"
 #include "tools/server/httplib/tls.h"
 #include <atomic>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -11,10 +13,12 @@ using Clock = std::chrono::steady_clock;
 
 class Connection {
   public:
-    enum class State { handshake, idle, head, lingering }; // of one that waits; idle: between requests
+    enum class State { handshake, idle, head, body, lingering }; // of one that waits; idle: between requests
 
-    // stopping: ends what waits for the client.
-    Connection(Socket socket, Tls* tls, std::chrono::milliseconds stall_timeout, const std::atomic<bool>& stopping);
+    // stopping: ends what waits for the client. bodies: bytes of all bodies, to which those of this one are added.
+    Connection(Socket socket, Tls* tls, std::chrono::milliseconds stall_timeout, const std::atomic<bool>& stopping,
+               std::atomic<uint64_t>& bodies);
+    ~Connection() { forget_body(); }
 
     // Without waiting: reads what is there, at most `most` bytes more, into received(). False where the client is gone.
     bool receive(size_t most);
@@ -22,13 +26,16 @@ class Connection {
     void write_at_once(std::string_view bytes); // as much as the socket takes without waiting
     Waiting waiting() const;
 
-    // Waiting for the client, which must not be slower than the stall timeout and 64 KiB/s after it.
-    void begin_body();                   // from here on body bytes are counted
-    long read(char* bytes, size_t size); // -1: gone, too slow, or stopping
-    bool write(std::string_view bytes);  // false likewise
+    // Waiting for the client, which must not be slower than the stall timeout and 64 KiB/s after it. False: it is gone or too
+    // slow, or the server stops.
+    bool write(std::string_view bytes);
+
+    // A body, which must come as fast, and not stall any longer. Until when more must come is in `deadline`.
+    void begin_body(uint64_t most);
+    void read_body(); // what was received of it
+    void forget_body();
 
     bool peer_gone() const;
-    bool is_late() const { return is_late_; } // it was too slow
     void finish_writing();
 
     std::string_view received() const { return std::string_view(received_).substr(taken_); } // and not taken yet
@@ -37,11 +44,14 @@ class Connection {
     State state = State::idle;
     Clock::time_point deadline; // of the state
     uint32_t requests = 0;
+    Head head; // of the request that is read or answered
+    std::unique_ptr<BodyReader> body;
+    bool urgent = false; // it is answered by threads of its own, and must read its reply at once
 
   private:
     long read_some(char* bytes, size_t size);
     long write_some(std::string_view bytes);
-    bool wait_until(Clock::time_point end, bool write);
+    bool wait_to_write(Clock::time_point end);
 
     Socket socket_;
     std::unique_ptr<TlsSession> tls_;
@@ -49,9 +59,10 @@ class Connection {
     size_t taken_ = 0;
     const std::chrono::milliseconds stall_timeout_;
     const std::atomic<bool>& stopping_;
+    std::atomic<uint64_t>& bodies_;
+    uint64_t counted_ = 0; // of bodies_
     Clock::time_point body_began_;
-    uint64_t body_bytes_ = 0;
-    bool is_late_ = false, ended_ = false;
+    bool ended_ = false;
 };
 
 } // namespace tq::server

@@ -6,9 +6,7 @@
 namespace tq::server {
 namespace {
 
-constexpr uint64_t max_unframed_bytes = 32 << 10; // read in one go, without any of them being the body's
-
-// What the library reads: a head of only what it needs, then the body; and where it writes.
+// What the library reads: a head of only what it needs; and where it writes.
 class ClientStream final : public httplib::Stream {
   public:
     ClientStream(Connection& connection, std::string head) : connection_(connection), head_(std::move(head)) {}
@@ -20,36 +18,31 @@ class ClientStream final : public httplib::Stream {
     virtual bool wait_writable() const { return true; }
     virtual bool is_peer_alive() const { return !connection_.peer_gone(); }
     virtual ssize_t read(char* bytes, size_t size) {
-        if (at_ < head_.size()) {
-            const size_t n = head_.copy(bytes, size, at_);
-            at_ += n;
-            return ssize_t(n);
-        }
-        const long n = unframed_bytes < max_unframed_bytes ? connection_.read(bytes, size) : -1;
-        unframed_bytes += uint64_t(std::max(n, 0L));
-        return ssize_t(n);
+        const size_t n = head_.copy(bytes, size, at_);
+        at_ += n;
+        return n > 0 ? ssize_t(n) : -1;
     }
-    virtual ssize_t write(const char* bytes, size_t size) { return connection_.write({bytes, size}) ? ssize_t(size) : -1; }
+    virtual ssize_t write(const char* bytes, size_t size) {
+        held_.append(bytes, size);
+        return holds || flush() ? ssize_t(size) : -1;
+    }
     virtual void get_remote_ip_and_port(std::string&, int&) const {}
     virtual void get_local_ip_and_port(std::string&, int&) const {}
     virtual socket_t socket() const { return 0; }
     virtual time_t duration() const { return 0; }
 
-    uint64_t unframed_bytes = 0;
+    bool flush() { return connection_.write(std::exchange(held_, {})); }
+    bool holds = false; // what is written, until flush()
 
   private:
     Connection& connection_;
     const std::string head_;
+    std::string held_;
     size_t at_ = 0;
 };
 
 std::string minimal_head(const Head& head) {
     std::string text = fmt::format("{} {} HTTP/1.{}\r\n", head.method, head.target, head.http10 ? 0 : 1);
-    if (head.chunked)
-        text += "Transfer-Encoding: chunked\r\n";
-    else if (head.has_body)
-        text += fmt::format("Content-Length: {}\r\n", head.content_length);
-    if (head.has_body && head.headers.contains("expect")) text += "Expect: 100-continue\r\n";
     if (!head.keep_alive) text += "Connection: close\r\n";
     return text + "\r\n";
 }
@@ -68,6 +61,10 @@ const char* phrase(int status) {
     switch (status) {
     case 200: return "OK";
     case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
     case 413: return "Payload Too Large";
     case 414: return "URI Too Long";
@@ -81,21 +78,28 @@ const char* phrase(int status) {
     }
 }
 
+// A reply without the library, after which the connection ends.
+std::string text_of(const HttpReply& reply) {
+    std::string text = fmt::format("HTTP/1.1 {} {}\r\n", reply.status, phrase(reply.status));
+    for (const auto& [name, value] : reply.headers) text += fmt::format("{}: {}\r\n", name, value);
+    return text + fmt::format("Content-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", reply.type,
+                              reply.body.size(), reply.body);
+}
+
 } // namespace
 
 class Exchanges::Library final : public httplib::Server {
   public:
-    Library(server::Handler handler, Refuse refuse, const HeadLimits& limits, std::chrono::seconds idle_timeout);
+    Library(server::Handler handler, Refuse refuse, RefuseHead refuse_head, std::chrono::seconds idle_timeout);
 
     bool process(ClientStream& stream, Exchange& exchange);
 
     const server::Handler handler;
     const Refuse refuse;
-    const HeadLimits limits;
+    const RefuseHead refuse_head;
 
   private:
-    void reply(const httplib::Request& from, std::string body, httplib::Response& to);
-    void read_and_reply(const httplib::Request& from, httplib::Response& to, const httplib::ContentReader& read);
+    void reply(const httplib::Request& from, httplib::Response& to);
     void write(HttpReply reply, httplib::Response& to);
     void write_stream(std::shared_ptr<HttpReply> reply, httplib::Response& to);
 
@@ -109,21 +113,15 @@ class Exchanges::Library final : public httplib::Server {
     }
 };
 
-Exchanges::Library::Library(server::Handler handler, Refuse refuse, const HeadLimits& limits, std::chrono::seconds idle_timeout)
-    : handler(std::move(handler)), refuse(std::move(refuse)), limits(limits) {
-    svr_sock_ = 0;                    // no socket: streams end early without one
-    set_payload_max_length(SIZE_MAX); // read_and_reply() counts
+Exchanges::Library::Library(server::Handler handler, Refuse refuse, RefuseHead refuse_head, std::chrono::seconds idle_timeout)
+    : handler(std::move(handler)), refuse(std::move(refuse)), refuse_head(std::move(refuse_head)) {
+    svr_sock_ = 0; // no socket: streams end early without one
     set_keep_alive_timeout(idle_timeout.count());
     set_keep_alive_max_count(1'000'000);
     set_pre_routing_handler([this](const httplib::Request& from, httplib::Response& to) {
-        const Head& head = current->head;
-        if (head.has_body && head.method == "POST") return HandlerResponse::Unhandled;
-        current->close = current->close || head.has_body; // it is not read
-        reply(from, "", to);
+        current->close = current->close || (current->head.has_body && !current->connection.body); // it is not read
+        reply(from, to);
         return HandlerResponse::Handled;
-    });
-    Post("/", [this](const httplib::Request& from, httplib::Response& to, const httplib::ContentReader& read) {
-        read_and_reply(from, to, read);
     });
     set_error_handler(HandlerWithResponse([this](const httplib::Request&, httplib::Response& to) {
         if (current->replied) return HandlerResponse::Unhandled;
@@ -149,34 +147,21 @@ bool Exchanges::Library::process(ClientStream& stream, Exchange& exchange) {
     return written && !closed && !exchange.close;
 }
 
-void Exchanges::Library::reply(const httplib::Request& from, std::string body, httplib::Response& to) {
+void Exchanges::Library::reply(const httplib::Request& from, httplib::Response& to) {
     Connection* const connection = &current->connection;
-    HttpRequest request;
-    request.method = from.method;
-    request.path = current->path;
-    request.body = std::move(body);
-    request.headers = current->head.headers;
-    request.query = {from.params.begin(), from.params.end()};
-    request.disconnected = [connection] { return connection->peer_gone(); };
-    write(handler(request), to);
-}
-
-void Exchanges::Library::read_and_reply(const httplib::Request& from, httplib::Response& to, const httplib::ContentReader& read) {
-    std::string body;
-    bool is_too_long = false;
-    const bool whole = read([&](const char* bytes, size_t size) {
-        current->stream.unframed_bytes = 0;
-        is_too_long = size > limits.body_bytes - body.size();
-        if (!is_too_long) body.append(bytes, size);
-        return !is_too_long;
-    });
-    if (whole) return reply(from, std::move(body), to);
-    current->close = true;
-    const std::string& path = current->head.path;
-    if (is_too_long) return write(refuse(413, fmt::format("the body has more than {} bytes", limits.body_bytes), path), to);
-    if (current->connection.is_late())
-        return write(refuse(408, "the body did not come in time: send it faster, or a shorter one", path), to);
-    write(refuse(400, "the body breaks off, or its chunks are not well-formed", path), to);
+    HttpReply reply;
+    {
+        HttpRequest request;
+        request.method = from.method;
+        request.path = current->path;
+        if (connection->body) request.body = connection->body->take();
+        request.headers = current->head.headers;
+        request.query = {from.params.begin(), from.params.end()};
+        request.disconnected = [connection] { return connection->peer_gone(); };
+        reply = handler(request);
+    }
+    connection->forget_body();
+    write(std::move(reply), to);
 }
 
 void Exchanges::Library::write(HttpReply reply, httplib::Response& to) {
@@ -192,16 +177,21 @@ void Exchanges::Library::write(HttpReply reply, httplib::Response& to) {
 void Exchanges::Library::write_stream(std::shared_ptr<HttpReply> reply, httplib::Response& to) {
     Connection* const connection = &current->connection;
     const auto provide = [reply, connection](size_t, httplib::DataSink& sink) {
+        std::string last;
         try {
             reply->stream([&](std::string_view bytes) {
+                if (is_last_part()) return last += bytes, true;
                 const bool sent = bytes.empty() || sink.write(bytes.data(), bytes.size()); // a chunk without bytes is the end
                 return sent && !connection->peer_gone();
             });
         } catch (...) {
             return false; // the client sees that the end is missing
         }
+        current->stream.holds = true;
+        if (!last.empty()) sink.write(last.data(), last.size());
         sink.done();
-        return true;
+        current->stream.holds = false;
+        return current->stream.flush();
     };
     if (current->head.http10)
         to.set_content_provider(reply->type.c_str(), provide);
@@ -209,30 +199,30 @@ void Exchanges::Library::write_stream(std::shared_ptr<HttpReply> reply, httplib:
         to.set_chunked_content_provider(reply->type.c_str(), provide);
 }
 
-Exchanges::Exchanges(Handler handler, Refuse refuse, const HeadLimits& limits, std::chrono::seconds idle_timeout)
-    : library_(std::make_unique<Library>(std::move(handler), std::move(refuse), limits, idle_timeout)) {}
+Exchanges::Exchanges(Handler handler, Refuse refuse, RefuseHead refuse_head, std::chrono::seconds idle_timeout)
+    : library_(std::make_unique<Library>(std::move(handler), std::move(refuse), std::move(refuse_head), idle_timeout)) {}
 
 Exchanges::~Exchanges() = default;
 
 bool Exchanges::answer(Connection& connection) {
-    const std::string bytes = connection.take(head_length(connection.received()));
-    Head head;
-    if (const auto refused = read_head(bytes, library_->limits, head)) {
-        connection.write(refusal(refused->status, refused->reason, head.path));
-        return false;
-    }
-    ClientStream stream(connection, minimal_head(head));
-    Exchange exchange{connection, stream, head};
-    connection.begin_body();
+    ClientStream stream(connection, minimal_head(connection.head));
+    Exchange exchange{connection, stream, connection.head};
     return library_->process(stream, exchange);
 }
 
+std::optional<std::string> Exchanges::refusal(const Head& head) const {
+    if (!library_->refuse_head) return std::nullopt;
+    HttpRequest request;
+    request.method = head.method;
+    request.path = httplib::detail::decode_url(head.path, false);
+    request.headers = head.headers;
+    request.disconnected = [] { return false; };
+    const auto reply = library_->refuse_head(request);
+    return reply ? std::optional(text_of(*reply)) : std::nullopt;
+}
+
 std::string Exchanges::refusal(int status, const std::string& reason, const std::string& path) const {
-    const HttpReply reply = library_->refuse(status, reason, path);
-    std::string text = fmt::format("HTTP/1.1 {} {}\r\n", reply.status, phrase(reply.status));
-    for (const auto& [name, value] : reply.headers) text += fmt::format("{}: {}\r\n", name, value);
-    return text + fmt::format("Content-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", reply.type,
-                              reply.body.size(), reply.body);
+    return text_of(library_->refuse(status, reason, path));
 }
 
 } // namespace tq::server

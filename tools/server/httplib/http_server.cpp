@@ -1,5 +1,5 @@
-// One thread waits for all connections until the head of a request is complete, so that slow clients hold no thread; others, as
-// many as are needed, answer.
+// One thread waits for all connections until a request is complete, so that slow clients hold no thread; others, as many as are
+// needed, answer.
 #include "tools/server/http_server.h"
 #include "tools/server/httplib/exchange.h"
 #include "tools/server/httplib/workers.h"
@@ -16,6 +16,7 @@ using Waiter = std::unique_ptr<Connection>;
 constexpr std::chrono::milliseconds linger_timeout{2000};
 constexpr size_t read_at_once = 64 << 10;
 constexpr size_t other_descriptors = 64; // that are not connections
+constexpr uint32_t urgent_threads = 4;
 
 HttpOptions within_limits(HttpOptions options) {
     const size_t most = raise_descriptor_limit();
@@ -27,12 +28,12 @@ HttpOptions within_limits(HttpOptions options) {
 
 class HttpServer::Loop {
   public:
-    Loop(const HttpOptions& options, Handler handler, Refuse refuse);
+    Loop(const HttpOptions& options, Handler handler, Refuse refuse, RefuseHead refuse_head);
     ~Loop() { stop(); }
 
     void stop();
     uint16_t port() const { return listener_.port; }
-    Status status() const { return {connections_, workers_.threads(), answering_}; }
+    Status status() const { return {connections_, workers_.threads() + urgent_.threads(), answering_}; }
 
   private:
     void run();
@@ -42,9 +43,12 @@ class HttpServer::Loop {
     void take_returned();
     void look_at(Waiter& waiter, bool ready);
     bool receive(Connection& connection);
+    void take_request(Waiter& waiter);
+    void take_body(Waiter& waiter);
     void dispatch(Waiter& waiter);
     void answer(Connection& connection);
-    void refuse(Connection& connection, int status, const char* reason);
+    void refuse(Connection& connection, int status, const std::string& reason);
+    void end_with(Connection& connection, const std::string& reply);
     void enter(Connection& connection, Connection::State state) const;
 
     const HttpOptions options_;
@@ -55,18 +59,19 @@ class HttpServer::Loop {
     Waker waker_;
     std::atomic<bool> stopping_ = false;
     std::atomic<size_t> connections_ = 0;
+    std::atomic<uint64_t> bodies_ = 0;  // bytes
     std::vector<Waiter> waiting_;       // only the loop's thread uses it
     std::atomic<size_t> answering_ = 0; // given to the workers and not returned; only the loop's thread changes it
     bool exhausted_ = false;
     std::mutex mutex_;
     std::vector<Waiter> returned_; // by the workers
-    Workers workers_;
+    Workers workers_, urgent_{urgent_threads};
     std::thread thread_;
 };
 
-HttpServer::Loop::Loop(const HttpOptions& options, Handler handler, Refuse refuse)
+HttpServer::Loop::Loop(const HttpOptions& options, Handler handler, Refuse refuse, RefuseHead refuse_head)
     : options_(within_limits(options)), limits_{.body_bytes = options.body_bytes},
-      exchanges_(std::move(handler), std::move(refuse), limits_,
+      exchanges_(std::move(handler), std::move(refuse), std::move(refuse_head),
                  std::chrono::duration_cast<std::chrono::seconds>(options.idle_timeout)),
       tls_(options.certificate_file.empty() ? nullptr : open_tls(options.certificate_file, options.key_file)),
       listener_(listen_on(options.host, options.port)), workers_(options.threads), thread_([this] { run(); }) {}
@@ -76,6 +81,7 @@ void HttpServer::Loop::stop() {
     waker_.wake();
     thread_.join();
     workers_.stop();
+    urgent_.stop();
     waiting_.clear();
     returned_.clear();
     connections_ = 0;
@@ -120,7 +126,7 @@ void HttpServer::Loop::accept_all() {
         if (exhausted_ && make_room()) continue;
         if (!socket.is_open()) return;
         const bool is_full = waiting_.size() + answering_ >= options_.connections && !make_room();
-        auto connection = std::make_unique<Connection>(std::move(socket), tls_.get(), options_.stall_timeout, stopping_);
+        auto connection = std::make_unique<Connection>(std::move(socket), tls_.get(), options_.stall_timeout, stopping_, bodies_);
         if (is_full) {
             if (!tls_)
                 connection->write_at_once(
@@ -163,11 +169,19 @@ void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
         if (!connection.finish_handshake(done)) return waiter.reset();
         if (done) enter(connection, idle);
     }
-    if (ready && connection.state != handshake) {
+    if (ready && connection.state == body) {
+        take_body(waiter);
+        if (!waiter) return;
+    } else if (ready && connection.state != handshake) {
         if (!receive(connection)) return waiter.reset();
-        if (connection.state == head && head_length(connection.received()) > 0) return dispatch(waiter);
+        if (connection.state == head && head_length(connection.received()) > 0) {
+            take_request(waiter);
+            if (!waiter) return;
+        }
     }
     if (Clock::now() < connection.deadline) return;
+    if (connection.state == body)
+        return refuse(connection, 408, "the body did not come in time: send it faster, or a shorter one");
     if (connection.state != head) return waiter.reset();
     refuse(connection, 408, "the head of the request did not come in time");
 }
@@ -189,16 +203,55 @@ bool HttpServer::Loop::receive(Connection& connection) {
     return open;
 }
 
+// Who may not ask, and what is not there, is told so before a body comes.
+void HttpServer::Loop::take_request(Waiter& waiter) {
+    Connection& connection = *waiter;
+    connection.head = {};
+    connection.forget_body();
+    const Head& head = connection.head;
+    const std::string bytes = connection.take(head_length(connection.received()));
+    if (const auto refused = read_head(bytes, limits_, connection.head))
+        return end_with(connection, exchanges_.refusal(refused->status, refused->reason, head.path));
+    connection.urgent = head.method == "GET" && options_.is_urgent && options_.is_urgent(head.path);
+    if (!head.has_body || head.method != "POST") return dispatch(waiter);
+    if (const auto refusal = exchanges_.refusal(head)) return end_with(connection, *refusal);
+    connection.begin_body(limits_.body_bytes);
+    if (head.headers.contains("expect") && !connection.body->done()) connection.write_at_once("HTTP/1.1 100 Continue\r\n\r\n");
+    take_body(waiter);
+}
+
+void HttpServer::Loop::take_body(Waiter& waiter) {
+    Connection& connection = *waiter;
+    bool open = true;
+    for (size_t more = read_at_once; more == read_at_once && open && !connection.body->done();) {
+        open = connection.receive(read_at_once);
+        more = connection.received().size();
+        connection.read_body();
+        if (const auto& refused = connection.body->refusal()) return refuse(connection, refused->status, refused->reason);
+        if (bodies_ > options_.bodies_bytes)
+            return refuse(connection, 503, "the bodies of other requests fill the memory for them: try again later");
+    }
+    if (connection.body->done()) return dispatch(waiter);
+    if (!open) refuse(connection, 400, "the body breaks off");
+}
+
 // Sends what the socket takes at once; the rest of what the client sends is read and forgotten, for a while.
-void HttpServer::Loop::refuse(Connection& connection, int status, const char* reason) {
-    connection.write_at_once(exchanges_.refusal(status, reason));
+void HttpServer::Loop::end_with(Connection& connection, const std::string& reply) {
+    connection.forget_body();
+    connection.write_at_once(reply);
     connection.finish_writing();
     enter(connection, Connection::State::lingering);
 }
 
+void HttpServer::Loop::refuse(Connection& connection, int status, const std::string& reason) {
+    end_with(connection,
+             exchanges_.refusal(status, reason, connection.state == Connection::State::body ? connection.head.path : ""));
+}
+
 void HttpServer::Loop::dispatch(Waiter& waiter) {
     answering_++;
-    workers_.run([this, shared = std::make_shared<Waiter>(std::move(waiter))] {
+    Workers& workers = waiter->urgent ? urgent_ : workers_;
+    workers.run([this, shared = std::make_shared<Waiter>(std::move(waiter))] {
         answer(**shared);
         {
             const std::lock_guard lock(mutex_);
@@ -215,8 +268,8 @@ void HttpServer::Loop::answer(Connection& connection) {
     enter(connection, Connection::State::lingering);
 }
 
-HttpServer::HttpServer(const HttpOptions& options, Handler handler, Refuse refuse)
-    : loop_(std::make_unique<Loop>(options, std::move(handler), std::move(refuse))) {}
+HttpServer::HttpServer(const HttpOptions& options, Handler handler, Refuse refuse, RefuseHead refuse_head)
+    : loop_(std::make_unique<Loop>(options, std::move(handler), std::move(refuse), std::move(refuse_head))) {}
 HttpServer::~HttpServer() = default;
 uint16_t HttpServer::port() const { return loop_->port(); }
 void HttpServer::stop() { loop_->stop(); }

@@ -6,7 +6,8 @@ namespace tq::server {
 
 class HttpServer::Loop {};
 
-HttpServer::HttpServer(const HttpOptions&, Handler, std::function<HttpReply(int, const std::string&, const std::string&)>) {
+HttpServer::HttpServer(const HttpOptions&, Handler, std::function<HttpReply(int, const std::string&, const std::string&)>,
+                       RefuseHead) {
     fail("this build has no server, as cpp-httplib was missing when it was configured: install it (Debian has it in "
          "libcpp-httplib-dev), and configure and build again");
 }

@@ -1,0 +1,37 @@
+// The body of a request as its bytes come.
+#pragma once
+#include "tools/server/httplib/head.h"
+
+namespace tq::server {
+
+class BodyReader {
+  public:
+    BodyReader(const Head& head, uint64_t most)
+        : left_(head.chunked ? 0 : head.content_length), most_(most), chunked_(head.chunked),
+          state_(head.chunked ? State::size : State::data) {}
+
+    // Reads bytes, as many as are the body's, and returns how many those are; none where it is done or refused.
+    size_t push(std::string_view bytes);
+    bool done() const { return state_ == State::done || (!chunked_ && left_ == 0); }
+    const std::optional<Refusal>& refusal() const { return refusal_; }
+    size_t size() const { return body_.size(); }
+    std::string take() { return std::move(body_); }
+
+  private:
+    enum class State { size, extension, data, data_end, trailer, done };
+
+    bool step(char c);
+    bool step_size(char c);
+    void refuse(int status, std::string reason) { refusal_ = Refusal{status, std::move(reason)}; }
+
+    uint64_t left_; // of the body, or of its chunk
+    const uint64_t most_;
+    const bool chunked_;
+    State state_;
+    size_t line_ = 0, framing_ = 0; // bytes of the line; of all lines since the last byte of the body
+    bool after_cr_ = false;
+    std::string body_;
+    std::optional<Refusal> refusal_;
+};
+
+} // namespace tq::server

@@ -52,7 +52,8 @@ export async function request(path, { body, signal, quiet = false } = {}) {
         if (body !== undefined) headers['Content-Type'] = 'application/json';
         let response;
         try {
-            response = await fetch(path, { method: body === undefined ? 'GET' : 'POST', headers, signal, cache: 'no-store',
+            // Below the page's own address, which a proxy may have put under a path.
+            response = await fetch(new URL(path.slice(1), document.baseURI), { method: body === undefined ? 'GET' : 'POST', headers, signal, cache: 'no-store',
                 body: body === undefined ? undefined : JSON.stringify(body) });
         } catch (error) {
             if (signal?.aborted) throw error;

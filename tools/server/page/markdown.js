@@ -37,7 +37,14 @@ function table({ head, align, rows }) {
         h('table', {}, h('thead', {}, row(head, 'th')), h('tbody', {}, rows.map((cells) => row(cells, 'td')))));
 }
 
+// Each block has the direction of its first letters; code reads from left to right.
 function blockNode(block) {
+    const node = undirected(block);
+    node.dir = block.type === 'code' ? 'ltr' : 'auto';
+    return node;
+}
+
+function undirected(block) {
     switch (block.type) {
         // The page has its own h1 and h2.
         case 'heading': return h(`h${Math.min(block.level + 2, 6)}`, { class: `level-${block.level}` }, inline(block.text));

@@ -32,7 +32,7 @@ export class Message {
     // Shows the message as it is now.
     update() {
         if (this.editing) return;
-        if (this.node.role === 'user') this.body.replaceChildren(h('div', { class: 'bubble' }, this.node.text));
+        if (this.node.role === 'user') this.body.replaceChildren(h('div', { class: 'bubble', dir: 'auto' }, this.node.text));
         else this.updateAnswer();
         this.updateFooter();
     }
@@ -133,7 +133,7 @@ export class Message {
 
     edit() {
         const { node, conversation } = this;
-        const area = h('textarea', { class: 'edit', 'aria-label': 'Edit the message', rows: '1' });
+        const area = h('textarea', { class: 'edit', 'aria-label': 'Edit the message', rows: '1', dir: 'auto' });
         area.value = node.text;
         const isUser = node.role === 'user';
         const close = () => {

@@ -69,6 +69,7 @@ TEST_CASE("launch: each client is told the server's address, model and context i
     const std::string codex = launch("codex");
     CHECK(has(codex, R"(word model="a \"model\"")"));
     CHECK(has(codex, "word model_context_window=2048"));
+    CHECK(codex.find("stream_idle_timeout_ms=3600000") != std::string::npos);
     CHECK(codex.find("base_url=\"" + url + "/v1\",wire_api=\"responses\"") != std::string::npos);
 
     const std::string opencode = launch("opencode"), variable = "\nOPENCODE_CONFIG_CONTENT=";
@@ -82,6 +83,7 @@ TEST_CASE("launch: each client is told the server's address, model and context i
     CHECK(qwen.starts_with("word --auth-type\nword openai\n"));
     CHECK(has(qwen, "OPENAI_BASE_URL=" + url + "/v1"));
     CHECK(has(qwen, "OPENAI_MODEL=a \"model\""));
+    CHECK(has(qwen, "QWEN_STREAM_IDLE_TIMEOUT_MS=3600000"));
 
     const std::string pi = launch("pi");
     CHECK(pi.find("pi.registerProvider(\"tq-run\", {") != std::string::npos);

@@ -8,6 +8,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr uint32_t patience_ms = 3'600'000; // a laptop takes minutes for a long prompt
+
 std::string api(const ServedModel& model) { return model.url + "/v1"; }
 std::string key(const ServedModel& model) { return model.key.empty() ? "none" : model.key; }
 std::string quoted(const std::string& text) { return Json(text).dump(); } // also a string of TOML
@@ -22,6 +24,7 @@ ClientStart start_claude(const ServedModel& model, const std::filesystem::path&)
                          "ANTHROPIC_API_KEY=", // the user's own is not for this server
                          "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
                          "CLAUDE_CODE_ATTRIBUTION_HEADER=0", // it changes with every request, before all else
+                         fmt::format("API_TIMEOUT_MS={}", patience_ms),
                          fmt::format("CLAUDE_CODE_MAX_OUTPUT_TOKENS={}", answer_tokens(model))};
     for (const char* kind : {"ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
                              "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL"})
@@ -32,7 +35,8 @@ ClientStart start_claude(const ServedModel& model, const std::filesystem::path&)
 
 ClientStart start_codex(const ServedModel& model, const std::filesystem::path&) {
     const std::string provider =
-        fmt::format(R"({{name="tq-run",base_url={},wire_api="responses",env_key="TQ_RUN_API_KEY"}})", quoted(api(model)));
+        fmt::format(R"({{name="tq-run",base_url={},wire_api="responses",env_key="TQ_RUN_API_KEY",stream_idle_timeout_ms={}}})",
+                    quoted(api(model)), patience_ms);
     ClientStart start;
     start.arguments = {"-c", "model_provider=\"tq-run\"",  "-c", "model_providers.tq-run=" + provider,
                        "-c", "model=" + quoted(model.name)};
@@ -65,7 +69,8 @@ ClientStart start_opencode(const ServedModel& model, const std::filesystem::path
 ClientStart start_qwen(const ServedModel& model, const std::filesystem::path&) {
     ClientStart start;
     start.arguments = {"--auth-type", "openai"};
-    start.environment = {"OPENAI_BASE_URL=" + api(model), "OPENAI_API_KEY=" + key(model), "OPENAI_MODEL=" + model.name};
+    start.environment = {"OPENAI_BASE_URL=" + api(model), "OPENAI_API_KEY=" + key(model), "OPENAI_MODEL=" + model.name,
+                         fmt::format("QWEN_STREAM_IDLE_TIMEOUT_MS={}", patience_ms)};
     return start;
 }
 

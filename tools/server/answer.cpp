@@ -24,7 +24,8 @@ Answer::Answer(const Tokenizer& tokenizer, Options options)
     : tokenizer_(tokenizer), options_(std::move(options)), phase_(!options_.chat         ? Phase::content
                                                                   : options_.in_thinking ? Phase::reasoning
                                                                                          : Phase::start),
-      stop_(options_.stop), parser_(options_.in_thinking, options_.types), was_thinking_(phase_ == Phase::reasoning) {}
+      stop_(options_.stop), parser_(options_.in_thinking, options_.types, options_.untagged_calls),
+      was_thinking_(phase_ == Phase::reasoning) {}
 
 uint32_t Answer::reasoning_tokens() const {
     return uint32_t(phase_ == Phase::reasoning ? ids_.size() : was_thinking_ ? reasoning_ids_ : 0);
@@ -85,7 +86,7 @@ void Answer::take(std::string_view text, std::vector<Event>& events) {
     show(options_.chat ? parser_.push(certain) : std::vector{AnswerPart{Kind::content, certain}}, certain.size(), events);
 }
 
-void Answer::finish(std::vector<Event>& events) {
+void Answer::finish(std::vector<Event>& events, bool cut) {
     if (!stop_.found()) {
         const std::string tail = utf8_.flush();
         produced_ += tail.size();
@@ -102,7 +103,7 @@ void Answer::finish(std::vector<Event>& events) {
     }
     const size_t first = events.size();
     if (options_.chat)
-        for (AnswerPart& part : parser_.finish()) add(std::move(part), events);
+        for (AnswerPart& part : parser_.finish(cut && options_.calls)) add(std::move(part), events);
     while (stop_.found() && !pending_.empty() && pending_.back().begin >= passed_) pending_.pop_back();
     if (!pending_.empty() && events.size() == first) events.push_back({options_.choice, {Kind::content, ""}, {}});
     attach(events, first, true);
@@ -138,7 +139,7 @@ void Answer::add(AnswerPart part, std::vector<Event>& events) {
     case Kind::call_end:
         if (part.valid)
             parsed_.calls.push_back(std::move(call_));
-        else
+        else if (!part.cut)
             parsed_.content += part.text;
     }
     events.push_back({options_.choice, std::move(part), {}});

@@ -12,9 +12,10 @@ class Answer {
   public:
     struct Options {
         uint32_t choice = 0;
-        bool chat = false;        // else all is content
-        bool in_thinking = false; // the prompt has opened <think>
-        bool calls = false;       // tool calls are told apart; else they are content
+        bool chat = false;           // else all is content
+        bool in_thinking = false;    // the prompt has opened <think>
+        bool calls = false;          // tool calls are told apart; else they are content
+        bool untagged_calls = false; // also without their tags, where they are all of the content
         ToolTypes types;
         std::vector<std::string> stop; // of the content and the calls, not of the thinking
         bool logprobs = false;
@@ -24,11 +25,12 @@ class Answer {
 
     // Appends to `events` what became certain. Tokens after a stop string are ignored.
     void push(const serving::Token& token, std::vector<Event>& events);
-    void finish(std::vector<Event>& events); // once, at the end
+    void finish(std::vector<Event>& events, bool cut); // once, at the end; `cut`: the model did not end it
 
+    TokenText token_text(const serving::Token& token) const;
     const std::optional<std::string>& stop_string() const { return stop_.found(); }
     uint32_t reasoning_tokens() const; // with the tags
-    // What was answered so far; calls that are not valid are content.
+    // What was answered so far; calls that are not valid are content, those that were cut off are nowhere.
     const ParsedAnswer& parsed() const { return parsed_; }
     const std::vector<uint32_t>& ids() const { return ids_; }
 
@@ -44,7 +46,6 @@ class Answer {
     void show(std::vector<AnswerPart> parts, size_t bytes, std::vector<Event>& events);
     void add(AnswerPart part, std::vector<Event>& events);
     void attach(std::vector<Event>& events, size_t first, bool all);
-    TokenText token_text(const serving::Token& token) const;
 
     const Tokenizer& tokenizer_;
     const Options options_;

@@ -17,16 +17,16 @@ bool send_answer(Service& service, const HttpRequest& request, Generation& gener
         return text.empty() || send(text);
     };
     if (!run_generation(service, generation, request, on_events, [&] { return send(writer.ping()); })) return false;
-    return send(writer.end(outcome(generation)));
+    return send_last(send, writer.end(outcome(generation)));
 }
 
 void stream_answer(Service& service, const HttpRequest& request, Generation& generation, AnswerWriter& writer, const Send& send) {
     try {
         if (send_answer(service, request, generation, writer, send)) generation.run_ahead();
     } catch (const ApiError& error) { // the status is sent: the error is an event
-        send(writer.fail(error));
+        send_last(send, writer.fail(error));
     } catch (const std::exception& error) {
-        send(writer.fail(ApiError(500, "server_error", error.what())));
+        send_last(send, writer.fail(ApiError(500, "server_error", error.what())));
     }
 }
 

@@ -21,7 +21,7 @@ class AnswerWriter {
     virtual ~AnswerWriter() = default;
     virtual std::string begin(const Usage& usage) = 0; // as far as it is known
     virtual std::string write(const std::vector<Event>& events) = 0;
-    virtual std::string ping() const = 0;
+    virtual std::string ping() = 0; // an event that clients count as life
     virtual std::string end(const Outcome& outcome) = 0;
     virtual std::string fail(const ApiError& error) = 0;
     virtual Json whole() const = 0; // after end(): the answer without a stream

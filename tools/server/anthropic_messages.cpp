@@ -1,5 +1,6 @@
 #include "tools/server/anthropic_messages.h"
 #include "tools/server/handlers.h"
+#include "tools/server/prompt.h"
 
 namespace tq::server {
 namespace {
@@ -13,11 +14,9 @@ void choose_thinking(ChatTask& task, const Service& service) {
 std::shared_ptr<Generation> start_message(Service& service, const ChatTask& task, const std::string& tenant) {
     try {
         return std::make_shared<Generation>(service, task, tenant);
-    } catch (const ApiError& error) {
-        if (error.code != "context_length_exceeded") throw;
+    } catch (const TooLong& error) {
         throw ApiError(400, "invalid_request_error",
-                       fmt::format("prompt is too long: {} tokens > {} maximum", prompt_ids(service, task).size(),
-                                   service.scheduler.context_size()));
+                       fmt::format("prompt is too long: {} tokens > {} maximum", error.tokens, service.scheduler.context_size()));
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "tools/server/answer_writer.h"
 #include "tools/server/chat_parts.h"
+#include "tools/server/conversation.h"
 
 namespace tq::server::messages_api {
 
@@ -15,9 +16,6 @@ Request read(const Json& body, const Limits& limits);
 // Likewise for a prompt that is only counted: max_tokens may be missing.
 Request read_prompt(const Json& body, const Limits& limits);
 
-// Appends one message to a conversation.
-void read_message(Conversation& conversation, const Json& message, const Limits& limits, const std::string& path);
-
 class Writer : public AnswerWriter {
   public:
     // `stream`: blocks are sent as they come. Otherwise a call that is not valid becomes text, as the model wrote it.
@@ -25,7 +23,7 @@ class Writer : public AnswerWriter {
 
     std::string begin(const Usage& usage) override;
     std::string write(const std::vector<Event>& events) override;
-    std::string ping() const override;
+    std::string ping() override;
     std::string end(const Outcome& outcome) override;
     std::string fail(const ApiError& error) override;
     Json whole() const override { return message_; }

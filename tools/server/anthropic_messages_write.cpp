@@ -25,11 +25,36 @@ const char* stop_reason(const Outcome& outcome) {
 // The arguments of a call as an object; nothing where they are none.
 std::optional<Json> read_input(const std::string& arguments) {
     try {
-        Json input = build_json<Json>(arguments, "arguments", {.max_depth = 128, .repeated_keys = true});
+        Json input = build_json<Json>(arguments, "arguments", {.max_depth = 128, .repeated_keys = true, .lone_surrogates = true});
         if (input.is_object()) return input;
     } catch (const Error&) {
     }
     return std::nullopt;
+}
+
+// Of an object that was cut off: what came whole before. A part of a command could be another one.
+Json complete_members(const std::string& text) {
+    std::string open, closed; // the brackets that are open; what closes those at `whole`
+    size_t whole = 0;
+    bool in_string = false;
+    const auto mark = [&](size_t end) {
+        whole = end;
+        closed.assign(open.rbegin(), open.rend());
+    };
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string && c == '\\')
+            ++i;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            open += c == '{' ? '}' : ']', mark(i + 1);
+        else if (!in_string && (c == '}' || c == ']') && !open.empty())
+            open.pop_back(), mark(i + 1);
+        else if (!in_string && c == ',')
+            mark(i);
+    }
+    return read_input(text.substr(0, whole) + closed).value_or(Json::object());
 }
 
 } // namespace
@@ -46,7 +71,7 @@ void Writer::send(const char* type, Json fields) {
     out_ += sse::event(type, event);
 }
 
-std::string Writer::ping() const { return sse::event("ping", {{"type", "ping"}}); }
+std::string Writer::ping() { return sse::event("ping", {{"type", "ping"}}); }
 
 std::string Writer::begin(const Usage& usage) {
     message_["usage"] = token_counts(usage);
@@ -102,7 +127,7 @@ void Writer::delta(const char* type, const char* name, const std::string& text) 
 
 void Writer::end_call(const AnswerPart& part) {
     const auto input = part.valid ? read_input(text_) : std::nullopt;
-    if (!input && !stream_) {
+    if (!input && !part.cut && !stream_) {
         block_ = {{"type", "text"}, {"text", ""}};
         open_ = Block::text;
         text_ = part.text;
@@ -118,7 +143,7 @@ void Writer::close() {
     } else if (open_ == Block::text) {
         block_["text"] = text_;
     } else {
-        block_["input"] = read_input(text_).value_or(Json::object());
+        block_["input"] = read_input(text_).value_or(complete_members(text_));
     }
     send("content_block_stop", {{"index", message_.at("content").size()}});
     message_["content"].push_back(std::move(block_));

@@ -1,6 +1,7 @@
 #include "tools/server/chat_parts.h"
 #include "base/printable.h"
 #include <algorithm>
+#include <set>
 
 namespace tq::server {
 
@@ -37,49 +38,17 @@ void append_text(std::string& text, std::string_view more, std::string_view betw
 
 std::string dump_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-void Conversation::lead(std::string_view text) {
-    append_text(system_, text, "\n\n");
-    has_system_ = true;
-}
-
-void Conversation::turn(const char* role, const std::string& text) { messages_.push_back({{"role", role}, {"content", text}}); }
-
-bool Conversation::ends_with_answer() const { return !messages_.empty() && messages_.back().at("role") == "assistant"; }
-
-Json& Conversation::assistant() {
-    if (!ends_with_answer()) messages_.push_back({{"role", "assistant"}, {"content", ""}});
-    return messages_.back();
-}
-
-void Conversation::append(const char* name, const std::string& text) {
-    Json& whole = assistant()[name];
-    if (whole.is_null()) whole = "";
-    append_text(whole.get_ref<std::string&>(), text, "\n");
-}
-
-void Conversation::reasoning(const std::string& text) { append("reasoning_content", text); }
-
-void Conversation::answer(const std::string& text) { append("content", text); }
-
-void Conversation::call(const std::string& id, const std::string& name, Json arguments) {
-    assistant()["tool_calls"].push_back(
-        {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}});
-}
-
-void Conversation::result(const std::string& id, const std::string& text) {
-    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
-}
-
-Json Conversation::take() {
-    if (has_system_) messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", system_}});
-    return std::move(messages_);
-}
-
 Json function_tool(const std::string& name, const std::optional<std::string>& description, const Json* parameters) {
     Json function = {{"name", name}};
     if (description) function["description"] = *description;
     if (parameters) function["parameters"] = *parameters;
     return {{"type", "function"}, {"function", std::move(function)}};
+}
+
+void add_function(ChatTask& task, const Json& given, Json function, std::string_view path) {
+    if (bool_field(given, "strict", path).value_or(false))
+        task.strict_tools.insert(function["function"]["name"].get<std::string>());
+    task.tools.push_back(std::move(function));
 }
 
 void require_tool(ChatTask& task, const std::string& name, std::string_view path) {
@@ -97,12 +66,62 @@ void require_any_tool(ChatTask& task, std::string_view path) {
     task.tool_choice = ToolChoice::required;
 }
 
+// {"type": "allowed_tools", "mode": "auto" | "required", "tools": [{"type": "function", "name"}]}; in chats the fields are within
+// "allowed_tools", and the name within "function".
+static void allow_tools(ChatTask& task, const Json& choice, const Limits& limits) {
+    const Json* inner = object_field(choice, "allowed_tools", "tool_choice");
+    const Json& given = inner ? *inner : choice;
+    const Json* allowed = array_field(given, "tools", limits.tools, "tool_choice");
+    std::set<std::string> names;
+    for (size_t i = 0; allowed && i < allowed->size(); ++i) {
+        const Json& tool = object_entry(*allowed, i, "tool_choice.tools");
+        const Json* function = object_field(tool, "function", "tool_choice.tools");
+        names.insert(text_field(function ? *function : tool, "name", entry_path("tool_choice.tools", i)).value_or(""));
+    }
+    Json kept = Json::array();
+    for (const Json& tool : task.tools)
+        if (names.contains(tool.at("function").at("name").get<std::string>())) kept.push_back(tool);
+    task.tools = std::move(kept);
+    if (text_field(given, "mode", "tool_choice").value_or("auto") == "required") require_any_tool(task, "tool_choice");
+}
+
+void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
+    const Json* choice = member(body, "tool_choice");
+    if (!choice || *choice == "auto") return;
+    if (*choice == "none") {
+        task.tool_choice = ToolChoice::none;
+        return;
+    }
+    if (*choice == "required") return require_any_tool(task, "tool_choice");
+    if (!choice->is_object())
+        bad_request("tool_choice",
+                    "tool_choice must be auto, none, required or an object such as {{\"type\": \"function\", \"function\": "
+                    "{{\"name\": ...}}}}");
+    const std::string type = text_field(*choice, "type", "tool_choice").value_or("function");
+    if (type == "allowed_tools") return allow_tools(task, *choice, limits);
+    if (type != "function" && type != "custom")
+        bad_request("tool_choice.type",
+                    "tool_choice has the type \"{}\", but this server calls only tools of the types function and custom",
+                    printable(type));
+    const Json* inner = object_field(*choice, type.c_str(), "tool_choice");
+    require_tool(task, required_text(inner ? *inner : *choice, "name", "tool_choice"), "tool_choice");
+}
+
+void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names) {
+    for (const char* name : names)
+        if (member(body, name)) task.ignored.insert(fmt::format("the field \"{}\"", name));
+}
+
 Format read_format(const Json* format, std::string_view path) {
     if (!format) return {};
     const std::string type = required_text(*format, "type", path);
     if (type == "text") return {};
     if (type == "json_object") return {Format::Kind::json_object, {}, {}};
-    if (type == "json_schema") return {Format::Kind::json_schema, required_object(*format, "schema", path), {}};
+    if (type == "json_schema")
+        return {Format::Kind::json_schema,
+                required_object(*format, "schema", path),
+                {},
+                bool_field(*format, "strict", path).value_or(false)};
     bad_request(field_path(path, "type"), "{} is \"{}\", but must be text, json_object or json_schema", field_path(path, "type"),
                 printable(type));
 }

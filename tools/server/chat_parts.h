@@ -19,36 +19,21 @@ void append_text(std::string& text, std::string_view more, std::string_view betw
 // A text from JSON text, a string or null; what is no valid UTF-8 becomes U+FFFD.
 std::string dump_text(const Json& json);
 
-// Builds ChatTask::messages. What an assistant says, thinks and calls without anything in between is one turn, as it was when the
-// model answered, so that the prompt begins as the one before did.
-class Conversation {
-  public:
-    void lead(std::string_view text);                     // appends to the one system message at the beginning
-    void turn(const char* role, const std::string& text); // user, or a system turn that stays where it is
-    void reasoning(const std::string& text);
-    void answer(const std::string& text);
-    void call(const std::string& id, const std::string& name, Json arguments); // an object, or its text
-    void result(const std::string& id, const std::string& text);
-
-    bool empty() const { return messages_.empty(); }
-    bool ends_with_answer() const; // of an assistant
-    Json take();
-
-  private:
-    Json& assistant();
-    void append(const char* name, const std::string& text);
-
-    std::string system_;
-    bool has_system_ = false;
-    Json messages_ = Json::array();
-};
-
 // {"type": "function", "function": {...}}; null where there is no description, or no parameters.
 Json function_tool(const std::string& name, const std::optional<std::string>& description, const Json* parameters);
+
+// Appends it to the task's, with `strict` of the tool that a request gives.
+void add_function(ChatTask& task, const Json& given, Json function, std::string_view path);
 
 // Sets the choice: a function by its name, or any. Throws where there is no such tool.
 void require_tool(ChatTask& task, const std::string& name, std::string_view path);
 void require_any_tool(ChatTask& task, std::string_view path);
+
+// "tool_choice" of OpenAI's APIs: auto, none, required, a function by its name, or allowed_tools, which leaves out the others.
+void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits);
+
+// For the log, where a request has them.
+void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names);
 
 // {"type": "text" | "json_object" | "json_schema", "schema"}; null: text.
 Format read_format(const Json* format, std::string_view path);

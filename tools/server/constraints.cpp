@@ -106,24 +106,24 @@ void leave_unchecked(Json& tool) {
     function["parameters"] = {{"type", "object"}};
 }
 
+// What a schema has that a grammar cannot say goes unchecked, and all of a schema that is wrong, but for tools that are called to
+// the letter.
 std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
     const auto form = is_llama(variant)               ? grammar::ToolCallForm::bare
                       : variant == ChatVariant::coder ? grammar::ToolCallForm::xml
                                                       : grammar::ToolCallForm::json;
-    const auto gbnf = [&](const Json& tools, std::string_view only) {
-        return grammar::tool_calls_gbnf(tools, form, only, task.parallel_tool_calls);
-    };
-    if (task.tool_choice == ToolChoice::named) return gbnf(task.tools, task.tool_name);
-    if (task.tool_choice == ToolChoice::required) return gbnf(task.tools, "");
+    const bool must_call = task.tool_choice == ToolChoice::required || task.tool_choice == ToolChoice::named;
+    const std::set<std::string> none, &strict = must_call ? task.strict_tools : none;
     Json tools = task.tools;
-    for (Json& tool : tools) { // calls of the model's own choice: a schema that is not supported only goes unchecked
+    for (Json& tool : tools) {
         try {
-            grammar::tool_calls_gbnf(Json::array({tool}), form);
+            grammar::tool_calls_gbnf(Json::array({tool}), form, "", true, &strict);
         } catch (const Error&) {
-            leave_unchecked(tool);
+            if (!strict.contains(tool.at("function").at("name").get<std::string>())) leave_unchecked(tool);
         }
     }
-    return gbnf(tools, "");
+    const bool named = task.tool_choice == ToolChoice::named; // exactly one call, of that tool
+    return grammar::tool_calls_gbnf(tools, form, named ? task.tool_name : "", task.parallel_tool_calls && !named, &strict);
 }
 
 } // namespace
@@ -148,9 +148,10 @@ void Constraints::set_format(const Format& format, bool ignore_end) {
     if (ignore_end)
         bad_request("ignore_eos", "\"ignore_eos\" has no use with \"{}\", where the answer ends: leave one of them out", field);
     format_ = checked(field, [&] {
-        return service_.compile_grammar(format.kind == Kind::gbnf          ? format.gbnf
-                                        : format.kind == Kind::json_object ? grammar::json_object_gbnf()
-                                                                           : grammar::json_schema_gbnf(format.schema));
+        return service_.compile_grammar(format.kind == Kind::gbnf ? format.gbnf
+                                        : format.kind == Kind::json_object
+                                            ? grammar::json_object_gbnf()
+                                            : grammar::json_schema_gbnf(format.schema, format.strict));
     });
 }
 
@@ -166,9 +167,9 @@ void Constraints::set_calls(const ChatTask& task) {
         try {
             return service_.compile_grammar(calls_gbnf(task, service_.model.chat));
         } catch (const Error&) {
-            if (must_call_) throw;
+            if (must_call_ && !task.strict_tools.empty()) throw;
         }
-        ChatTask unchecked{.tools = task.tools, .parallel_tool_calls = task.parallel_tool_calls}; // all together were too large
+        ChatTask unchecked = task; // all together were too large
         std::ranges::for_each(unchecked.tools, leave_unchecked);
         return service_.compile_grammar(calls_gbnf(unchecked, service_.model.chat));
     });

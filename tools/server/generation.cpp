@@ -42,6 +42,7 @@ struct Generation::Choice {
     bool done = false;
     FinishReason finish = FinishReason::stop;
     uint32_t prompt_done = 0;
+    std::vector<TokenText> prompt = {}; // its tokens with logprobs
     serving::RequestTimings timings = {};
 
     Choice(std::shared_ptr<serving::Stream> stream, Answer answer) : stream(std::move(stream)), answer(std::move(answer)) {}
@@ -56,12 +57,14 @@ struct Generation::Choice {
 class Generation::Impl {
   public:
     Impl(Service& service, const ChatTask& task, const std::string& tenant) : service(service), chat(task), tenant(tenant) {
-        ChatPrompt made = chat_prompt(service, task);
+        service.say_ignored(task.ignored);
+        ChatPrompt made = chat_prompt(service, task, true);
         require_fits(service, made.ids.size(), "messages");
         prompt = std::move(made.ids);
         continues = made.continues;
         Answer::Options answer{.chat = true, .in_thinking = made.thinking.open};
         answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
+        answer.untagged_calls = answer.calls && task.format.kind == Format::Kind::text;
         if (answer.calls) answer.types = ToolTypes(task.tools, is_llama(service.model.chat));
         const Constraints constraints(service, task, made.thinking);
         Sampling sampling = task.sampling;
@@ -74,6 +77,7 @@ class Generation::Impl {
         prompt = task.prompt;
         if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
         require_fits(service, prompt.size(), "prompt");
+        prompt_logprobs = task.prompt_logprobs;
         begin(task.sampling, Constraints(service, task.format, task.sampling.ignore_end), {});
     }
 
@@ -87,7 +91,7 @@ class Generation::Impl {
     std::optional<ChatTask> chat;
     const std::string tenant;
     std::vector<uint32_t> prompt;
-    bool continues = false;
+    bool continues = false, prompt_logprobs = false;
     const std::shared_ptr<serving::Bell> bell = std::make_shared<serving::Bell>();
     std::vector<std::unique_ptr<Choice>> choices;
 
@@ -113,6 +117,7 @@ void Generation::Impl::begin(const Sampling& sampling, const Constraints& constr
         request.ignore_end = sampling.ignore_end;
         request.logprobs = sampling.logprobs;
         request.top_logprobs = sampling.logprobs ? sampling.top_logprobs : 0;
+        request.prompt_logprobs = prompt_logprobs;
         request.tenant = tenant;
         request.bell = bell;
         Answer made(service.model.tokenizer, std::move(options));
@@ -123,10 +128,11 @@ void Generation::Impl::begin(const Sampling& sampling, const Constraints& constr
 void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<Event>& events) {
     choice.timings = update.timings;
     choice.prompt_done = std::max(choice.prompt_done, update.prompt_done);
+    for (const serving::Token& token : update.prompt) choice.prompt.push_back(choice.answer.token_text(token));
     for (const serving::Token& token : update.tokens) {
         choice.answer.push(token, events);
         if (!choice.answer.stop_string()) continue;
-        choice.answer.finish(events);
+        choice.answer.finish(events, true);
         choice.stop(); // the finish stays as it is: stop
         if (!choice.answer.parsed().calls.empty()) choice.finish = FinishReason::tool_calls;
         return;
@@ -138,8 +144,8 @@ void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<
                        update.error);
     if (update.finish == serving::Finish::cancelled)
         throw ApiError(503, "server_error", "the answer was given up, since the server stops: ask again later");
-    choice.answer.finish(events);
     const bool at_limit = update.finish == serving::Finish::length || update.finish == serving::Finish::context_full;
+    choice.answer.finish(events, at_limit || choice.answer.stop_string());
     choice.finish = at_limit                                ? FinishReason::length
                     : choice.answer.stop_string()           ? FinishReason::stop
                     : !choice.answer.parsed().calls.empty() ? FinishReason::tool_calls
@@ -189,6 +195,7 @@ const std::optional<std::string>& Generation::stop_string(uint32_t choice) const
     return impl_->choices.at(choice)->answer.stop_string();
 }
 serving::RequestTimings Generation::timings() const { return impl_->choices.front()->timings; }
+const std::vector<TokenText>& Generation::prompt_tokens(uint32_t choice) const { return impl_->choices.at(choice)->prompt; }
 uint32_t Generation::choices() const { return uint32_t(impl_->choices.size()); }
 void Generation::run_ahead() { impl_->run_ahead(); }
 void Generation::stop() {

@@ -5,6 +5,7 @@
 #include "tools/server/service.h"
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,16 @@ enum class ToolChoice { automatic, none, required, named };
 // What the content of the answer must be.
 struct Format {
     enum class Kind { text, json_object, json_schema, gbnf } kind = Kind::text;
-    Json schema;      // of json_schema
-    std::string gbnf; // of gbnf
+    Json schema;         // of json_schema
+    std::string gbnf;    // of gbnf
+    bool strict = false; // the schema must be followed to the letter: what a grammar cannot say of it is an error
 };
 
 // A conversation to go on with.
 struct ChatTask {
-    Json messages = Json::array(); // as render_chat() takes them: OpenAI's list
-    Json tools;                    // OpenAI's list of functions, or null
+    Json messages = Json::array();      // as render_chat() takes them: OpenAI's list
+    Json tools;                         // OpenAI's list of functions, or null
+    std::set<std::string> strict_tools; // names of those whose schemas must be followed to the letter
     ToolChoice tool_choice = ToolChoice::automatic;
     std::string tool_name; // of named
     bool parallel_tool_calls = true;
@@ -47,6 +50,7 @@ struct ChatTask {
     std::optional<bool> think;               // enable_thinking; empty: the server's default
     std::optional<uint32_t> thinking_budget; // tokens; empty: the server's default
     Sampling sampling;
+    std::set<std::string> ignored; // what the request has that is not used: for the log
 };
 
 // A text to go on with: token ids.
@@ -54,6 +58,7 @@ struct TextTask {
     std::vector<uint32_t> prompt;
     Format format;
     Sampling sampling;
+    bool prompt_logprobs = false; // those of the prompt's tokens are wanted, too: Generation::prompt_tokens()
 };
 
 // A token whose text, or the last part of it, is in an event.
@@ -96,6 +101,8 @@ class Generation {
     uint32_t prompt_done() const;
     FinishReason finish(uint32_t choice) const;                           // when done
     const std::optional<std::string>& stop_string(uint32_t choice) const; // the one that ended the answer
+    // From the second token on; all there when the choice has an event, or is done.
+    const std::vector<TokenText>& prompt_tokens(uint32_t choice) const;
     Usage usage() const;
     serving::RequestTimings timings() const; // of the first choice
     uint32_t choices() const;

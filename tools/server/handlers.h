@@ -20,6 +20,8 @@ HttpReply count_tokens(Service& service, const HttpRequest& request);
 // Jina's, as llama.cpp has it.
 HttpReply rerank(Service& service, const HttpRequest& request);
 // llama.cpp's.
+HttpReply completion(Service& service, const HttpRequest& request);
+HttpReply infill(Service& service, const HttpRequest& request);
 HttpReply props(Service& service, const HttpRequest& request);
 HttpReply slots(Service& service, const HttpRequest& request);
 HttpReply metrics(Service& service, const HttpRequest& request);

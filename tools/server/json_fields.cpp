@@ -98,7 +98,8 @@ void read_lengths(Sampling& sampling, const Json& body) {
 Json parse_body(std::string_view body, const Limits& limits) {
     Json json;
     try {
-        json = build_json<Json>(body, "the request's body", {.max_depth = limits.json_depth, .repeated_keys = true});
+        json = build_json<Json>(body, "the request's body",
+                                {.max_depth = limits.json_depth, .repeated_keys = true, .lone_surrogates = true});
     } catch (const Error& error) {
         throw ApiError(400, "invalid_request_error", error.what());
     }

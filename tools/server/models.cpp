@@ -19,6 +19,8 @@ Json openai_model(const Service& service) {
             {"object", "model"},
             {"created", service.options.started_unix_s},
             {"owned_by", "tq-run"},
+            {"max_model_len", service.scheduler.context_size()},  // vLLM's name for meta.n_ctx
+            {"context_length", service.scheduler.context_size()}, // others'
             {"meta",
              {{"n_ctx", service.scheduler.context_size()},
               {"n_ctx_train", model.config.max_position_embeddings},

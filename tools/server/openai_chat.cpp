@@ -5,7 +5,6 @@
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_messages.h"
 #include "tools/server/openai_reply.h"
-#include "tools/server/sse.h"
 
 namespace tq::server {
 namespace {
@@ -27,7 +26,7 @@ struct WholeMessage {
         case PartKind::call_begin: name = part.text, arguments.clear(); break;
         case PartKind::arguments: arguments += part.text; break;
         case PartKind::call_end:
-            if (part.valid)
+            if (part.valid || part.cut)
                 calls.push_back(
                     {{"id", random_id("call_")}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
             else
@@ -63,6 +62,9 @@ class ChatStream {
         }
         return out;
     }
+
+    // For readers of events, who do not count comments.
+    std::string ping() const { return chunk(0, Json::object(), nullptr, {}); }
 
     std::string end() {
         std::string out;
@@ -128,8 +130,8 @@ HttpReply stream_chat(Service& service, std::shared_ptr<Generation> generation, 
             const bool whole = run_generation(
                 service, *generation, request,
                 [&](const std::vector<Event>& events) { return send_some(send, stream.events(events)); },
-                [&] { return send(sse::comment()); });
-            if (!whole || !send(stream.end())) return;
+                [&] { return send(stream.ping()); });
+            if (!whole || !send_last(send, stream.end())) return;
             generation->run_ahead();
         });
 }

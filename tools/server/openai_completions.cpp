@@ -6,8 +6,8 @@
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_reply.h"
 #include "tools/server/prompt.h"
-#include "tools/server/sse.h"
 #include <deque>
+#include <utility>
 
 namespace tq::server {
 namespace {
@@ -22,7 +22,11 @@ struct CompletionTask {
 
 std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const std::string& path) {
     const Tokenizer& tokenizer = service.model.tokenizer;
-    if (ids.is_string()) return tokenizer.prompt(ids.get_ref<const std::string&>());
+    if (ids.is_string()) {
+        const Piece text{ids.get<std::string>(), true};
+        require_bytes_fit(service, {&text, 1}, "prompt");
+        return tokenizer.prompt(text.text);
+    }
     if (!ids.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
     std::vector<uint32_t> prompt;
     for (const Json& id : ids) {
@@ -63,16 +67,21 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
     }
     task.common.format = read_format(body);
     task.echo = bool_field(body, "echo").value_or(false);
-    if (task.echo && sampling.logprobs)
-        bad_request("logprobs", "\"logprobs\" of a prompt that is echoed are not known: leave \"echo\" or \"logprobs\" out");
-    if (const auto suffix = text_field(body, "suffix"); suffix && !suffix->empty())
-        bad_request("suffix", "\"suffix\" is not supported: this model only goes on with a text");
+    task.common.prompt_logprobs = task.echo && sampling.logprobs;
     const auto best_of = integer_field(body, "best_of", 1, INT32_MAX);
     if (best_of && *best_of != sampling.choices)
         bad_request("best_of", "\"best_of\" is {}, but must be as \"n\", {}", *best_of, sampling.choices);
     task.streams = bool_field(body, "stream").value_or(false);
     task.usage = wants_usage(body);
-    task.prompts = read_prompts(service, body);
+    const auto suffix = text_field(body, "suffix");
+    if (!suffix || suffix->empty()) {
+        task.prompts = read_prompts(service, body);
+        return task;
+    }
+    const Json* prefix = member(body, "prompt");
+    if (task.echo) bad_request("echo", "\"echo\" has no use with \"suffix\": leave one of them out");
+    if (prefix && !prefix->is_string()) bad_request("prompt", "\"prompt\" must be one text where there is a \"suffix\"");
+    task.prompts = {infill_prompt(service, prefix ? prefix->get<std::string>() : "", *suffix, "", {}, "suffix")};
     return task;
 }
 
@@ -83,6 +92,7 @@ size_t characters(std::string_view text) {
 // The text of a choice, of which the last part may be all that is kept.
 struct TextChoice {
     std::string text;
+    bool begun = false;
     size_t offset = 0; // characters that were sent before
     Json logprobs = {{"tokens", Json::array()},
                      {"token_logprobs", Json::array()},
@@ -92,15 +102,26 @@ struct TextChoice {
     void add(const Event& event) {
         size_t at = offset + characters(text);
         text += event.part.text;
-        for (const TokenText& token : event.tokens) {
-            logprobs["tokens"].push_back(token.bytes);
-            logprobs["token_logprobs"].push_back(token.logprob);
-            Json top = Json::object();
-            for (const auto& [bytes, logprob] : token.top) top[bytes] = logprob;
-            logprobs["top_logprobs"].push_back(std::move(top));
-            logprobs["text_offset"].push_back(at);
-            at += characters(token.bytes);
-        }
+        for (const TokenText& token : event.tokens) add(token, at);
+    }
+
+    // Before the first token nothing is known, so that it has no logprob.
+    void add_prompt(const std::string& echoed, const std::string& first, const std::vector<TokenText>& tokens) {
+        text = echoed;
+        size_t at = 0;
+        add({first, 0, {}}, at);
+        logprobs["token_logprobs"].back() = logprobs["top_logprobs"].back() = nullptr;
+        for (const TokenText& token : tokens) add(token, at);
+    }
+
+    void add(const TokenText& token, size_t& at) {
+        logprobs["tokens"].push_back(token.bytes);
+        logprobs["token_logprobs"].push_back(token.logprob);
+        Json top = Json::object();
+        for (const auto& [bytes, logprob] : token.top) top[bytes] = logprob;
+        logprobs["top_logprobs"].push_back(std::move(top));
+        logprobs["text_offset"].push_back(at);
+        at += characters(token.bytes);
     }
 
     Json json(size_t index, bool with_logprobs, const char* finish) const {
@@ -120,12 +141,13 @@ class Completions {
     }
 
     // Calls `on_events` with what is new of one prompt's choices, then `on_end`. Returns false when the client is gone.
-    bool run(const std::function<bool(const std::vector<Event>&, size_t first_choice)>& on_events,
+    bool run(const std::function<bool(const Generation&, const std::vector<Event>&, size_t first_choice)>& on_events,
              const std::function<bool(const Generation&, size_t first_choice)>& on_end, const std::function<bool()>& on_idle) {
         for (size_t first = 0; !running_.empty(); first += task_.common.sampling.choices) {
             Generation& generation = *running_.front();
             const bool whole = run_generation(
-                service_, generation, request_, [&](const auto& events) { return on_events(events, first); }, on_idle);
+                service_, generation, request_, [&](const auto& events) { return on_events(generation, events, first); },
+                on_idle);
             if (!whole || !on_end(generation, first)) return false;
             const Usage usage = generation.usage();
             usage_.prompt_tokens += usage.prompt_tokens;
@@ -140,12 +162,16 @@ class Completions {
 
     const CompletionTask& task() const { return task_; }
     size_t choices() const { return task_.prompts.size() * task_.common.sampling.choices; }
-    std::string echo(size_t choice) const {
-        if (!task_.echo) return {};
-        Utf8Stream text;
-        const std::string begun =
-            text.push(service_.model.tokenizer.decode(task_.prompts[choice / task_.common.sampling.choices], false));
-        return begun + text.flush();
+    // Begins the text of a choice, once, with its prompt where that is wanted.
+    void begin(TextChoice& text, const Generation& generation, size_t first, uint32_t choice) const {
+        if (std::exchange(text.begun, true) || !task_.echo) return;
+        const Tokenizer& tokenizer = service_.model.tokenizer;
+        const std::vector<uint32_t>& prompt = task_.prompts[first / task_.common.sampling.choices];
+        Utf8Stream utf8;
+        text.text = utf8.push(tokenizer.decode(prompt, false));
+        text.text += utf8.flush();
+        if (task_.common.prompt_logprobs)
+            text.add_prompt(text.text, std::string(tokenizer.bytes(prompt.front())), generation.prompt_tokens(choice));
     }
     const Usage& usage() const { return usage_; }
     const serving::RequestTimings& timings() const { return timings_; } // of the last prompt
@@ -176,21 +202,15 @@ void write_completions(const Service& service, Completions& completions, const S
         Json json = head;
         json["choices"] = Json::array({choices[i].json(i, task.common.sampling.logprobs, finish)});
         const size_t sent = choices[i].offset + characters(choices[i].text);
-        choices[i] = {};
-        choices[i].offset = sent;
+        choices[i] = {.begun = true, .offset = sent};
         return data_event(json);
     };
-    std::vector<bool> echoed(completions.choices());
-    const auto echo = [&](size_t i) {
-        if (!echoed[i]) choices[i].text = completions.echo(i);
-        echoed[i] = true;
-    };
     const bool whole = completions.run(
-        [&](const std::vector<Event>& events, size_t first) {
+        [&](const Generation& generation, const std::vector<Event>& events, size_t first) {
             std::string out;
             for (const Event& event : events) {
                 const size_t i = first + event.choice;
-                echo(i);
+                completions.begin(choices[first + event.choice], generation, first, event.choice);
                 choices[i].add(event);
                 out += chunk(i, nullptr);
             }
@@ -199,23 +219,34 @@ void write_completions(const Service& service, Completions& completions, const S
         [&](const Generation& generation, size_t first) {
             std::string out;
             for (uint32_t c = 0; c < generation.choices(); ++c) {
-                echo(first + c);
+                completions.begin(choices[first + c], generation, first, c);
                 out += chunk(first + c, finish_name(generation.finish(c)));
             }
             return send_some(send, out);
         },
-        [&] { return send(sse::comment()); });
+        [&] { // for readers of events, who do not count comments
+            Json json = head;
+            json["choices"] = Json::array({TextChoice().json(0, false, nullptr)});
+            return send(data_event(json));
+        });
     if (!whole) return;
+    std::string end;
     if (task.usage) {
         Json json = head;
         json["choices"] = Json::array();
         json["usage"] = completion_usage(completions.usage());
-        if (!send(data_event(json))) return;
+        end = data_event(json);
     }
-    send(done_event);
+    send_last(send, end.append(done_event));
 }
 
 } // namespace
+
+std::vector<uint32_t> text_prompt(const Service& service, const Json& body) {
+    std::vector<std::vector<uint32_t>> prompts = read_prompts(service, body);
+    if (prompts.size() != 1) bad_request("prompt", "\"prompt\" must be one text, or one list of token ids");
+    return std::move(prompts.front());
+}
 
 HttpReply completions(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
@@ -224,17 +255,21 @@ HttpReply completions(Service& service, const HttpRequest& request) {
     if (task.streams) return event_stream([&service, all](const Send& send) { write_completions(service, *all, send); });
 
     std::vector<TextChoice> choices(all->choices());
-    for (size_t i = 0; i < choices.size(); ++i) choices[i].text = all->echo(i);
     Json list = Json::array();
     const bool whole = all->run(
-        [&](const std::vector<Event>& events, size_t first) {
-            for (const Event& event : events) choices[first + event.choice].add(event);
+        [&](const Generation& generation, const std::vector<Event>& events, size_t first) {
+            for (const Event& event : events) {
+                all->begin(choices[first + event.choice], generation, first, event.choice);
+                choices[first + event.choice].add(event);
+            }
             return true;
         },
         [&](const Generation& generation, size_t first) {
-            for (uint32_t c = 0; c < generation.choices(); ++c)
+            for (uint32_t c = 0; c < generation.choices(); ++c) {
+                all->begin(choices[first + c], generation, first, c);
                 list.push_back(
                     choices[first + c].json(first + c, task.common.sampling.logprobs, finish_name(generation.finish(c))));
+            }
             return true;
         },
         [] { return true; });

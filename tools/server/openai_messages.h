@@ -4,8 +4,7 @@
 
 namespace tq::server {
 
-// "messages": texts for lists of parts; developer becomes system; system messages at the beginning become one; arguments of calls
-// are checked. Throws ApiError (400) that names the message.
+// "messages" as ChatTask has them. Throws ApiError (400) that names the message.
 Json read_messages(const Json& body, const Limits& limits);
 
 // "tools" and "tool_choice" and "parallel_tool_calls". Likewise.

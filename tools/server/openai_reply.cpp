@@ -105,8 +105,10 @@ Format read_format(const Json& body) {
         if (type != "text" && type != "json_object" && type != "json_schema")
             bad_request("response_format.type",
                         "\"response_format.type\" must be \"text\", \"json_object\" or \"json_schema\", but is \"{}\"", type);
-        const Json* holder = type == "json_schema" ? object_field(*given, "json_schema", "response_format") : given;
-        const Json* schema = holder && type != "text" ? member(*holder, "schema") : nullptr;
+        const Json* own = type == "json_schema" ? object_field(*given, "json_schema", "response_format") : nullptr;
+        const Json& holder = own ? *own : *given; // llama.cpp has the schema in the format itself
+        const Json* schema = type != "text" ? member(holder, "schema") : nullptr;
+        format.strict = bool_field(holder, "strict", own ? "response_format.json_schema" : "response_format").value_or(false);
         if (type == "json_schema" && !schema)
             bad_request("response_format.json_schema.schema", "\"response_format.json_schema.schema\" is missing");
         if (type != "text") set(schema ? Format::Kind::json_schema : Format::Kind::json_object, "response_format");

@@ -2,6 +2,7 @@
 #pragma once
 #include "tools/server/answer_writer.h"
 #include "tools/server/chat_parts.h"
+#include <functional>
 #include <set>
 
 namespace tq::server::responses_api {
@@ -14,8 +15,13 @@ struct Request {
     Json echo;                          // fields that the response repeats
 };
 
+// The item of an earlier answer with that id.
+using FindItem = std::function<std::optional<Json>(const std::string& id)>;
+
 // Throws ApiError (400).
 Request read(const Json& body, const Limits& limits);
+// Likewise; the input may refer to items that are found.
+Request read_with_items(const Json& body, const Limits& limits, const FindItem& find_item);
 
 // The part of read() that reads "instructions" and "input".
 Json read_items(const Json& body, const Limits& limits);
@@ -29,10 +35,12 @@ class Writer : public AnswerWriter {
 
     std::string begin(const Usage& usage) override;
     std::string write(const std::vector<Event>& events) override;
-    std::string ping() const override;
+    std::string ping() override;
     std::string end(const Outcome& outcome) override;
     std::string fail(const ApiError& error) override;
     Json whole() const override { return response_; }
+
+    std::function<void(const Json& item)> remember; // called with each item that is whole; empty: none
 
   private:
     enum class Item { none, reasoning, message, function_call, custom_call };

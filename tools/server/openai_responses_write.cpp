@@ -18,11 +18,17 @@ Json token_counts(const Usage& usage) {
 // 0.7 rather than 0.699999988.
 double shortened(float value) { return std::round(double(value) * 1e6) / 1e6; }
 
-// The text of a custom tool from the arguments of the function as which it was offered.
+// The text of a custom tool from the arguments of the function as which it was offered; of arguments that were cut off, perhaps
+// within an escape, what there is of it.
 std::string custom_input(const std::string& arguments) {
-    const Json json = Json::parse(arguments, nullptr, false);
-    const Json* input = json.is_object() ? member(json, "input") : nullptr;
-    return input && input->is_string() ? input->get<std::string>() : arguments;
+    constexpr size_t longest_escape = 12; // of two surrogates
+    for (size_t cut = 0; cut <= std::min(longest_escape, arguments.size()); ++cut)
+        for (const char* end : {"", "\"}"}) {
+            const Json json = Json::parse(arguments.substr(0, arguments.size() - cut) + end, nullptr, false);
+            const Json* input = json.is_object() ? member(json, "input") : nullptr;
+            if (input && input->is_string()) return input->get<std::string>();
+        }
+    return Json::accept(arguments) ? arguments : std::string();
 }
 
 } // namespace
@@ -68,7 +74,10 @@ std::string Writer::begin(const Usage&) {
     return take();
 }
 
-std::string Writer::ping() const { return sse::comment(); }
+std::string Writer::ping() {
+    send_response("response.in_progress");
+    return take();
+}
 
 std::string Writer::write(const std::vector<Event>& events) {
     for (const Event& event : events) part(event.part, content_logprobs(event));
@@ -183,6 +192,7 @@ void Writer::close(const char* status) {
         close_call();
     item_["status"] = status;
     send("response.output_item.done", {{"output_index", response_.at("output").size()}, {"item", item_}});
+    if (remember) remember(item_);
     response_["output"].push_back(std::move(item_));
     open_ = Item::none;
     text_.clear();

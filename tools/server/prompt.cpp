@@ -1,4 +1,5 @@
 #include "tools/server/prompt.h"
+#include <algorithm>
 
 namespace tq::server {
 namespace {
@@ -57,17 +58,29 @@ Thinking thinking_of(const Service& service, const ChatTask& task) {
 
 } // namespace
 
-void require_fits(const Service& service, size_t prompt_tokens, const char* param) {
+void require_fits(const Service& service, size_t prompt_tokens, const char* param, const char* how_many) {
     const uint32_t context = service.scheduler.context_size();
     if (prompt_tokens <= context) return;
-    throw ApiError(400, "invalid_request_error",
-                   fmt::format("This model's maximum context length is {} tokens. However, your {} resulted in {} tokens. Please "
-                               "reduce the length of the {}.",
-                               context, param, prompt_tokens, param),
-                   param, "context_length_exceeded");
+    throw TooLong(
+        fmt::format("This model's maximum context length is {} tokens. However, your {} resulted in {}{} tokens. Please "
+                    "reduce the length of the {}.",
+                    context, param, how_many, prompt_tokens, param),
+        param, prompt_tokens);
 }
 
-ChatPrompt chat_prompt(const Service& service, const ChatTask& task) {
+void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param) {
+    constexpr size_t most_composed =
+        4; // of texts that are not ASCII a token may stand for more bytes: they are composed before (NFC)
+    size_t bytes = 0, per_token = service.longest_token;
+    for (const Piece& piece : pieces) {
+        bytes += piece.text.size();
+        const bool is_ascii = std::ranges::all_of(piece.text, [](char c) { return uint8_t(c) < 0x80; });
+        if (!is_ascii) per_token = service.longest_token * most_composed;
+    }
+    require_fits(service, bytes / per_token, param, "at least ");
+}
+
+ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered) {
     const ChatVariant variant = service.model.chat;
     ChatPrompt prompt{{}, thinking_of(service, task), false};
     Json messages = task.messages;
@@ -83,14 +96,40 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task) {
         prompt.continues = !content.empty() || !reasoning.empty();
     }
     const bool open_thinking = prompt.thinking.possible && !prompt.continues;
-    const ChatOptions options{variant, true, open_thinking || !reasoning.empty()};
+    const ChatOptions options{variant, true, open_thinking || !reasoning.empty(), true};
     prompt.ids = rendered([&] {
         std::vector<Piece> pieces = render_chat(messages, task.tools, options);
         if (prompt.continues) append_open_answer(pieces, reasoning, content, variant);
+        if (is_answered) require_bytes_fit(service, pieces, "messages");
         return service.model.tokenizer.encode(pieces);
     });
     if (prompt.continues) prompt.thinking = {};
     return prompt;
+}
+
+// As llama.cpp puts them together, in the order of Qwen2.5-Coder.
+std::vector<uint32_t> infill_prompt(const Service& service, const std::string& prefix, const std::string& suffix,
+                                    const std::string& begun, const std::vector<InfillFile>& others, const char* field) {
+    const Tokenizer& tokenizer = service.model.tokenizer;
+    if (!tokenizer.special("<|fim_prefix|>") || !tokenizer.special("<|fim_suffix|>") || !tokenizer.special("<|fim_middle|>"))
+        bad_request(field,
+                    "\"{}\" is not supported: this model has no tokens for the middle of a text, and only goes on with one",
+                    field);
+    std::vector<Piece> pieces;
+    const bool knows_files = tokenizer.special("<|file_sep|>").has_value();
+    for (const InfillFile& file : others) {
+        if (knows_files) pieces.push_back({"<|file_sep|>", true});
+        pieces.push_back({fmt::format("{}\n{}\n", file.name, file.text), false});
+    }
+    if (knows_files && !others.empty()) pieces.insert(pieces.end(), {{"<|file_sep|>", true}, {"filename\n", false}});
+    pieces.insert(pieces.end(), {{"<|fim_prefix|>", true},
+                                 {prefix, false},
+                                 {"<|fim_suffix|>", true},
+                                 {suffix, false},
+                                 {"<|fim_middle|>", true},
+                                 {begun, false}});
+    require_bytes_fit(service, pieces, "prompt");
+    return tokenizer.encode(pieces);
 }
 
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer) {
@@ -102,7 +141,7 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
     messages.push_back(std::move(message));
     // The template treats the last message otherwise: another follows, which is cut off again.
     messages.push_back({{"role", answer.calls.empty() ? "user" : "tool"}, {"content", ""}});
-    std::vector<Piece> pieces = render_chat(messages, task.tools, {service.model.chat, false, true});
+    std::vector<Piece> pieces = render_chat(messages, task.tools, {service.model.chat, false, true, true});
     std::string& end = pieces.back().text;
     end.erase(std::min(end.rfind(is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"), end.size()));
     return service.model.tokenizer.encode(pieces);

@@ -11,13 +11,33 @@ struct ChatPrompt {
 };
 
 // Throws ApiError (400) where the messages or tools are not what the template takes. A last message of the assistant is left
-// open, to be continued; its thinking is over.
-ChatPrompt chat_prompt(const Service& service, const ChatTask& task);
+// open, to be continued; its thinking is over. `is_answered`: a text that is too long for the context in any case is refused
+// before it is cut into tokens.
+ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered = false);
 
 // The ids that the next prompt will begin with where `answer` is sent back: without the thinking, which most clients do not send.
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer);
 
-// Throws ApiError (400, context_length_exceeded) with both numbers.
-void require_fits(const Service& service, size_t prompt_tokens, const char* param);
+// The one prompt of a body of /completion: a text or a list of ids. Likewise.
+std::vector<uint32_t> text_prompt(const Service& service, const Json& body);
+
+struct InfillFile { // of the same project
+    std::string name, text;
+};
+// The prompt of a text between `prefix` and `suffix` that begins with `begun`. Throws ApiError (400, of `field`) where the model
+// has no tokens for that.
+std::vector<uint32_t> infill_prompt(const Service& service, const std::string& prefix, const std::string& suffix,
+                                    const std::string& begun, const std::vector<InfillFile>& others, const char* field);
+
+struct TooLong final : ApiError { // 400, context_length_exceeded
+    TooLong(const std::string& message, const char* param, size_t tokens)
+        : ApiError(400, "invalid_request_error", message, param, "context_length_exceeded"), tokens(tokens) {}
+    size_t tokens; // or more
+};
+
+// Throws TooLong with both numbers.
+void require_fits(const Service& service, size_t prompt_tokens, const char* param, const char* how_many = "");
+// Likewise where the text has more bytes than the context's tokens can stand for.
+void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param);
 
 } // namespace tq::server

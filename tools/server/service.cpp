@@ -1,10 +1,28 @@
 #include "tools/server/service.h"
 #include "model/grammar/gbnf.h"
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace tq::server {
 
-constexpr size_t kept_grammars = 32;
+constexpr size_t kept_grammars = 32, most_said = 100; // clients choose the names
+
+static size_t longest_token_of(const Tokenizer& tokenizer) {
+    size_t longest = 1;
+    for (uint32_t id = 0; id < tokenizer.size(); ++id) longest = std::max(longest, tokenizer.bytes(id).size());
+    return longest;
+}
+
+Service::Service(const Model& model, serving::Scheduler& scheduler, ServiceOptions options)
+    : model(model), scheduler(scheduler), options(std::move(options)), longest_token(longest_token_of(model.tokenizer)) {}
+
+void Service::say_ignored(const std::set<std::string>& things) {
+    for (const std::string& thing : things) {
+        const std::scoped_lock lock(mutex_);
+        if (!options.log || ignored_.size() == most_said || !ignored_.insert(thing).second) continue;
+        options.log(fmt::format("tq-run: requests have {}, which this server does not use (said once)", thing));
+    }
+}
 
 std::shared_ptr<const grammar::TokenTrie> Service::token_trie() {
     const std::scoped_lock lock(mutex_);

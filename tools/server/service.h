@@ -4,11 +4,14 @@
 #include "model/grammar/token_trie.h"
 #include "model/model.h"
 #include "model/serving/scheduler.h"
+#include "tools/server/item_memory.h"
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace tq::server {
@@ -39,25 +42,31 @@ struct ServiceOptions {
     std::string device_name; // for people
     std::string build;       // likewise
     uint64_t started_unix_s = 0;
-    std::chrono::milliseconds ping_interval{10'000}; // of streams without news
+    std::chrono::milliseconds ping_interval{10'000};  // of streams without news
+    std::function<void(const std::string& line)> log; // called by many threads; empty: there is none
 };
 
 class Service {
   public:
-    Service(const Model& model, serving::Scheduler& scheduler, ServiceOptions options)
-        : model(model), scheduler(scheduler), options(std::move(options)) {}
+    Service(const Model& model, serving::Scheduler& scheduler, ServiceOptions options);
 
     const Model& model;
     serving::Scheduler& scheduler;
     const ServiceOptions options;
+    const size_t longest_token; // bytes; at least 1
+    ItemMemory items;
 
     const std::string& model_name() const { return options.alias.empty() ? model.name : options.alias; }
     std::shared_ptr<const grammar::TokenTrie> token_trie(); // made when it is first needed
     // Keeps the last few, since agents send the same tools with every request. Throws Error where the text is no grammar.
     std::shared_ptr<const grammar::Grammar> compile_grammar(const std::string& gbnf);
 
+    // Says once for each thing that requests have it, and that it is not used.
+    void say_ignored(const std::set<std::string>& things);
+
   private:
     std::mutex mutex_;
+    std::set<std::string> ignored_; // that were said
     std::shared_ptr<const grammar::TokenTrie> trie_;
     std::list<std::pair<std::string, std::shared_ptr<const grammar::Grammar>>> grammars_; // the last used first
 };

@@ -9,8 +9,6 @@ std::string event(std::string_view name, const nlohmann::ordered_json& data) {
     return name.empty() ? fmt::format("data: {}\n\n", text) : fmt::format("event: {}\ndata: {}\n\n", name, text);
 }
 
-std::string comment() { return ": ping\n\n"; }
-
 HttpReply reply(std::function<void(const Send& send)> stream) {
     HttpReply reply;
     reply.type = "text/event-stream; charset=utf-8";

@@ -8,9 +8,6 @@ namespace tq::server::sse {
 // "event: NAME" and "data: JSON" on lines of their own; an empty name has no line. Bytes that are not UTF-8 become U+FFFD.
 std::string event(std::string_view name, const nlohmann::ordered_json& data);
 
-// A line that clients ignore: it shows them and proxies that the connection is alive.
-std::string comment();
-
 // A reply whose body is what `stream` sends; no proxy holds it back.
 HttpReply reply(std::function<void(const Send& send)> stream);
 

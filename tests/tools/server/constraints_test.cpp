@@ -102,7 +102,9 @@ TEST_CASE("tool_choice required and a named function force a call") {
     }
     Json tools = weather_tools();
     tools[0]["function"]["parameters"]["if"] = Json::object(); // not supported
-    const Json body = chat_body("Hi", {{"tools", tools}, {"tool_choice", "required"}});
+    Json body = chat_body("Hi", {{"tools", tools}, {"tool_choice", "required"}});
+    CHECK(message(server.answer(chat_completions, body))["tool_calls"].size() == 1);
+    body["tools"][0]["function"]["strict"] = true;
     CHECK(refused_field([&] { server.post(chat_completions, body.dump()); }) == "tools");
     CHECK(message(server.answer(chat_completions, chat_body("Hi", {{"tools", tools}})))["tool_calls"].size() == 1);
 }
@@ -113,7 +115,9 @@ TEST_CASE("tools that are too large for a grammar only go unchecked") {
     for (int i = 0; i < 40; i++)
         tools[0]["function"]["parameters"]["properties"][fmt::format("p{}", i)] = {{"type", "string"}, {"maxLength", 32768}};
     CHECK(message(server.answer(chat_completions, chat_body("Hi", {{"tools", tools}})))["tool_calls"].size() == 1);
-    const Json body = chat_body("Hi", {{"tools", tools}, {"tool_choice", "required"}});
+    Json body = chat_body("Hi", {{"tools", tools}, {"tool_choice", "required"}});
+    CHECK(message(server.answer(chat_completions, body))["tool_calls"].size() == 1);
+    body["tools"][0]["function"]["strict"] = true;
     CHECK(refused_field([&] { server.post(chat_completions, body.dump()); }) == "tools");
 }
 

@@ -1,5 +1,6 @@
 // Chats with the demo model: the answers are those that the model gives alone, and what comes after them.
 #include "model/cpu/forward.h"
+#include "model/serving/logprobs.h"
 #include "model/session.h"
 #include "tests/tools/server/scripted_server.h"
 #include <filesystem>
@@ -50,6 +51,22 @@ class DemoServer {
 std::string content(const Json& answer, size_t choice = 0) { return answer.at("choices").at(choice).at("message").at("content"); }
 
 } // namespace
+
+TEST_CASE("logprobs of an echoed prompt are those of the model's logits") {
+    DemoServer server;
+    const auto ids = server.model.tokenizer.encode("Once upon a time there was a little fox who lived in the forest.");
+    std::vector<float> expected;
+    const auto forward = server.forward(1);
+    const Span span{0, ids, Span::Logits::all};
+    forward->run({&span, 1}, [&](size_t, uint32_t i, std::span<const float> logits) {
+        if (i + 1 < ids.size()) expected.push_back(serving::with_logprobs(ids[i + 1], logits, 0).logprob);
+    });
+    HttpRequest request;
+    request.body = Json{{"prompt", ids}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}}.dump();
+    const Json known = Json::parse(completions(server.service, request).body)["choices"][0]["logprobs"]["token_logprobs"];
+    REQUIRE(known.size() == ids.size());
+    for (size_t i = 1; i < ids.size(); ++i) CHECK(known[i].get<float>() == doctest::Approx(expected[i - 1]).epsilon(1e-6));
+}
 
 TEST_CASE("the server's greedy answer is the model's own") {
     DemoServer server;

@@ -130,29 +130,6 @@ TEST_CASE("trip-wire 5: usage comes in a chunk without choices, and only where i
     CHECK(with.back()["usage"]["completion_tokens"] == server.model.tokenizer.encode("yes").size());
 }
 
-TEST_CASE("trip-wire 6: wrong arguments of a call in the history are a 400 that names the message") {
-    ScriptedServer server("yes");
-    const auto body = [](const Json& arguments) {
-        Json body = chat_body("Weather?", {{"tools", weather_tools()}});
-        body["messages"].push_back(
-            {{"role", "assistant"},
-             {"content", nullptr},
-             {"tool_calls",
-              Json::array(
-                  {{{"id", "1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}}})}});
-        body["messages"].push_back({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "rain"}});
-        return body;
-    };
-    for (const ChatVariant variant : {ChatVariant::instruct, ChatVariant::coder}) {
-        ScriptedServer coder("yes", variant);
-        for (const Json& wrong :
-             std::vector<Json>{"{\"city\": \"Os", "[1]", "7", "nothing", 7, Json::array({1}), std::string(1000, '{')})
-            CHECK(refused(coder, body(wrong)) == "messages[1].tool_calls[0].function.arguments");
-        for (const Json& right : std::vector<Json>{"{\"city\": \"Oslo\"}", "{}", "", Json::object()})
-            CHECK(choice(coder.answer(chat_completions, body(right)))["message"]["content"] == "yes");
-    }
-}
-
 TEST_CASE("trip-wire 10: a prompt that exceeds the context is a 400 with both numbers") {
     ScriptedServer server([](const std::string&) { return "yes"; }, ChatVariant::instruct, ScriptedServer::greedy(),
                           {.context_size = 40});
@@ -208,7 +185,8 @@ TEST_CASE("trip-wire 10: pings are sent while the prompt is run") {
     ScriptedServer server([](const std::string&) { return "yes"; }, ChatVariant::instruct, options,
                           {.delay = std::chrono::milliseconds(150)});
     const std::string bytes = server.stream(chat_completions, chat_body("Is it?", {{"stream", true}}));
-    CHECK(bytes.starts_with(": ping\n\n"));
+    const Json ping = choice(data_events(bytes).front()); // an event: readers of events do not count comments
+    CHECK(ping == Json{{"index", 0}, {"delta", Json::object()}, {"logprobs", nullptr}, {"finish_reason", nullptr}});
     CHECK(joined(data_events(bytes), "content") == "yes");
 }
 
@@ -303,7 +281,7 @@ TEST_CASE("messages become what the template takes") {
     CHECK(read(R"([{"role": "system", "content": "a"}, {"role": "developer", "content": [{"type": "text", "text": "b"}]},
                    {"role": "user", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}], "name": "me"},
                    {"role": "system", "content": "e"}])") ==
-          Json::parse(R"([{"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "cd"},
+          Json::parse(R"([{"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "c\nd"},
                           {"role": "system", "content": "e"}])"));
     CHECK(read(R"([{"role": "assistant", "content": null, "reasoning_content": "r"}])") ==
           Json::parse(R"([{"role": "assistant", "content": "", "reasoning_content": "r"}])"));
@@ -320,11 +298,9 @@ TEST_CASE("wrong chats are refused with the name of the field") {
         {"messages[0].role", R"({"messages": [{"role": 1}]})"},
         {"messages[0].role", R"({"messages": [{"role": "robot", "content": ""}]})"},
         {"messages[0].content", R"({"messages": [{"role": "user"}]})"},
-        {"messages[0].content", R"({"messages": [{"role": "user", "content": null}]})"},
         {"messages[0].content", R"({"messages": [{"role": "user", "content": 1}]})"},
-        {"messages[0].content[1]",
-         R"({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "image_url", "image_url": {}}]}]})"},
-        {"messages[0].content[0]", R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})"},
+        {"messages[0].content[0].type", R"({"messages": [{"role": "user", "content": [{}]}]})"},
+        {"messages[0].content[0].text", R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})"},
         {"messages[0].content[0]", R"({"messages": [{"role": "user", "content": ["text"]}]})"},
         {"messages[0].tool_calls", R"({"messages": [{"role": "assistant", "tool_calls": {}}]})"},
         {"messages[0].tool_calls[0]", R"({"messages": [{"role": "assistant", "tool_calls": [1]}]})"},
@@ -350,7 +326,8 @@ TEST_CASE("wrong chats are refused with the name of the field") {
         {"response_format.type", R"({"response_format": {"type": "xml"}})"},
         {"response_format.json_schema.schema", R"({"response_format": {"type": "json_schema"}})"},
         {"response_format",
-         R"({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object", "if": {}}}}})"},
+         R"({"response_format": {"type": "json_schema", "json_schema": {"strict": true, "schema": {"type": "object", "if": {}}}}})"},
+        {"response_format", R"({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "text"}}}})"},
         {"grammar", R"({"grammar": "root ::= (", "max_tokens": 1})"},
         {"grammar", R"({"grammar": 1})"},
         {"grammar", R"({"grammar": "root ::= \"a\"", "json_schema": {}})"},

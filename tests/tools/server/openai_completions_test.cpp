@@ -54,6 +54,71 @@ TEST_CASE("n choices of several prompts are numbered through, and echo repeats t
     CHECK(ends == std::vector<int>(4, 1));
 }
 
+TEST_CASE("an echoed prompt has the logprobs that its tokens get as an answer") {
+    ScriptedServer server("one two three");
+    const auto logprobs = [&](const Json& prompt, const Json& more = Json::object()) {
+        Json body = {{"prompt", prompt}, {"logprobs", 2}};
+        body.update(more);
+        return server.answer(completions, body)["choices"];
+    };
+    const Json answered = logprobs("Count", {{"echo", true}})[0], known = answered["logprobs"];
+    const std::string all = "Countone two three";
+    CHECK(answered["text"] == all);
+    const size_t tokens = known["tokens"].size(), prompt = server.model.tokenizer.encode("Count").size();
+    REQUIRE(tokens > prompt);
+    CHECK(known["token_logprobs"][0].is_null());
+    CHECK(known["top_logprobs"][0].is_null());
+    CHECK(known["text_offset"][0] == 0);
+    for (const char* name : {"token_logprobs", "top_logprobs", "text_offset"}) CHECK(known[name].size() == tokens);
+    std::string said;
+    for (const Json& token : known["tokens"]) said += token.get<std::string>();
+    CHECK(said == all);
+
+    const Json ids = server.model.tokenizer.encode(all);
+    REQUIRE(ids.size() == tokens);
+    const Json scored = {{"echo", true}, {"max_tokens", 0}};
+    for (int times = 0; times < 2; ++times) { // also where the cache has the prompt
+        CHECK(logprobs(all, scored)[0]["logprobs"] == known);
+        CHECK(logprobs(ids, scored)[0]["logprobs"] == known);
+        const Json several = logprobs(Json::array({all, "x", all}), scored);
+        CHECK(several[0]["logprobs"] == known);
+        CHECK(several[1]["logprobs"]["tokens"] == Json::array({"x"}));
+        CHECK(several[2]["logprobs"] == known);
+    }
+    Json streamed = {{"prompt", all}, {"logprobs", 2}, {"echo", true}, {"max_tokens", 0}, {"stream", true}};
+    CHECK(data_events(server.stream(completions, streamed))[0]["choices"][0]["logprobs"] == known);
+    const Json one = logprobs(all, {{"echo", true}, {"max_tokens", 1}})[0]["logprobs"]; // as scoring tools ask
+    CHECK(one["tokens"].size() >= tokens);
+    CHECK(one["token_logprobs"][tokens - 1] == known["token_logprobs"][tokens - 1]);
+}
+
+TEST_CASE("the middle of a text is written where the model has tokens for that") {
+    std::string asked;
+    ScriptedServer server([&](const std::string& prompt) { return asked = prompt, "middle"; });
+    const auto ids = [&](const std::string& text) { return server.model.tokenizer.encode(text).size(); };
+    const std::string expected = "<|fim_prefix|>a(<|fim_suffix|>)b<|fim_middle|>";
+    const Json answer = server.answer(completions, {{"prompt", "a("}, {"suffix", ")b"}, {"max_tokens", 2}});
+    CHECK(answer["usage"]["prompt_tokens"] == ids(expected));
+    const Json filled = server.answer(infill, {{"input_prefix", "a("}, {"input_suffix", ")b"}, {"n_predict", 2}});
+    CHECK(filled["tokens_evaluated"] == ids(expected));
+    CHECK(filled["stop"] == true);
+    CHECK(filled["stop_type"] == "limit");
+    CHECK(filled["content"] == text(answer, 0));
+    const Json more = {{"input_prefix", "a("}, {"input_suffix", ")b"}, {"prompt", "x"},
+                       {"n_predict", 2},       {"stream", true},       {"input_extra", {{{"filename", "c.py"}, {"text", "c"}}}}};
+    const auto events = data_events(server.stream(infill, more), false);
+    CHECK(events.back()["tokens_evaluated"] ==
+          ids("<|file_sep|>c.py\nc\n<|file_sep|>filename\n" + std::string("<|fim_prefix|>a(<|fim_suffix|>)b<|fim_middle|>x")));
+    CHECK(events.front()["stop"] == false);
+    CHECK(refused_field([&] { server.post(infill, R"({"input_prefix": 1})"); }) == "input_prefix");
+    CHECK(refused_field([&] { server.post(infill, R"({"input_extra": ["a"]})"); }) == "input_extra[0]");
+    ScriptedServer other("one two");
+    const Json native = other.answer(completion, {{"prompt", "Count"}});
+    CHECK(native["content"] == "one two");
+    CHECK(native["stop_type"] == "eos");
+    CHECK(refused_field([&] { other.post(completion, R"({"prompt": ["a", "b"]})"); }) == "prompt");
+}
+
 TEST_CASE("16 tokens are the default, and 0 only echo") {
     std::string long_text;
     for (int i = 0; i < 100; ++i) long_text += " a";
@@ -93,26 +158,25 @@ TEST_CASE("a stop string ends a text; usage comes where it was asked for") {
 
 TEST_CASE("wrong completions are refused with the name of the field") {
     ScriptedServer server("yes");
-    const std::vector<std::pair<const char*, const char*>> wrong = {
-        {"prompt", "{}"},
-        {"prompt", R"({"prompt": ""})"},
-        {"prompt", R"({"prompt": []})"},
-        {"prompt", R"({"prompt": {}})"},
-        {"prompt", R"({"prompt": 5})"},
-        {"prompt", R"({"prompt": [1.5]})"},
-        {"prompt", R"({"prompt": [-1]})"},
-        {"prompt", R"({"prompt": [151936]})"},
-        {"prompt", R"({"prompt": [1, "a"]})"},
-        {"prompt[1]", R"({"prompt": ["a", 1]})"},
-        {"prompt[1]", R"({"prompt": ["a", ""]})"},
-        {"prompt[0]", R"({"prompt": [[]]})"},
-        {"prompt[0]", R"({"prompt": [[[1]]]})"},
-        {"prompt[0]", R"({"prompt": [{}]})"},
-        {"suffix", R"({"prompt": "a", "suffix": "b"})"},
-        {"best_of", R"({"prompt": "a", "best_of": 2})"},
-        {"logprobs", R"({"prompt": "a", "logprobs": true})"},
-        {"logprobs", R"({"prompt": "a", "logprobs": 1, "echo": true})"},
-        {"echo", R"({"prompt": "a", "echo": 1})"}};
+    const std::vector<std::pair<const char*, const char*>> wrong = {{"prompt", "{}"},
+                                                                    {"prompt", R"({"prompt": ""})"},
+                                                                    {"prompt", R"({"prompt": []})"},
+                                                                    {"prompt", R"({"prompt": {}})"},
+                                                                    {"prompt", R"({"prompt": 5})"},
+                                                                    {"prompt", R"({"prompt": [1.5]})"},
+                                                                    {"prompt", R"({"prompt": [-1]})"},
+                                                                    {"prompt", R"({"prompt": [151936]})"},
+                                                                    {"prompt", R"({"prompt": [1, "a"]})"},
+                                                                    {"prompt[1]", R"({"prompt": ["a", 1]})"},
+                                                                    {"prompt[1]", R"({"prompt": ["a", ""]})"},
+                                                                    {"prompt[0]", R"({"prompt": [[]]})"},
+                                                                    {"prompt[0]", R"({"prompt": [[[1]]]})"},
+                                                                    {"prompt[0]", R"({"prompt": [{}]})"},
+                                                                    {"echo", R"({"prompt": "a", "suffix": "b", "echo": true})"},
+                                                                    {"prompt", R"({"prompt": ["a"], "suffix": "b"})"},
+                                                                    {"best_of", R"({"prompt": "a", "best_of": 2})"},
+                                                                    {"logprobs", R"({"prompt": "a", "logprobs": true})"},
+                                                                    {"echo", R"({"prompt": "a", "echo": 1})"}};
     for (const auto& [field, body] : wrong) {
         CAPTURE(body);
         CHECK(refused_field([&] { server.post(completions, body); }) == field);

@@ -30,12 +30,13 @@ TEST_CASE("an input is a text or a list of messages") {
     CHECK(refused({{"input", 5}}) == "input");
 }
 
-TEST_CASE("trip-wire 7: instructions, system and developer messages are one system message, the first") {
+TEST_CASE("trip-wire 7: instructions and the first system and developer messages are one, later ones stay where they are") {
     const Json input = {{{"role", "developer"}, {"content", "B"}},
                         {{"role", "user"}, {"content", "Hello"}},
                         {{"role", "system"}, {"content", parts("input_text", "C")}}};
-    CHECK(messages({{"instructions", "A"}, {"input", input}}) ==
-          Json{{{"role", "system"}, {"content", "A\n\nB\n\nC"}}, {{"role", "user"}, {"content", "Hello"}}});
+    CHECK(messages({{"instructions", "A"}, {"input", input}}) == Json{{{"role", "system"}, {"content", "A\n\nB"}},
+                                                                      {{"role", "user"}, {"content", "Hello"}},
+                                                                      {{"role", "system"}, {"content", "C"}}});
 }
 
 TEST_CASE("trip-wire 7: a probe without any input gets an answer of one token") {
@@ -100,7 +101,7 @@ TEST_CASE("trip-wire 7: the output of a function may be a list of parts") {
     output["output"] = "42";
     CHECK(messages({{"input", {call, output}}}) == turns);
     output["output"] = {{{"type", "input_image"}, {"image_url", "data:"}}};
-    CHECK(messages({{"input", {call, output}}}).at(1).at("content") == "[input_image is left out: the model reads only text]");
+    CHECK(messages({{"input", {call, output}}}).at(1).at("content") == "[image is left out: the model reads only text]");
 }
 
 TEST_CASE("reasoning, text and calls of an answer are one turn") {
@@ -129,16 +130,17 @@ TEST_CASE("reasoning that this server sealed comes back, another's does not") {
     CHECK(messages({{"input", {item}}}).at(0).at("reasoning_content") == "");
 }
 
-TEST_CASE("trip-wire 6: bad arguments in a replayed call are a 400 that names them") {
-    for (const char* arguments : {"{\"x\": ", "[1]", "1", "null", "{\"x\": 1e999}"})
-        CHECK(refused({{"input", {{{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", arguments}}}}}) ==
-              "input[0].arguments");
+TEST_CASE("trip-wire 6: bad arguments in a replayed call are shown as they are") {
+    for (const char* arguments : {"{\"x\": ", "[1]", "1", "null", "{\"x\": 1e999}"}) {
+        const Json call = {{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", arguments}};
+        CHECK(messages({{"input", {call}}}).at(0).at("tool_calls").at(0).at("function").at("arguments") == arguments);
+    }
 }
 
-TEST_CASE("images and files in messages are refused") {
-    const Json image = {{{"type", "input_image"}, {"image_url", "data:"}}};
-    CHECK(refused({{"input", {{{"role", "user"}, {"content", image}}}}}) == "input[0].content[0].type");
-    CHECK(refused({{"input", {{{"type", "computer_call"}}}}}) == "input[0].type");
+TEST_CASE("images and files in messages are left out") {
+    for (const auto& [type, shown] : {std::pair("input_image", "image"), {"input_file", "document"}, {"input_audio", "audio"}})
+        CHECK(messages({{"input", {{{"role", "user"}, {"content", {{{"type", type}}}}}}}}).at(0).at("content") ==
+              fmt::format("[{} is left out: the model reads only text]", shown));
 }
 
 TEST_CASE("the choice of a tool") {

@@ -64,6 +64,7 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     options.device_name = engine.device_name;
     options.build = build_description();
     options.prefill = prefill;
+    options.log = [](const std::string& line) { write_error(line + "\n"); };
     options.started_unix_s = uint64_t(std::time(nullptr));
     return options;
 }

@@ -1,0 +1,242 @@
+// One conversation, sent through all three APIs, is one prompt; what only its history holds is never refused.
+#include "tests/tools/server/refused.h"
+#include "tests/tools/server/scripted_server.h"
+#include "tools/server/anthropic_messages.h"
+#include "tools/server/openai_messages.h"
+#include "tools/server/openai_responses.h"
+#include "tools/server/prompt.h"
+
+using namespace tq;
+using namespace tq::server;
+
+namespace {
+
+struct Forms {
+    const char *what, *chat, *responses, *messages; // lists of messages or items; of the last also "system" before a "|"
+    std::vector<std::string> shown;                 // of the prompt
+};
+
+Json tools_of(const char* form) {
+    const Json parameters = {{"type", "object"}, {"properties", {{"city", {{"type", "string"}}}}}};
+    if (form == std::string("chat"))
+        return {{{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", parameters}}}}};
+    if (form == std::string("responses")) return {{{"type", "function"}, {"name", "weather"}, {"parameters", parameters}}};
+    return {{{"name", "weather"}, {"input_schema", parameters}}};
+}
+
+std::string prompt_of(ScriptedServer& server, ChatTask task) {
+    task.think = false;
+    return server.model.tokenizer.decode(chat_prompt(server.service, task).ids, false);
+}
+
+std::string chat_prompt_of(ScriptedServer& server, const std::string& list) {
+    return prompt_of(server, read_chat_task(server.service, {{"messages", Json::parse(list)}, {"tools", tools_of("chat")}}));
+}
+
+std::string responses_prompt_of(ScriptedServer& server, const std::string& list) {
+    const Json body = {{"input", Json::parse(list)}, {"tools", tools_of("responses")}};
+    return prompt_of(server, responses_api::read(body, Limits()).task);
+}
+
+std::string messages_prompt_of(ScriptedServer& server, const std::string& given) {
+    const size_t bar = given.find('|');
+    Json body = {{"messages", Json::parse(given.substr(bar == given.npos ? 0 : bar + 1))}, {"tools", tools_of("messages")}};
+    if (bar != given.npos) body["system"] = Json::parse(given.substr(0, bar));
+    return prompt_of(server, messages_api::read_prompt(body, Limits()).task);
+}
+
+const Forms all_forms[] = {
+    {"system texts at the beginning are one message",
+     R"([{"role": "system", "content": "A"}, {"role": "developer", "content": [{"type": "text", "text": "B"}, {"type": "text", "text": "C"}]},
+        {"role": "user", "content": "Hello"}])",
+     R"([{"role": "system", "content": "A"}, {"role": "developer", "content": [{"type": "input_text", "text": "B"},
+        {"type": "input_text", "text": "C"}]}, {"role": "user", "content": "Hello"}])",
+     R"([{"type": "text", "text": "A"}, {"type": "text", "text": "B"}, {"type": "text", "text": "C"}]|[{"role": "user", "content": "Hello"}])",
+     {"system\nA\n\nB\n\nC"}},
+    {"developer messages stay where they stand",
+     R"([{"role": "system", "content": "A"}, {"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"},
+        {"role": "developer", "content": "Note"}, {"role": "user", "content": "More"}])",
+     R"([{"role": "system", "content": "A"}, {"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]},
+        {"role": "developer", "content": "Note"}, {"role": "user", "content": "More"}])",
+     R"("A"|[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"},
+        {"role": "system", "content": "Note"}, {"role": "user", "content": "More"}])",
+     {"Hi<|im_end|>\n<|im_start|>system\nNote<|im_end|>\n<|im_start|>user\nMore"}},
+    {"parts of a user's message, images among them",
+     R"([{"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+        {"type": "text", "text": "this"}]}, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": [{"type": "file", "file": {}}]}])",
+     R"([{"role": "user", "content": [{"type": "input_text", "text": "See"}, {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+        {"type": "input_text", "text": "this"}]}, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}])",
+     R"([{"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image", "source": {"type": "base64", "data": "AA=="}},
+        {"type": "text", "text": "this"}]}, {"role": "assistant", "content": "Hi"},
+        {"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}]}])",
+     {"See\n[image is left out: the model reads only text]\nthis", "\n[document is left out: the model reads only text]"}},
+    {"calls and their results, with an image and half a character",
+     R"([{"role": "user", "content": "Hello \ud83d"}, {"role": "assistant", "content": "Let me see", "reasoning_content": "Hm",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "Sun\ude00ny"}, {"type": "image_url", "image_url": {}}]}])",
+     R"([{"role": "user", "content": "Hello \ud83d"}, {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see"}]},
+        {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{\"city\": \"Oslo\"}"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "Sun\ude00ny"}, {"type": "input_image"}]}])",
+     R"([{"role": "user", "content": "Hello \ud83d"}, {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": ""},
+        {"type": "text", "text": "Let me see"}, {"type": "tool_use", "id": "c", "name": "weather", "input": {"city": "Oslo"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "Sun\ude00ny"},
+        {"type": "image", "source": {}}]}]}])",
+     {"Hello \xEF\xBF\xBD",
+      "<tool_response>\nSun\xEF\xBF\xBDny\n[image is left out: the model reads only text]\n</tool_response>"}},
+    {"arguments that were cut off",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function",
+        "function": {"name": "weather", "arguments": "{\"city\":"}}]}, {"role": "tool", "tool_call_id": "c", "content": "cut off"}])",
+     R"([{"role": "user", "content": "Hello"}, {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{\"city\":"},
+        {"type": "function_call_output", "call_id": "c", "output": "cut off"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "weather",
+        "input": "{\"city\":"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "cut off"}]}])",
+     {"{\"city\":"}},
+    {"arguments that are missing, or no object",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "tool_calls": [{"function": {"name": "weather"}},
+        {"function": {"name": "weather", "arguments": ["a"]}}]}, {"role": "tool", "content": null}])",
+     R"([{"role": "user", "content": "Hello"}, {"type": "function_call", "name": "weather"},
+        {"type": "function_call", "name": "weather", "arguments": ["a"]}, {"type": "function_call_output"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "tool_use", "name": "weather"},
+        {"type": "tool_use", "name": "weather", "input": ["a"]}]}, {"role": "user", "content": [{"type": "tool_result"}]}])",
+     {"[\"a\"]"}},
+    {"the line that changes with every request, and what a router puts behind it",
+     R"([{"role": "system", "content": "x-anthropic-billing-header: cc_version=2.1.3; cc_entrypoint=cli; cch=71fea; You are an agent.\nBe brief."},
+        {"role": "user", "content": "Hello"}])",
+     R"([{"role": "developer", "content": [{"type": "input_text", "text": "x-anthropic-billing-header: cc_version=2.1.4; cch=00000;\n"},
+        {"type": "input_text", "text": "You are an agent.\nBe brief."}]}, {"role": "user", "content": "Hello"}])",
+     R"("x-anthropic-billing-header: cc_version=2.1.3; cch=1a2b3; You are an agent.\nBe brief."|[{"role": "user", "content": "Hello"}])",
+     {"system\nYou are an agent.\nBe brief."}},
+};
+
+} // namespace
+
+TEST_CASE("the same conversation is the same prompt in all APIs") {
+    for (const ChatVariant variant : {ChatVariant::instruct, ChatVariant::hybrid, ChatVariant::coder}) {
+        ScriptedServer server("yes", variant);
+        for (const Forms& forms : all_forms) {
+            CAPTURE(forms.what);
+            CAPTURE(int(variant));
+            const auto body =
+                [](const std::string& list) { // as it comes over HTTP: nlohmann's own parser refuses half a character
+                    const Json parsed = parse_body("{\"list\": " + list + "}", Limits());
+                    return dump_text(parsed.at("list"));
+                };
+            const std::string prompt = chat_prompt_of(server, body(forms.chat));
+            CHECK(responses_prompt_of(server, body(forms.responses)) == prompt);
+            const std::string messages = forms.messages;
+            const size_t bar = messages.find('|');
+            CHECK(messages_prompt_of(server, (bar == messages.npos ? "" : messages.substr(0, bar + 1)) +
+                                                 body(messages.substr(bar + 1))) == prompt);
+            for (const std::string& text : forms.shown) {
+                CAPTURE(text);
+                CAPTURE(prompt);
+                if (variant != ChatVariant::coder || !text.starts_with("system\n")) CHECK(prompt.find(text) != prompt.npos);
+            }
+        }
+    }
+}
+
+TEST_CASE("the fields of the changing line end where they end, and nothing else is taken") {
+    const std::string header = "x-anthropic-billing-header: cc_version=2.1.3.abc; cc_entrypoint=sdk-cli; cch=71fea;";
+    const auto system = [](const std::string& text) {
+        const Json read = read_messages(
+            {{"messages", {{{"role", "system"}, {"content", text}}, {{"role", "user"}, {"content", "x"}}}}}, Limits());
+        return read.at(0).at("role") == "system" ? read.at(0).at("content").get<std::string>() : "none";
+    };
+    CHECK(system(header) == "none");
+    CHECK(system(header + "\n") == "none");
+    for (const char* between : {"", " ", "\n", "\r\n", "\n\n"})
+        CHECK(system(header + between + "a=b; You are X.") == "a=b; You are X.");
+    CHECK(system("x-anthropic-billing-header: You are X") == "You are X");
+    CHECK(system("The x-anthropic-billing-header: cch=1; is a header") == "The x-anthropic-billing-header: cch=1; is a header");
+    CHECK(responses_api::read_items({{"instructions", header + " You are X"}, {"input", "x"}}, Limits()).at(0).at("content") ==
+          "You are X");
+}
+
+TEST_CASE("documents and search results that are made of text are read") {
+    ScriptedServer server("yes");
+    const Json document = {{"type", "document"},
+                           {"title", "Sky"},
+                           {"source", {{"type", "text"}, {"media_type", "text/plain"}, {"data", "It is green."}}}};
+    const Json parts = {{"type", "document"},
+                        {"source", {{"type", "content"}, {"content", {{{"type", "text"}, {"text", "Inner"}}}}}}};
+    const Json found = {{"type", "search_result"},
+                        {"source", "https://a.example"},
+                        {"title", "Page"},
+                        {"content", {{{"type", "text"}, {"text", "The result"}}}}};
+    const Json body = {
+        {"messages",
+         {{{"role", "user"}, {"content", {document, parts, found}}},
+          {{"role", "assistant"}, {"content", {{{"type", "tool_use"}, {"id", "t"}, {"name", "f"}, {"input", Json::object()}}}}},
+          {{"role", "user"}, {"content", {{{"type", "tool_result"}, {"tool_use_id", "t"}, {"content", {found, document}}}}}}}}};
+    const std::string prompt = prompt_of(server, messages_api::read_prompt(body, Limits()).task);
+    CHECK(prompt.find("user\nSky\nIt is green.\nInner\nPage\nhttps://a.example\nThe result<|im_end|>") != prompt.npos);
+    CHECK(prompt.find("<tool_response>\nPage\nhttps://a.example\nThe result\nSky\nIt is green.\n</tool_response>") !=
+          prompt.npos);
+}
+
+TEST_CASE("items of the last answers may be referred to by their ids, by whom they were given") {
+    ScriptedServer server("<think>\nHm\n</think>\n\nSunny", ChatVariant::hybrid);
+    const Json question = {{"role", "user"}, {"content", "Weather?"}}, more = {{"role", "user"}, {"content", "Sure?"}};
+    const Json first = server.answer(responses, {{"input", {question}}});
+    Json input = {question}, sent = {question};
+    for (const Json& item : first["output"]) {
+        input.push_back({{"type", "item_reference"}, {"id", item["id"]}});
+        sent.push_back(item);
+    }
+    REQUIRE(input.size() == 3);
+    input.push_back(more), sent.push_back(more);
+    const auto tokens = [&](const Json& items) {
+        return server.answer(response_input_tokens, {{"input", items}})["input_tokens"];
+    };
+    CHECK(tokens(input) == tokens(sent));
+    HttpRequest other{.body = Json{{"input", input}}.dump(), .tenant = "another"};
+    CHECK(refused_field([&] { responses(server.service, other); }) == "input[1]");
+    ItemMemory small(100);
+    for (const char* id : {"a", "b", "c"}) small.put("t", {{"id", id}, {"text", std::string(30, 'x')}});
+    CHECK(!small.find("t", "a"));
+    CHECK(small.find("t", "c").value()["id"] == "c");
+}
+
+TEST_CASE("items of other servers' tools are left out of the history, and their texts are read") {
+    const Json items = {{{"role", "user"}, {"content", "Hello"}},
+                        {{"type", "web_search_call"}, {"id", "ws"}, {"status", "completed"}},
+                        {{"type", "computer_call"}, {"id", "cc"}},
+                        {{"type", "mcp_list_tools"}, {"tools", Json::array()}},
+                        {{"type", "compaction"}, {"encrypted_content", "x"}},
+                        {{"type", "local_shell_call_output"}, {"call_id", "l"}, {"output", "done"}},
+                        {{"role", "user"}, {"content", "More"}}};
+    const responses_api::Request read = responses_api::read({{"input", items}}, Limits());
+    CHECK(read.task.messages == Json{{{"role", "user"}, {"content", "Hello"}},
+                                     {{"role", "tool"}, {"tool_call_id", "l"}, {"content", "done"}},
+                                     {{"role", "user"}, {"content", "More"}}});
+    CHECK(read.task.ignored.count("items of the type computer_call") == 1);
+}
+
+TEST_CASE("older and custom forms of calls are read in chats") {
+    const Json messages = {
+        {{"role", "user"}, {"content", "Hello"}},
+        {{"role", "assistant"}, {"content", nullptr}, {"function_call", {{"name", "f"}, {"arguments", "{\"x\": 1}"}}}},
+        {{"role", "function"}, {"name", "f"}, {"content", "2"}},
+        {{"role", "assistant"}, {"tool_calls", {{{"id", "c"}, {"type", "custom"}, {"custom", {{"name", "g"}, {"input", "y"}}}}}}},
+        {{"role", "tool"}, {"tool_call_id", "c"}, {"content", "3"}}};
+    const Json read = read_messages({{"messages", messages}}, Limits());
+    CHECK(read.at(1).at("tool_calls").at(0).at("function") == Json{{"name", "f"}, {"arguments", "{\"x\": 1}"}});
+    CHECK(read.at(2).at("role") == "tool");
+    CHECK(read.at(3).at("tool_calls").at(0).at("function") == Json{{"name", "g"}, {"arguments", {{"input", "y"}}}});
+}
+
+TEST_CASE("what a server cut off itself can be sent back to it, in every API and form of calls") {
+    for (const ChatVariant variant : {ChatVariant::instruct, ChatVariant::coder}) {
+        ScriptedServer server("fine", variant);
+        for (const Json& arguments : {Json("{\"city\": \"Os"), Json("null"), Json("[\"a\"]"), Json("not JSON"), Json(7),
+                                      Json(nullptr), Json("{\"a\": \"\\ud83d\"}")}) {
+            const Json call = {{"id", "1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", arguments}}}};
+            Json body = chat_body("Weather?", {{"tools", weather_tools()}});
+            body["messages"].push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}});
+            body["messages"].push_back({{"role", "tool"}, {"tool_call_id", "1"}, {"content", "arguments are cut off"}});
+            CHECK(server.answer(chat_completions, body)["choices"][0]["message"]["content"] == "fine");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+#include "tools/server/conversation.h"
+#include "base/printable.h"
+#include "tools/server/chat_parts.h"
+#include <algorithm>
+
+namespace tq::server {
+namespace {
+
+constexpr std::string_view billing = "x-anthropic-billing-header:", blanks = " \t", spaces = " \t\r\n";
+
+// Claude Code begins its prompts with a line of fields that change with every request: "x-anthropic-billing-header: cch=71fea;".
+// Routers put other text behind it, also without a line break.
+std::string_view without_billing(std::string_view text) {
+    if (!text.starts_with(billing)) return text;
+    text.remove_prefix(billing.size());
+    const auto skip = [&](std::string_view what) { text.remove_prefix(std::min(text.find_first_not_of(what), text.size())); };
+    for (bool is_last = false; !is_last;) {
+        skip(blanks);
+        const std::string_view field = text.substr(0, text.find_first_of("; \t\r\n"));
+        if (field.find('=') == field.npos) break;
+        is_last = field.starts_with("cch=");
+        text.remove_prefix(field.size());
+        if (text.starts_with(';')) text.remove_prefix(1);
+    }
+    skip(spaces);
+    return text;
+}
+
+// What a part is, by whatever API's name.
+std::string_view kind_of_part(std::string_view type) {
+    for (const std::string_view kind : {"image", "audio", "video", "document", "file"})
+        if (type.find(kind) != type.npos) return kind == "file" ? "document" : kind;
+    return type;
+}
+
+// Reads one message.
+class MessageReader {
+  public:
+    MessageReader(Conversation& conversation, const Limits& limits) : conversation_(conversation), limits_(limits) {}
+
+    void system(const Json& object, const char* name, const std::string& path);
+    void user(const Json& message, const std::string& path);
+    void assistant(const Json& message, const std::string& path);
+    std::string text(const Json& object, const char* name, const std::string& path);
+
+  private:
+    std::string part_text(const Json& part, const std::string& type, const std::string& path);
+    std::string document_text(const Json& part, const std::string& path);
+    void part_of_answer(const Json& part, const std::string& type, const std::string& path);
+    void calls(const Json& message, const std::string& path);
+    void one_call(const Json& call, const std::string& path);
+
+    Conversation& conversation_;
+    const Limits& limits_;
+};
+
+// A text, or what stands for what is none.
+std::string MessageReader::part_text(const Json& part, const std::string& type, const std::string& path) {
+    if (type == "text" || type == "input_text" || type == "output_text") return required_text(part, "text", path);
+    if (type == "refusal" || type == "thinking" || type == "reasoning")
+        if (member(part, type.c_str())) return required_text(part, type.c_str(), path);
+    if (type == "thinking" || type == "reasoning") return text_field(part, "text", path).value_or("");
+    if (type == "search_result" || type == "document") return document_text(part, path);
+    return conversation_.left_out(kind_of_part(type));
+}
+
+// Of Anthropic's documents and search results those that are made of text: title, source and content.
+std::string MessageReader::document_text(const Json& part, const std::string& path) {
+    std::string all = text_field(part, "title", path).value_or("");
+    const Json* source = member(part, "source");
+    if (source && source->is_string()) append_text(all, source->get<std::string>(), "\n");
+    const std::string inner = field_path(path, "source");
+    std::string words;
+    if (member(part, "content"))
+        words = text(part, "content", path);
+    else if (source && source->is_object() && text_field(*source, "type", inner) == "text")
+        words = text_field(*source, "data", inner).value_or("");
+    else if (source && source->is_object() && member(*source, "content"))
+        words = text(*source, "content", inner);
+    else
+        return conversation_.left_out("document");
+    append_text(all, words, "\n");
+    return all;
+}
+
+std::string MessageReader::text(const Json& object, const char* name, const std::string& path) {
+    std::string all;
+    each_part(object, name, limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
+        append_text(all, part_text(part, type, part_path), "\n");
+    });
+    return all;
+}
+
+void MessageReader::system(const Json& object, const char* name, const std::string& path) {
+    std::string all;
+    bool given = false;
+    each_part(object, name, limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
+        const std::string words = part_text(part, type, part_path);
+        const std::string_view rest = without_billing(words);
+        given |= !rest.empty() || words.empty();
+        append_text(all, rest, "\n\n");
+    });
+    if (given) conversation_.system(all);
+}
+
+// Results of tools, which Anthropic's API has within a user's message, are turns of their own before it.
+void MessageReader::user(const Json& message, const std::string& path) {
+    std::string all;
+    bool has_text = false, has_result = false;
+    each_part(message, "content", limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
+        if (type == "tool_result") {
+            conversation_.result(text_field(part, "tool_use_id", part_path).value_or(""),
+                                 read_result(conversation_, part, "content", limits_, part_path));
+            has_result = true;
+        } else {
+            append_text(all, part_text(part, type, part_path), "\n");
+            has_text = true;
+        }
+    });
+    if (has_text || !has_result) conversation_.user(all);
+}
+
+void MessageReader::part_of_answer(const Json& part, const std::string& type, const std::string& path) {
+    if (type == "thinking" || type == "reasoning") return conversation_.reasoning(part_text(part, type, path));
+    if (type == "tool_use")
+        return conversation_.call(text_field(part, "id", path).value_or(""), required_text(part, "name", path),
+                                  member(part, "input"));
+    const bool of_others = type == "redacted_thinking" || type == "server_tool_use" || type.ends_with("_tool_result");
+    if (!of_others) conversation_.answer(part_text(part, type, path));
+}
+
+void MessageReader::assistant(const Json& message, const std::string& path) {
+    conversation_.answer("");
+    for (const char* name : {"reasoning_content", "reasoning"}) {
+        const Json* reasoning = member(message, name);
+        if (!reasoning || !reasoning->is_string() || *reasoning == "") continue;
+        conversation_.reasoning(reasoning->get<std::string>());
+        break;
+    }
+    each_part(message, "content", limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
+        part_of_answer(part, type, part_path);
+    });
+    calls(message, path);
+}
+
+void MessageReader::calls(const Json& message, const std::string& path) {
+    if (const Json* old = object_field(message, "function_call", path)) one_call({{"function", *old}}, path);
+    const Json* given = array_field(message, "tool_calls", limits_.tools, path);
+    const std::string field = field_path(path, "tool_calls");
+    for (size_t i = 0; given && i < given->size(); ++i) one_call(object_entry(*given, i, field), entry_path(field, i));
+}
+
+void MessageReader::one_call(const Json& call, const std::string& path) {
+    const std::string id = text_field(call, "id", path).value_or("");
+    if (const Json* custom = object_field(call, "custom", path)) {
+        const std::string inner = field_path(path, "custom");
+        const Json arguments = {{"input", text_field(*custom, "input", inner).value_or("")}};
+        return conversation_.call(id, required_name(*custom, inner), &arguments);
+    }
+    const Json& function = required_object(call, "function", path);
+    conversation_.call(id, required_name(function, field_path(path, "function")), member(function, "arguments"));
+}
+
+} // namespace
+
+void Conversation::system(const std::string& text) {
+    if (!empty()) return messages_.push_back({{"role", "system"}, {"content", text}});
+    has_system_ = true;
+    append_text(system_, text, "\n\n");
+}
+
+void Conversation::user(const std::string& text) { messages_.push_back({{"role", "user"}, {"content", text}}); }
+
+Json& Conversation::assistant() {
+    if (empty() || messages_.back().at("role") != "assistant") messages_.push_back({{"role", "assistant"}, {"content", ""}});
+    return messages_.back();
+}
+
+void Conversation::append(const char* name, const std::string& text) {
+    Json& whole = assistant()[name];
+    if (whole.is_null()) whole = "";
+    append_text(whole.get_ref<std::string&>(), text, "\n");
+}
+
+void Conversation::reasoning(const std::string& text) { append("reasoning_content", text); }
+
+void Conversation::answer(const std::string& text) { append("content", text); }
+
+void Conversation::call(const std::string& id, const std::string& name, const Json* arguments) {
+    const bool none = !arguments || arguments->is_null() || *arguments == "";
+    Json shown = none ? Json("{}") : arguments->is_object() || arguments->is_string() ? *arguments : Json(dump_text(*arguments));
+    assistant()["tool_calls"].push_back(
+        {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(shown)}}}});
+}
+
+void Conversation::result(const std::string& id, const std::string& text) {
+    messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
+}
+
+std::string Conversation::left_out(std::string_view type) {
+    const std::string name = printable(type, 40);
+    ignore(fmt::format("parts of messages of the type {}", name));
+    return fmt::format("[{} is left out: the model reads only text]", name);
+}
+
+Json Conversation::take() {
+    if (has_system_) messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", system_}});
+    return std::move(messages_);
+}
+
+void each_part(const Json& object, const char* name, const Limits& limits, std::string_view path, const ReadPart& read) {
+    const Json* content = member(object, name);
+    const std::string field = field_path(path, name);
+    if (!content) return;
+    if (content->is_string()) return read({{"type", "text"}, {"text", *content}}, "text", field);
+    if (!content->is_array()) bad_request(field, "{} must be a text or a list of parts", field);
+    const Json& parts = *array_field(object, name, limits.messages, path);
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const std::string part_path = entry_path(field, i);
+        const Json& part = object_entry(parts, i, field);
+        read(part, required_text(part, "type", part_path), part_path);
+    }
+}
+
+std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
+                        const std::string& path) {
+    const std::string text = MessageReader(conversation, limits).text(object, name, path);
+    return bool_field(object, "is_error", path).value_or(false) ? "Error: " + text : text;
+}
+
+void read_system(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
+                 const std::string& path) {
+    MessageReader(conversation, limits).system(object, name, path);
+}
+
+void read_message(Conversation& conversation, const Json& message, std::span<const std::string_view> roles, const Limits& limits,
+                  const std::string& path) {
+    const std::string name = required_text(message, "role", path);
+    if (std::ranges::find(roles, name) == roles.end())
+        bad_request(field_path(path, "role"), "{}.role must be {}, but is \"{}\"", path, fmt::join(roles, ", "), printable(name));
+    MessageReader reader(conversation, limits);
+    if (name == "assistant") return reader.assistant(message, path);
+    if (!message.contains("content"))
+        bad_request(field_path(path, "content"), "{}.content is missing: it must be a text or a list of parts", path);
+    if (name == "system" || name == "developer") return reader.system(message, "content", path);
+    if (name == "user") return reader.user(message, path);
+    conversation.result(text_field(message, "tool_call_id", path).value_or(""),
+                        read_result(conversation, message, "content", limits, path));
+}
+
+} // namespace tq::server

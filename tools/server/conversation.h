@@ -1,0 +1,59 @@
+// The messages of all APIs become one conversation by one set of rules, so that the same words are the same prompt whatever API
+// they came by. What only the history holds is never an error: a client would send it again with every request.
+#pragma once
+#include "tools/server/json_fields.h"
+#include <functional>
+#include <set>
+#include <span>
+
+namespace tq::server {
+
+// Builds ChatTask::messages. What an assistant says, thinks and calls without anything in between is one turn, as it was when the
+// model answered, so that the prompt begins as the one before did.
+class Conversation {
+  public:
+    // System texts at the beginning are one message. Later ones stay where they are, so that what precedes them stays in the
+    // cache.
+    void system(const std::string& text);
+    void user(const std::string& text);
+    void reasoning(const std::string& text);
+    void answer(const std::string& text);
+    // `arguments`: an object or its text, null for none. A text that was cut off is shown as it is.
+    void call(const std::string& id, const std::string& name, const Json* arguments);
+    void result(const std::string& id, const std::string& text);
+    // What stands for a part that is no text: "[image is left out: the model reads only text]".
+    std::string left_out(std::string_view type);
+
+    void ignore(std::string what) { ignored_.insert(std::move(what)); } // for the log
+
+    bool empty() const { return messages_.empty(); }
+    const std::set<std::string>& ignored() const { return ignored_; }
+    Json take();
+
+  private:
+    Json& assistant();
+    void append(const char* name, const std::string& text);
+
+    std::string system_;
+    bool has_system_ = false;
+    Json messages_ = Json::array();
+    std::set<std::string> ignored_;
+};
+
+// Appends a message: {role, content, ...} of any of the APIs, also what stands beside the content (tool_calls,
+// reasoning_content). `roles`: those of the API. Throws an ApiError (400) that names the field where something has another type.
+void read_message(Conversation& conversation, const Json& message, std::span<const std::string_view> roles, const Limits& limits,
+                  const std::string& path);
+
+// Appends a system text, without the line of Claude Code that changes with every request.
+void read_system(Conversation& conversation, const Json& object, const char* name, const Limits& limits, const std::string& path);
+
+// Of what a tool has returned: a text, or a list of parts.
+std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
+                        const std::string& path);
+
+// Calls `read` with each part of a content, its type and path. A text is a part; null is none.
+using ReadPart = std::function<void(const Json& part, const std::string& type, const std::string& path)>;
+void each_part(const Json& object, const char* name, const Limits& limits, std::string_view path, const ReadPart& read);
+
+} // namespace tq::server

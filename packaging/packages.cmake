@@ -1,4 +1,5 @@
-# cmake --install: the program, the demo model, man pages, completions, licences and the list of dependencies. cpack makes packages of
+# cmake --install: the program, the demo model, man pages, completions, documents, licences, a systemd unit and the list of
+# dependencies. cpack makes packages of
 # these: a .deb and a .tar.gz on Linux, a .zip on Windows, the same bytes each time. The preset "package" builds the program for them.
 include(GNUInstallDirs)
 if(WIN32)
@@ -8,7 +9,9 @@ endif()
 install(TARGETS tq-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES tools/demo-model/demo-q8_0.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/tq-run)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES docs/install.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(UNIX) # a script in Python
+  install(PROGRAMS tools/speed-report DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME tq-run-speed-report)
+endif()
 
 # The texts of the licences of what is compiled in, and the list of dependencies.
 get_property(tq_dependencies GLOBAL PROPERTY tq_dependencies)
@@ -28,6 +31,12 @@ string(REPLACE ";" "\n" lines "${tq_dependencies}")
 file(WRITE ${CMAKE_BINARY_DIR}/packages/dependencies "${lines}\n")
 install(FILES ${CMAKE_BINARY_DIR}/packages/THIRD-PARTY-LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR})
 set(doc_directory "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}")
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DSOURCE=${CMAKE_SOURCE_DIR}\" \"-DOUTPUT=${doc_directory}\"
+  -P \"${CMAKE_SOURCE_DIR}/packaging/documents.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  install(CODE "set(TQ_BIN_DIRECTORY ${CMAKE_INSTALL_BINDIR})\nset(TQ_SERVICE \"${CMAKE_SOURCE_DIR}/packaging/tq-run.service\")")
+  install(SCRIPT packaging/service.cmake)
+endif()
 install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DSOURCE=${CMAKE_SOURCE_DIR}\" \"-DVERSION=${PROJECT_VERSION}\"
   \"-DCOMMIT=${TQ_COMMIT}\" \"-DDEPENDENCIES=${CMAKE_BINARY_DIR}/packages/dependencies\"
   \"-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\" \"-DOUTPUT=${doc_directory}/tq-run.spdx.json\"
@@ -88,5 +97,6 @@ else()
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 endif()
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates, libvulkan1, mesa-vulkan-drivers | vulkan-icd")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3") # for tq-run-speed-report
 set(CPACK_DEBIAN_COMPRESSION_TYPE gzip) # packaging/finish.cmake packs it again, with xz
 include(CPack)

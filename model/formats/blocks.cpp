@@ -5,7 +5,6 @@
 #include "model/formats/block_reader.h"
 #include "model/formats/blocks_k.h"
 #include "model/formats/device_blocks.h"
-#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -158,11 +157,6 @@ constexpr std::array<BlockFormat, 43> formats{{
     {"Q1_0", 128, 18},
     {"Q2_0", 64, 18},
 }};
-
-static_assert(std::ranges::count_if(formats, [](const BlockFormat& format) { return format.decode != nullptr; }) ==
-                      std::ssize(weight_formats) &&
-                  std::ranges::all_of(weight_formats, [](GgmlType type) { return formats[size_t(type)].decode != nullptr; }),
-              "weight_formats are those with a decoder");
 
 } // namespace
 

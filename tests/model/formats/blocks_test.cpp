@@ -1,6 +1,7 @@
 // Block formats against decoders written from the closed formulas, one element at a time in double, and halves exhaustively.
 #include "base/half.h"
 #include "model/formats/blocks.h"
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -204,6 +205,14 @@ TEST_CASE("blocks with the least and greatest scales decode bit for bit") {
         auto bytes = random_bytes(20 * 17, 8);
         for (size_t at = 0; at < bytes.size(); at += 17) bytes[at] = std::byte(e);
         check_decode(GgmlType::MXFP4, bytes);
+    }
+}
+
+TEST_CASE("the weight formats are those with a decoder") {
+    for (uint32_t number = 0; number < 256; number++) {
+        const auto type = GgmlType(number);
+        CAPTURE(number);
+        CHECK((block_format(type) != nullptr) == (std::ranges::find(weight_formats, type) != weight_formats.end()));
     }
 }
 

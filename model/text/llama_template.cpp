@@ -52,7 +52,16 @@ const char* role_name(LlamaRole role) {
     return "tool";
 }
 
-void calls_turn(PromptPieces& prompt, const ChatMessage& message, size_t index) {
+std::string parameters_text(const ChatMessage::ToolCall& call, size_t index, bool cut_arguments) {
+    try {
+        return python_json(call.object(index));
+    } catch (const Error&) {
+        if (!cut_arguments) throw;
+    }
+    return call.text();
+}
+
+void calls_turn(PromptPieces& prompt, const ChatMessage& message, size_t index, bool cut_arguments) {
     begin_turn(prompt, "assistant");
     const char* separator = "";
     for (const ChatMessage::ToolCall& call : message.tool_calls) {
@@ -60,7 +69,7 @@ void calls_turn(PromptPieces& prompt, const ChatMessage& message, size_t index) 
         prompt.markup("{\"name\": \"");
         prompt.content(call.name);
         prompt.markup("\", \"parameters\": ");
-        prompt.content(python_json(call.object(index)));
+        prompt.content(parameters_text(call, index, cut_arguments));
         prompt.markup("}");
         separator = "; ";
     }
@@ -132,7 +141,7 @@ void render_llama(PromptPieces& prompt, const std::vector<ChatMessage>& messages
         if (!is_plain && message.role == LlamaRole::tool)
             llama_turn(prompt, "ipython", python_json(message.content));
         else if (!is_plain && !message.tool_calls.empty())
-            calls_turn(prompt, message, i);
+            calls_turn(prompt, message, i, options.cut_arguments);
         else
             llama_turn(prompt, role_name(message.role), python_strip(message.content));
     }

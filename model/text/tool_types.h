@@ -26,7 +26,6 @@ class ToolTypes {
     Type type(const std::string& function, const std::string& parameter) const; // text where it is not known
 
     bool bare() const { return bare_; }
-    bool has(const std::string& function) const { return types_.contains(function); }
 
   private:
     std::map<std::string, std::map<std::string, Type>> types_; // of every tool

@@ -96,7 +96,7 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
         prompt.continues = !content.empty() || !reasoning.empty();
     }
     const bool open_thinking = prompt.thinking.possible && !prompt.continues;
-    const ChatOptions options{variant, true, open_thinking || !reasoning.empty(), true};
+    const ChatOptions options{.variant = variant, .enable_thinking = open_thinking || !reasoning.empty(), .cut_arguments = true};
     prompt.ids = rendered([&] {
         std::vector<Piece> pieces = render_chat(messages, task.tools, options);
         if (prompt.continues) append_open_answer(pieces, reasoning, content, variant);
@@ -141,7 +141,8 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
     messages.push_back(std::move(message));
     // The template treats the last message otherwise: another follows, which is cut off again.
     messages.push_back({{"role", answer.calls.empty() ? "user" : "tool"}, {"content", ""}});
-    std::vector<Piece> pieces = render_chat(messages, task.tools, {service.model.chat, false, true, true});
+    std::vector<Piece> pieces =
+        render_chat(messages, task.tools, {.variant = service.model.chat, .add_generation_prompt = false, .cut_arguments = true});
     std::string& end = pieces.back().text;
     end.erase(std::min(end.rfind(is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"), end.size()));
     return service.model.tokenizer.encode(pieces);

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return tq::fuzz::run([&] {
         const auto schema = tq::build_json<nlohmann::ordered_json>(text, "it", {.max_depth = 100});
         const nlohmann::ordered_json tools = nlohmann::ordered_json::array({{{"name", "f"}, {"parameters", schema}}});
-        for (const auto form : {tq::grammar::ToolCallForm::json, tq::grammar::ToolCallForm::xml})
+        for (const auto form : {tq::grammar::ToolCallForm::json, tq::grammar::ToolCallForm::bare, tq::grammar::ToolCallForm::xml})
             const tq::grammar::Grammar grammar(tq::grammar::parse_gbnf(tq::grammar::tool_calls_gbnf(tools, form)));
     });
 }

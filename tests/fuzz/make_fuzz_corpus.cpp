@@ -159,7 +159,8 @@ void write_run_log(const std::filesystem::path& to) {
 
 void write_template(const std::filesystem::path& to) {
     const char* sources[] = {"{%- if enable_thinking is defined and enable_thinking is false %}",
-                             "{{- '<|im_start|>assistant\\n<think>\\n' }}", "{{- '<|im_start|>assistant\\n' }}", ""};
+                             "{{- '<|im_start|>assistant\\n<think>\\n' }}", "{{- '<|im_start|>assistant\\n' }}", "",
+                             "<|start_header_id|>{{ strftime_now('%d') }}Cutting Knowledge Date"};
     const char* messages[] = {
         R"([{"role": "user", "content": "Hello"}])",
         R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
@@ -199,6 +200,7 @@ void write_grammars(const std::filesystem::path& to) {
         "<think>\nhm\n</think>\n\nYes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": [1, \"}\"]}}\n</tool_call>\n",
         "<tool_call>\n<function=f>\n<parameter=n>\n4\n</parameter>\n<parameter=e>null</parameter></function>\n</tool_call>",
         "<tool_call>{\"arguments\": \"{}\", \"name\": \"f\"}</tool_call><tool_call>{oops</tool_call> text",
+        "{\"name\": \"f\", \"parameters\": {\"n\": 1}}; {\"name\": \"f\", \"parameters\": {}} {",
     };
     for (size_t i = 0; i < std::size(answers); i++) write(to / "tool_calls" / std::to_string(i), answers[i]);
 }

@@ -9,10 +9,10 @@
 namespace {
 
 // All that the parts say, however they are divided; valid calls are checked.
-std::string read(std::string_view text, size_t step) {
-    static const tq::ToolTypes types(nlohmann::ordered_json::parse(
-        R"([{"name": "f", "parameters": {"properties": {"n": {"type": "integer"}, "e": {}, "t": {"type": "string"}}}}])"));
-    tq::AnswerParser parser(false, types);
+std::string read(std::string_view text, size_t step, bool bare) {
+    static const auto tools = nlohmann::ordered_json::parse(
+        R"([{"name": "f", "parameters": {"properties": {"n": {"type": "integer"}, "e": {}, "t": {"type": "string"}}}}])");
+    tq::AnswerParser parser(false, tq::ToolTypes(tools, bare));
     std::string said[3], arguments;
     const auto take = [&](const std::vector<tq::AnswerPart>& parts) {
         for (const tq::AnswerPart& part : parts) {
@@ -40,7 +40,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (tq::find_invalid_utf8(text)) return 0; // it gets complete characters only
     const bool is_ascii = std::all_of(data, data + size, [](uint8_t byte) { return byte < 0x80; });
     return tq::fuzz::run([&] {
-        const std::string whole = read(text, text.size() + 1);
-        if (is_ascii && size < 4096 && read(text, 1) != whole) std::abort();
+        for (const bool bare : {false, true}) {
+            const std::string whole = read(text, text.size() + 1, bare);
+            if (is_ascii && size < 4096 && read(text, 1, bare) != whole) std::abort();
+        }
     });
 }

@@ -242,4 +242,5 @@ if __name__ == "__main__":
     make_tied(larger_set / "qwen3-tiny-hf")
     make_tokenizer(larger_set / "qwen-tokenizer" / "qwen3-vocab.gguf")
     make_llama3()
-    make_llama3_chats(larger_set / "llama3-templates")
+    if (templates := larger_set / "llama3-templates").exists():  # Meta's, which the larger set does not have
+        make_llama3_chats(templates)

@@ -1,6 +1,7 @@
 #include "model/text/tool_calls.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "model/text/fence.h"
 #include "model/text/python_json.h"
 #include <algorithm>
 
@@ -159,7 +160,8 @@ bool AnswerParser::step_content() {
     }
     if (const size_t begin = spaces(rest()); untagged_ && begin < rest().size()) {
         untagged_ = false;
-        if (rest()[begin] == '{') return state_ = State::untagged, depth_ = 0, in_string_ = escaped_ = false, true;
+        if (rest()[begin] == '{' || rest()[begin] == '`')
+            return state_ = State::untagged, depth_ = 0, in_string_ = escaped_ = false, true;
     }
     const size_t open = rest().find(call_tag);
     std::string_view text = rest().substr(0, open);
@@ -180,6 +182,8 @@ bool AnswerParser::step_content() {
 
 // Whether a text that may go on can be a call without tags: its first member is the name of a tool, or the arguments.
 bool AnswerParser::may_be_untagged(std::string_view text) {
+    if (begins_fence(text)) return true;
+    text = without_fence(text);
     if (match_words(text, 0, {"{", "\"arguments\"", ":"}).found != Match::no) return true;
     Match match = match_words(text, 0, {"{", "\"name\"", ":"});
     if (match.found != Match::yes) return match.found == Match::more;
@@ -193,6 +197,7 @@ bool AnswerParser::may_be_untagged(std::string_view text) {
 // Holds back the whole answer, whose last character may say that it is none.
 bool AnswerParser::step_untagged() {
     bool can_be = may_be_untagged(rest());
+    const size_t open = rest().find('{');
     for (; can_be && scanned_ < rest().size(); ++scanned_) {
         const char c = rest()[scanned_];
         if (escaped_)
@@ -202,11 +207,11 @@ bool AnswerParser::step_untagged() {
         else if (c == '"' && depth_ > 0)
             in_string_ = !in_string_;
         else if (!in_string_ && (c == '{' || c == '['))
-            can_be = depth_++ > 0 || scanned_ == spaces(rest());
+            can_be = depth_++ > 0 || scanned_ == open;
         else if (!in_string_ && (c == '}' || c == ']'))
-            --depth_;
-        else if (depth_ == 0)
-            can_be = is_space(c);
+            can_be = depth_ > 0 && depth_-- > 0;
+        else if (depth_ == 0 && scanned_ > open)
+            can_be = is_space(c) || c == '`';
     }
     if (can_be) return false;
     scanned_ = 0;
@@ -214,15 +219,16 @@ bool AnswerParser::step_untagged() {
     return true;
 }
 
-void AnswerParser::finish_untagged(const std::string& text, bool cut) {
+void AnswerParser::finish_untagged(const std::string& answer, bool cut) {
+    const std::string_view text = without_fence(answer);
     const Match match = match_words(text, 0, {"{", "\"name\"", ":"});
-    call_text_ = text;
+    call_text_ = answer;
     if (read_whole_json(text, true)) return end_call(true);
     const size_t name = spaces(text, match.end), open = text.find('{', name);
     const Match name_end = match.found == Match::yes ? match_string(text, name) : Match{Match::no};
     if (!cut || name_end.found != Match::yes || open == text.npos) return add(Kind::content, std::exchange(call_text_, {}));
-    begin_call(text.substr(name + 1, name_end.end - name - 2));
-    add(Kind::arguments, text.substr(open));
+    begin_call(std::string(text.substr(name + 1, name_end.end - name - 2)));
+    add(Kind::arguments, std::string(text.substr(open)));
     end_call(false, true);
 }
 

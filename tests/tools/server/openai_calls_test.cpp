@@ -117,10 +117,13 @@ TEST_CASE("an answer that is a JSON object with a tool's name and arguments is a
     };
     CHECK(ask(R"({"name": "weather", "arguments": {"city": "Oslo"}})") == R"({"city": "Oslo"})");
     CHECK(ask("\n{\n  \"arguments\" : {\"city\": \"}\"},\n \"name\": \"weather\"}\n") == R"({"city": "}"})");
+    CHECK(ask("```json\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n```\n") == R"({"city": "Oslo"})");
     for (const char* text :
          {R"({"name": "other", "arguments": {"city": "Oslo"}})", R"({"name": "weather"})", R"({"city": "Oslo"})", "{}", "{",
           R"({"name": "weather", "arguments": {}} and more)", R"({"name": "weather", "arguments": 1})",
-          R"(See {"name": "weather", "arguments": {}})", R"({"name": "weather", "arguments": {}}{})"}) {
+          R"(See {"name": "weather", "arguments": {}})", R"({"name": "weather", "arguments": {}}{})",
+          R"({"name": "weather", "arguments": {}}})", "```json\n{\"name\": \"weather\", \"arguments\": {}}\n``` There.",
+          "```js\n{\"name\": \"weather\"", "`", "``` {"}) {
         CAPTURE(text);
         CHECK(ask(text) == std::string("text: ") + text);
     }

@@ -93,7 +93,7 @@ void check_fallback(const Faults& faults, const std::string& what, const std::ve
     check_text(first);
     CHECK(first.lines() == 1);
     CHECK(contains(first.error, " fails the check of its kernels, so " + what));
-    CHECK(contains(first.error, "tq-run conformance --device 0 --junit report.xml"));
+    CHECK(contains(first.error, "tq-run conformance --device 0 --json report.json --dump failed"));
     auto without_child = more;
     without_child.push_back(wrong_row);
     const Ended later = place.generate(faults, without_child);
@@ -305,7 +305,7 @@ TEST_CASE("doctor believes no failure of the past, and says what it finds") {
     const Ended failing = place.run({"doctor"}, {}, {"TQ_CONFORMANCE_FAULT=lost:rms_norm"});
     CHECK(failing.status == 1);
     CHECK(contains(failing.output, "NOT USED: its kernels fail"));
-    CHECK(contains(failing.output, "tq-run conformance --device 0 --junit report.xml"));
+    CHECK(contains(failing.output, "tq-run conformance --device 0 --json report.json --dump failed"));
     CHECK(contains(place.generate({}).error, cpu));
     const Ended well = place.run({"doctor"}, {});
     CAPTURE(well.output);

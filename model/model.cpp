@@ -3,6 +3,8 @@
 #include "base/printable.h"
 #include "model/formats/open.h"
 #include <algorithm>
+#include <fmt/format.h>
+#include <optional>
 
 namespace tq {
 namespace {

@@ -130,8 +130,8 @@ KvOptions KvArguments::options() const {
     KvOptions kv;
     if (is_kv_file(preset))
         kv = read_kv_file(utf8_path(preset));
-    else if (!preset.empty() || !names_types())
-        kv.set(parse_kv_preset(preset.empty() ? default_kv_preset : preset));
+    else if (!preset.empty())
+        kv.set(parse_kv_preset(preset));
     if (!type_k.empty()) kv.set(KvSide::key, parse_kv_type(type_k));
     if (!type_v.empty()) kv.set(KvSide::value, parse_kv_type(type_v));
     if (!rotation.empty()) kv.rotation = parse_rotation(rotation);
@@ -233,10 +233,9 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         return command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
-        "preset of cache types: balanced (tq4/tq4 and a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
-        "safe, bold, f16; "
-        "or a FILE.kv.json "
-        "of types per layer from tq-run tune; default: balanced",
+        "preset of cache types: balanced (tq4/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
+        "safe, "
+        "bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: tq4/tq4 without a window",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))

@@ -302,8 +302,8 @@ std::vector<KvOptions> Arguments::caches() const {
         add_options(kv);
     };
     const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
-    if (!presets.empty() || (types_k.empty() && types_v.empty()))
-        for (const std::string& preset : items(presets.empty() ? default_kv_preset : presets))
+    if (!presets.empty())
+        for (const std::string& preset : items(presets))
             if (is_kv_file(preset))
                 add_options(read_kv_file(preset));
             else

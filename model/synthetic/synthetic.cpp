@@ -77,7 +77,7 @@ class SyntheticSource final : public TensorSource {
   public:
     SyntheticSource(const SyntheticModel& model, uint32_t seed) : model_(model), seed_(seed) {}
 
-    bool has(const std::string& name) const override { return name != "output.weight" || !model_.tied; }
+    bool has(const std::string& name) const override { return name == "output.weight" && !model_.tied; }
 
     Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
         const GgmlType type = mixture_type(model_, matrix_name(name), layer(name));

@@ -68,7 +68,7 @@ inline constexpr std::array kv_presets{
     KvPreset{"safe", {KvType::tq4, KvType::a4_128}},       KvPreset{"bold", {KvType::tq3q, KvType::a4_128}},
     KvPreset{"f16", {KvType::f16, KvType::f16}},
 };
-const KvPreset& parse_kv_preset(std::string_view text);      // throws an Error that lists the presets
+const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that lists the presets
 
 // Parses "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);

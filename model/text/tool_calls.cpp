@@ -1,7 +1,7 @@
 #include "model/text/tool_calls.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "model/text/fence.h"
+#include "model/text/match.h"
 #include "model/text/python_json.h"
 #include <algorithm>
 
@@ -14,55 +14,11 @@ constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", ca
                            end_call_tag = "</tool_call>";
 constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
                            parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
-constexpr size_t max_tag_name_bytes = 256;
-
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
-
-size_t spaces(std::string_view text, size_t at = 0) {
-    while (at < text.size() && is_space(text[at])) ++at;
-    return at;
-}
-
 // How many bytes at the end of `text` may be the beginning of `tag`.
 size_t begun_tag(std::string_view text, std::string_view tag) {
     size_t n = std::min(text.size(), tag.size() - 1);
     while (n > 0 && !tag.starts_with(text.substr(text.size() - n))) --n;
     return n;
-}
-
-// A pattern at the beginning of a text that may go on: where it ends, or that more text or nothing can make it match.
-struct Match {
-    enum { no, more, yes } found;
-    size_t end = 0;
-};
-
-Match match_word(std::string_view text, size_t at, std::string_view word) {
-    const std::string_view here = text.substr(std::min(at, text.size()), word.size());
-    if (here == word) return {Match::yes, at + word.size()};
-    return {word.starts_with(here) && at + here.size() == text.size() ? Match::more : Match::no};
-}
-
-// Words with any white space before each.
-Match match_words(std::string_view text, size_t at, std::initializer_list<std::string_view> words) {
-    for (const std::string_view word : words) {
-        const Match match = match_word(text, spaces(text, at), word);
-        if (match.found != Match::yes) return match;
-        at = match.end;
-    }
-    return {Match::yes, at};
-}
-
-// The end of a JSON string that begins at `at`.
-Match match_string(std::string_view text, size_t at) {
-    if (at >= text.size()) return {Match::more};
-    if (text[at] != '"') return {Match::no};
-    for (size_t i = at + 1; i < text.size() && i < at + max_tag_name_bytes; ++i) {
-        if (text[i] == '\\')
-            ++i;
-        else if (text[i] == '"')
-            return {Match::yes, i + 1};
-    }
-    return {text.size() < at + max_tag_name_bytes ? Match::more : Match::no};
 }
 
 bool is_json_object(std::string_view text) {
@@ -167,7 +123,7 @@ bool AnswerParser::step_content() {
     std::string_view text = rest().substr(0, open);
     if (open == text.npos) text.remove_suffix(begun_tag(text, call_tag));
     size_t shown = text.size();
-    while (shown > 0 && is_space(text[shown - 1])) --shown;
+    while (shown > 0 && is_json_space(text[shown - 1])) --shown;
     add(Kind::content, std::string(text.substr(0, shown)));
     take(shown);
     if (open == std::string_view::npos) return false;
@@ -178,58 +134,6 @@ bool AnswerParser::step_content() {
     take(call_tag.size());
     state_ = State::call;
     return true;
-}
-
-// Whether a text that may go on can be a call without tags: its first member is the name of a tool, or the arguments.
-bool AnswerParser::may_be_untagged(std::string_view text) {
-    if (begins_fence(text)) return true;
-    text = without_fence(text);
-    if (match_words(text, 0, {"{", "\"arguments\"", ":"}).found != Match::no) return true;
-    Match match = match_words(text, 0, {"{", "\"name\"", ":"});
-    if (match.found != Match::yes) return match.found == Match::more;
-    const size_t name = spaces(text, match.end);
-    match = match_string(text, name);
-    if (match.found == Match::more) return name >= text.size() || types_.has_beginning(text.substr(name + 1));
-    if (match.found == Match::no || !types_.has(std::string(text.substr(name + 1, match.end - name - 2)))) return false;
-    return match_words(text, match.end, {",", "\"arguments\"", ":"}).found != Match::no;
-}
-
-// Holds back the whole answer, whose last character may say that it is none.
-bool AnswerParser::step_untagged() {
-    bool can_be = may_be_untagged(rest());
-    const size_t open = rest().find('{');
-    for (; can_be && scanned_ < rest().size(); ++scanned_) {
-        const char c = rest()[scanned_];
-        if (escaped_)
-            escaped_ = false;
-        else if (in_string_ && c == '\\')
-            escaped_ = true;
-        else if (c == '"' && depth_ > 0)
-            in_string_ = !in_string_;
-        else if (!in_string_ && (c == '{' || c == '['))
-            can_be = depth_++ > 0 || scanned_ == open;
-        else if (!in_string_ && (c == '}' || c == ']'))
-            can_be = depth_ > 0 && depth_-- > 0;
-        else if (depth_ == 0 && scanned_ > open)
-            can_be = is_space(c) || c == '`';
-    }
-    if (can_be) return false;
-    scanned_ = 0;
-    state_ = State::content;
-    return true;
-}
-
-void AnswerParser::finish_untagged(const std::string& answer, bool cut) {
-    const std::string_view text = without_fence(answer);
-    const Match match = match_words(text, 0, {"{", "\"name\"", ":"});
-    call_text_ = answer;
-    if (read_whole_json(text, true)) return end_call(true);
-    const size_t name = spaces(text, match.end), open = text.find('{', name);
-    const Match name_end = match.found == Match::yes ? match_string(text, name) : Match{Match::no};
-    if (!cut || name_end.found != Match::yes || open == text.npos) return add(Kind::content, std::exchange(call_text_, {}));
-    begin_call(std::string(text.substr(name + 1, name_end.end - name - 2)));
-    add(Kind::arguments, std::string(text.substr(open)));
-    end_call(false, true);
 }
 
 // Which form the call has, and its name.
@@ -314,37 +218,6 @@ bool AnswerParser::step_json_arguments() {
     take(text.size());
     if (end == std::string_view::npos) return false;
     state_ = State::json_end;
-    return true;
-}
-
-// Where a call without tags may begin: at the start, or behind another such call.
-bool AnswerParser::step_bare_start() {
-    const std::string_view text = rest();
-    const size_t begin = text.find_first_not_of(calls_ == 0 ? " \t\r\n" : " \t\r\n;");
-    if (begin == text.npos) return false;
-    if (text[begin] != '{') return state_ = State::content, true;
-    call_text_.clear();
-    before_call_ = text.substr(0, begin);
-    take(begin);
-    in_call_ = true;
-    depth_ = 0, in_string_ = escaped_ = false;
-    state_ = State::bare;
-    return true;
-}
-
-// The call is known when it is whole: other JSON is content.
-bool AnswerParser::step_bare() {
-    const size_t end = json_end();
-    take(std::min(end, rest().size()));
-    if (end == std::string_view::npos) return false;
-    const bool is_call = read_whole_json(call_text_);
-    if (is_call) {
-        end_call(true);
-    } else {
-        add(Kind::content, before_call_ + std::exchange(call_text_, {}));
-        in_call_ = false;
-    }
-    state_ = is_call ? State::bare_start : State::content;
     return true;
 }
 

@@ -282,7 +282,8 @@ TEST_CASE("logits come with every digit, and the same from every device") {
         const KvType kv = parse_kv_type(type);
         const auto forward = make_cpu_forward(config, weights, {.kv = {kv, kv}, .context_size = 8});
         const auto expected = forward->run(ids);
-        const std::vector<std::string> flags{"logits", "--ids", "5,7,11,13", "--json", "-ctk", type, "-ctv", type};
+        const std::vector<std::string> flags{"logits", "--ids", "5,7,11,13", "--json",         "-ctk",
+                                             type,     "-ctv",  type,        "--kv-condition", "norms"};
         CHECK(logits_of(tq_run(on_cpu(flags))) == std::vector<float>(expected.begin(), expected.end()));
         auto on_device = flags;
         on_device.insert(on_device.end(), {"-m", random_model(), "--device", "0"});

@@ -1,0 +1,54 @@
+// Patterns at the beginning of a text that may go on.
+#pragma once
+#include <cstddef>
+#include <initializer_list>
+#include <string_view>
+
+namespace tq {
+
+inline constexpr size_t max_tag_name_bytes = 256;
+
+inline bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+// Returns the first position from `at` on that is no white space.
+inline size_t spaces(std::string_view text, size_t at = 0) {
+    while (at < text.size() && is_json_space(text[at])) ++at;
+    return at;
+}
+
+// A pattern at the beginning of a text that may go on: where it ends, or that more text or nothing can make it match.
+struct Match {
+    enum { no, more, yes } found;
+    size_t end = 0;
+};
+
+inline Match match_word(std::string_view text, size_t at, std::string_view word) {
+    const std::string_view here = text.substr(std::min(at, text.size()), word.size());
+    if (here == word) return {Match::yes, at + word.size()};
+    return {word.starts_with(here) && at + here.size() == text.size() ? Match::more : Match::no};
+}
+
+// Words with any white space before each.
+inline Match match_words(std::string_view text, size_t at, std::initializer_list<std::string_view> words) {
+    for (const std::string_view word : words) {
+        const Match match = match_word(text, spaces(text, at), word);
+        if (match.found != Match::yes) return match;
+        at = match.end;
+    }
+    return {Match::yes, at};
+}
+
+// The end of a JSON string that begins at `at`.
+inline Match match_string(std::string_view text, size_t at) {
+    if (at >= text.size()) return {Match::more};
+    if (text[at] != '"') return {Match::no};
+    for (size_t i = at + 1; i < text.size() && i < at + max_tag_name_bytes; ++i) {
+        if (text[i] == '\\')
+            ++i;
+        else if (text[i] == '"')
+            return {Match::yes, i + 1};
+    }
+    return {text.size() < at + max_tag_name_bytes ? Match::more : Match::no};
+}
+
+} // namespace tq

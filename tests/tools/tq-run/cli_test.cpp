@@ -280,7 +280,9 @@ TEST_CASE("logits come with every digit, and the same from every device") {
     const std::vector<uint32_t> ids{5, 7, 11, 13};
     for (const std::string type : {"f32", "tq4"}) {
         const KvType kv = parse_kv_type(type);
-        const auto forward = make_cpu_forward(config, weights, {.kv = {kv, kv}, .context_size = 8});
+        KvOptions options{kv, kv};
+        options.conditioning = parse_key_conditioning("norms"); // nothing is measured
+        const auto forward = make_cpu_forward(config, weights, {.kv = options, .context_size = 8});
         const auto expected = forward->run(ids);
         const std::vector<std::string> flags{"logits", "--ids", "5,7,11,13", "--json",         "-ctk",
                                              type,     "-ctv",  type,        "--kv-condition", "norms"};

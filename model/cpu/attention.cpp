@@ -163,8 +163,9 @@ void attend_window(const LayerCache& cache, const Row& row, const float* q, std:
     const size_t d = window.k.head_dim();
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
     for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
-    const uint32_t ring = window.k.block_tokens, first = std::max(first_in_window(cache, row), 1u), begin = first % ring,
-                   count = row.position + 1 - first, end = std::min(begin + count, ring);
+    const uint32_t ring = window.k.block_tokens, begins = first_in_window(cache, row),
+                   first = std::max(begins, cache.has_sinks() ? 1u : 0u), begin = first % ring, count = row.position + 1 - first,
+                   end = std::min(begin + count, ring);
     attend_range(window, scaled.data(), before, head, begin, end, false, scratch);
     attend_range(window, scaled.data(), behind, head, 0, count - (end - begin), false, scratch);
     for (const auto parts : {before, behind})

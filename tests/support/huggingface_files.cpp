@@ -1,4 +1,5 @@
 #include "tests/support/huggingface_files.h"
+#include "model/formats/huggingface.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/vocabulary_file.h"
 #include <numeric>
@@ -135,6 +136,15 @@ HuggingFaceFiles small_huggingface_model() {
     add("model.layers.0.mlp.down_proj.weight", {32, 64});
     add("model.norm.weight", {32});
     return files;
+}
+
+Config config_of(const HuggingFaceFiles& files) {
+    const TemporaryDirectory directory;
+    files.write(directory);
+    ModelFile file(directory.path());
+    read_huggingface_config(file, directory.path());
+    file.mutable_metadata()["tokenizer.ggml.tokens"] = std::vector<std::string_view>{"a"};
+    return read_config(file);
 }
 
 } // namespace tq::test

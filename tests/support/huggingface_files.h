@@ -1,5 +1,6 @@
 // Writes well-formed models in Hugging Face's format for tests, held as JSON so that tests can change any part.
 #pragma once
+#include "model/config.h"
 #include "model/formats/blocks.h"
 #include "tests/support/temporary_file.h"
 #include <map>
@@ -33,6 +34,9 @@ struct HuggingFaceFiles {
 // One layer, hidden 32, ffn 64, one head of 64, 288 rows of embedding in BF16, tied; a byte-level vocabulary with three merges
 // and four added tokens; every weight 0.
 HuggingFaceFiles small_huggingface_model();
+
+// Reads the configuration, of a vocabulary of one token. Throws Error as read_huggingface_config() and read_config() do.
+Config config_of(const HuggingFaceFiles& files);
 
 // A tokenizer.json of these tokens: `types` as in GGUF. Merges as texts, or as pairs.
 json tokenizer_json(const std::vector<std::string>& tokens, const std::vector<int64_t>& types,

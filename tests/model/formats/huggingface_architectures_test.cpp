@@ -150,12 +150,7 @@ TEST_CASE("a mixture's configuration is read as transformers reads it, and layer
                        {"moe_intermediate_size", 64}};
         config.update(changed);
         files.documents["config.json"] = config;
-        const TemporaryDirectory directory;
-        files.write(directory);
-        ModelFile file(directory.path());
-        read_huggingface_config(file, directory.path());
-        file.mutable_metadata()["tokenizer.ggml.tokens"] = std::vector<std::string_view>{"a"};
-        return read_config(file);
+        return config_of(files);
     };
     CHECK(!read(json::object()).norm_topk_prob);
     CHECK(read({{"norm_topk_prob", true}, {"mlp_only_layers", json::array()}, {"decoder_sparse_step", 1}}).norm_topk_prob);

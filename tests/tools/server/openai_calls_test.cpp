@@ -1,29 +1,8 @@
 // Calls of tools and formats in chats, as clients see them.
-#include "tests/tools/server/refused.h"
-#include "tests/tools/server/scripted_server.h"
-#include "tools/server/openai_messages.h"
+#include "tests/tools/server/chat_answers.h"
 
 using namespace tq;
 using namespace tq::server;
-
-namespace {
-
-const std::string weather_text = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
-
-std::string refused(ScriptedServer& server, const Json& body) {
-    return refused_field([&] { server.post(chat_completions, body.dump()); });
-}
-
-Json choice(const Json& event) { return event.at("choices").at(0); }
-
-std::string joined(const std::vector<Json>& events, const char* name) {
-    std::string text;
-    for (const Json& event : events)
-        if (!event["choices"].empty() && choice(event)["delta"].contains(name)) text += choice(event)["delta"][name];
-    return text;
-}
-
-} // namespace
 
 TEST_CASE("a named function is called once, required ones perhaps several times") {
     for (const char* name : {"named", "required", "one"}) {

@@ -1,29 +1,8 @@
 // POST /v1/chat/completions, as clients see it.
-#include "tests/tools/server/refused.h"
-#include "tests/tools/server/scripted_server.h"
-#include "tools/server/openai_messages.h"
+#include "tests/tools/server/chat_answers.h"
 
 using namespace tq;
 using namespace tq::server;
-
-namespace {
-
-const std::string weather_text = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>";
-
-std::string refused(ScriptedServer& server, const Json& body) {
-    return refused_field([&] { server.post(chat_completions, body.dump()); });
-}
-
-Json choice(const Json& event) { return event.at("choices").at(0); }
-
-std::string joined(const std::vector<Json>& events, const char* name) {
-    std::string text;
-    for (const Json& event : events)
-        if (!event["choices"].empty() && choice(event)["delta"].contains(name)) text += choice(event)["delta"][name];
-    return text;
-}
-
-} // namespace
 
 TEST_CASE("a chat is answered with content, usage and timings") {
     ScriptedServer server("It is sunny.");

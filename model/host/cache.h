@@ -65,7 +65,7 @@ struct LayerCache {
 
     bool held() const { return k.blocks > 0; }
     bool has_sinks() const { return k.sink_words != 0; }
-    // Returns the block that holds the first token of a row's sequence.
+    // Returns the page of a slot's first token; the slot has one.
     uint32_t first_block(uint32_t slot) const { return sequences.table(slot)[0]; }
     const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
     // Returns the place of a token in `k` and `v`, and in those of `window`.

@@ -21,7 +21,7 @@ inline constexpr float window_unit = 1 / WINDOW_INVERSE_UNIT;
 // words[head_dim / 2] = fp16 numbers, for the x[head_dim] that encode() is given. The first token of each page is kept so, too,
 // in every layer with codes (PageLayout): attention reads that of a sequence, which all later queries attend to, never as codes.
 void encode_window(const KvCodec& codec, std::span<uint32_t> words, std::span<const float> x);
-// y[head_dim] = the vector in the codes' own space.
+// y[head_dim] = the vector that words[head_dim / 2] hold, in the codes' own space.
 void decode_window(std::span<float> y, std::span<const uint32_t> words);
 
 // The positions whose fp16 vectors are kept.

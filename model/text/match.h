@@ -1,5 +1,6 @@
-// Patterns at the beginning of a text that may go on.
+// Words and strings of JSON in a text that is still coming.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <string_view>

@@ -15,10 +15,10 @@ class ToolTypes {
         either // JSON where it is that, else a text
     };
 
+    ToolTypes() = default;
     // `tools`: a list of {"type": "function", "function": {"name", "parameters"}} or of {"name", "parameters"}; others are
     // ignored.
     // `bare`: an answer that is the JSON of a call is a call, without any tag, if it names one of the tools (Llama 3.1).
-    ToolTypes() = default;
     explicit ToolTypes(const nlohmann::ordered_json& tools, bool bare = false);
 
     bool has(const std::string& function) const { return types_.contains(function); }

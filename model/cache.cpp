@@ -13,6 +13,11 @@ Cache::Cache(const Shape& shape) : shape_(shape), slots_(shape.slots), reference
     for (Slot& slot : slots_) slot.window.tokens = shape.window_tokens;
 }
 
+CacheVectors& Cache::vectors() const {
+    ENSURE(vectors_ != nullptr, "{} pages without vectors", shape_.pages);
+    return *vectors_;
+}
+
 bool Cache::copies_last(const Slot& slot) const {
     return slot.position % page_tokens != 0 && references_[slot.pages[slot.position / page_tokens]] > 1;
 }
@@ -89,7 +94,7 @@ void Cache::reserve(std::span<const Need> needs) {
         if (need.tokens > 0 && copies_last(slot)) {
             uint32_t& last = slot.pages[slot.position / page_tokens];
             const uint32_t own = take();
-            copy_page(last, own, slot.position % page_tokens);
+            if (vectors_) vectors_->copy_page(last, own, slot.position % page_tokens);
             release(last);
             last = own;
             version_++;
@@ -127,7 +132,7 @@ void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     for (const uint32_t page : copy.pages) retain(page);
     version_++;
     truncate(to, n);
-    if (shape_.window_tokens != 0) copy_window(from, to);
+    if (shape_.window_tokens != 0 && vectors_) vectors_->copy_window(from, to);
 }
 
 void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens) {
@@ -148,28 +153,6 @@ void Cache::mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t posi
     }
     s.position = position;
     s.window.begin = window_begin;
-}
-
-PageLayout Cache::page_layout() const {
-    ENSURE(false, "{} pages: their bytes are not offered", shape_.pages);
-    return {0, {}};
-}
-
-void Cache::read_page(uint32_t page, uint32_t, std::span<std::byte>) const {
-    ENSURE(false, "page {}: its bytes are not offered", page);
-}
-
-void Cache::write_page(uint32_t page, uint32_t, std::span<const std::byte>) {
-    ENSURE(false, "page {}: it cannot be written", page);
-}
-
-StoredSide Cache::stored(uint32_t slot, uint32_t layer, KvSide) {
-    ENSURE(false, "slot {}, layer {}: what is stored is not offered", slot, layer);
-    return {{}, 0, 0};
-}
-
-void Cache::repeat_stored(uint32_t, uint32_t length, uint32_t to) {
-    ENSURE(false, "{} to {}: repeating is not offered", length, to);
 }
 
 void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source) {
@@ -222,7 +205,7 @@ void Cache::repeat(uint32_t slot, uint32_t n) {
     const uint32_t length = position(slot);
     ENSURE(length > 0 && length % 2 == 0 && n >= length, "{} to {}", length, n);
     reserve(slot, n - length);
-    repeat_stored(slot, length, n);
+    vectors().repeat(slot, length, n);
     slots_[slot].window.repeated(length, n, kept_window_tokens(shape_.window_tokens));
     advance(slot, n - length);
 }

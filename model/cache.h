@@ -1,8 +1,7 @@
 // The sequences of a KV cache: slots, whose tokens are stored in pages of page_tokens tokens of every layer. Pages are counted,
-// so that slots share a common prefix. This is the bookkeeping; model/host/cache.h and model/gpu/cache.h store the vectors.
+// so that slots share a common prefix. This is the bookkeeping; CacheVectors stores the vectors.
 #pragma once
-#include "model/kv/page_layout.h"
-#include "model/kv/stored.h"
+#include "model/cache_vectors.h"
 #include "model/kv/window.h"
 #include <array>
 #include <cstdint>
@@ -38,10 +37,12 @@ class Cache {
         uint32_t context_size;      // maximum tokens of a slot
         uint32_t window_tokens = 0; // KvOptions::window, where some layer has one
     };
+    // Without vectors it is the bookkeeping alone.
     explicit Cache(const Shape& shape);
-    virtual ~Cache() = default;
     Cache(const Cache&) = delete;
     Cache& operator=(const Cache&) = delete;
+    // The vectors are made for this cache, whose tables they read, and must outlive its use.
+    void store_in(CacheVectors& vectors) { vectors_ = &vectors; }
 
     const Shape& shape() const { return shape_; }
     uint32_t free_pages() const { return uint32_t(free_.size()); }
@@ -84,14 +85,14 @@ class Cache {
     // Makes `tokens` tokens, in these pages in order, the content of a slot.
     void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens);
 
-    // The bytes of the first `tokens` tokens of a page: page_layout().bytes(tokens). Throw Error when the device is lost.
-    virtual PageLayout page_layout() const;
-    virtual void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const;
-    virtual void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes);
-
-    // Returns the content of one side of a layer, at the first position(slot) tokens: the same bytes in every implementation.
-    // Throws Error when the device is lost.
-    virtual StoredSide stored(uint32_t slot, uint32_t layer, KvSide side);
+    // As those of CacheVectors.
+    PageLayout page_layout() const { return vectors().page_layout(); }
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const { vectors().read_page(page, tokens, bytes); }
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
+        vectors().write_page(page, tokens, bytes);
+    }
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const { return vectors().stored(slot, layer, side); }
+    std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
     // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
     // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. Throws
     // OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.
@@ -106,16 +107,11 @@ class Cache {
     void put_back(const Image& image);
     void keep_tables_of(const Image& image); // without the pages' bytes
 
-  protected:
     // Makes a slot's table and positions those of a slot of another cache with the same shape, which does the bookkeeping.
     void mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t position, uint32_t window_begin);
-    // Copies the first `tokens` tokens of a page, of all layers.
-    virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
-    // Copies the full-precision window of a slot, of all layers.
-    virtual void copy_window(uint32_t from, uint32_t to) = 0;
-    virtual void repeat_stored(uint32_t slot, uint32_t length, uint32_t to); // of repeat(), in the slot's table
 
   private:
+    CacheVectors& vectors() const; // ENSUREs that there are any
     struct Slot {
         std::vector<uint32_t> pages;
         uint32_t position = 0;
@@ -131,6 +127,7 @@ class Cache {
     std::vector<uint32_t> references_, free_; // of each page; the last free one is taken first
     uint64_t version_ = 0;
     PageKeeper* keeper_ = nullptr;
+    CacheVectors* vectors_ = nullptr;
 };
 
 struct Cache::Image {

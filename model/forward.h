@@ -80,6 +80,22 @@ struct BlockKernels {
     }
 };
 
+// What stays as it is as long as a model runs.
+struct ForwardFacts {
+    KvOptions kv;
+    uint64_t kv_bytes_per_token; // all layers, keys and values, scales included
+    uint32_t max_separate_rows;  // rows that one pass computes as if each were alone
+    uint32_t max_sampled = 0;    // tokens of one run_sampled(); 0: it is not available, or no faster than the host
+    BlockKernels block_kernels = {};
+    std::string computation = {}; // names what decides the bits besides model and cache: device, driver, kernels
+};
+
+// Of a model that is used without run_sampled().
+inline ForwardFacts without_sampling(ForwardFacts facts) {
+    facts.max_sampled = 0;
+    return facts;
+}
+
 class Forward {
   public:
     virtual ~Forward() = default;
@@ -91,9 +107,6 @@ class Forward {
     // Throws DeviceLost; Error when the model's file is truncated (base/mapped_file.h) or, with all positions where the run
     // began, a value is not finite.
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
-
-    // Maximum tokens of one run_sampled(); 0 where it is not available, or no faster than run() and sampling on the host.
-    virtual uint32_t max_sampled() const { return 0; }
 
     // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host: returns the n sampled tokens, the last
     // of which is not run. 1 <= n <= SAMPLING_STEPS, with n random words; excluded ids are within the model's vocabulary
@@ -109,16 +122,15 @@ class Forward {
     // Records the passes again, after a change of Device::profile. Does nothing on the CPU.
     virtual void record_again() {}
 
-    // Rows that one pass computes as if each were alone.
-    virtual uint32_t max_separate_rows() const = 0;
-
     virtual Cache& cache() = 0;
     const Cache& cache() const { return const_cast<Forward&>(*this).cache(); }
-    virtual const KvOptions& kv() const = 0;
-    virtual uint64_t kv_bytes_per_token() const = 0; // all layers, keys and values, scales included
-    virtual BlockKernels block_kernels() const { return {}; }
-    // Names what decides the bits of results besides the model and the cache: the device, its driver and its kernels.
-    virtual std::string computation() const { return {}; }
+    virtual const ForwardFacts& facts() const = 0;
+    const KvOptions& kv() const { return facts().kv; }
+    uint64_t kv_bytes_per_token() const { return facts().kv_bytes_per_token; }
+    uint32_t max_separate_rows() const { return facts().max_separate_rows; }
+    uint32_t max_sampled() const { return facts().max_sampled; }
+    const BlockKernels& block_kernels() const { return facts().block_kernels; }
+    const std::string& computation() const { return facts().computation; }
 
     // For one sequence, in slot 0. Returns the logits that follow the last id, valid until the next run; an empty span where
     // `progress` stopped it.

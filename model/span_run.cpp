@@ -25,9 +25,9 @@ struct Rest {
 // separate rows, with those of other spans. So the kernels that compute a row depend on its span alone.
 class SpanRun {
   public:
-    SpanRun(PassRunner& runner, const PassLimits& limits, Cache& cache, std::span<const Span> spans, const SpanLogits& each,
-            const Progress& progress)
-        : runner_(runner), limits_(limits), cache_(cache), each_(each), progress_(progress) {
+    SpanRun(Stage& stage, const PassLimits& limits, HalfRange halves, Cache& cache, std::span<const Span> spans,
+            const SpanLogits& each, const Progress& progress)
+        : stage_(stage), limits_(limits), halves_(halves), cache_(cache), each_(each), progress_(progress) {
         for (const Span& span : spans) {
             rests_.push_back({span, rests_.size(), cache.position(span.slot)});
             total_ += uint32_t(span.ids.size());
@@ -36,8 +36,10 @@ class SpanRun {
 
     // Returns false where it was stopped.
     bool run() {
-        while (done_ < total_)
-            if (!(run_separate() || run_block()) || !keep_going()) return false;
+        while (done_ < total_) {
+            if (!run_separate()) run_block();
+            if (stopped_ || !keep_going()) return false;
+        }
         return true;
     }
 
@@ -57,24 +59,29 @@ class SpanRun {
         return limits_.kernels.block == 0 ? std::min(limits_.batch_size, rest.left()) : limits_.kernels.slice(rest.left());
     }
     bool is_separate(const Rest& rest) const {
-        return rest.left() > 0 && (limits_.deterministic || slice_of(rest) <= limits_.max_separate_rows);
+        return rest.left() > 0 && (limits_.deterministic || slice_of(rest) <= limits_.separate_slice);
     }
     void add(Rest& rest, uint32_t ids, bool separate);
     size_t head_rows(std::span<const Wanted> wanted, bool separate) const;
-    void deliver(std::span<const Wanted> wanted, bool computed, bool separate);
+    std::span<const float> compute(std::span<const Wanted> wanted, bool separate);
+    void pass_on(std::span<const Wanted> wanted, std::span<const float> values);
+    void deliver(std::span<const Wanted> wanted, bool separate);
     std::vector<Wanted> take();
+    void stop();
     bool run_separate();
-    bool run_block();
-    bool run_block_of_one(Rest& rest, uint32_t ids);
+    void run_block();
+    void run_block_of_one(Rest& rest, uint32_t ids);
     std::vector<Rest*> blocks_together();
 
-    PassRunner& runner_;
+    Stage& stage_;
     const PassLimits& limits_;
+    const HalfRange halves_;
     Cache& cache_;
     const SpanLogits& each_;
     const Progress& progress_;
     std::vector<Rest> rests_;
     uint32_t total_ = 0, done_ = 0;
+    bool stopped_ = false;
     PassRows rows_; // of the next pass
     std::vector<Slice> slices_;
 };
@@ -100,6 +107,13 @@ std::vector<SpanRun::Wanted> SpanRun::take() {
     return wanted;
 }
 
+// A pass was stopped: what it has stored counts for nothing.
+void SpanRun::stop() {
+    stopped_ = true;
+    for (const Slice& slice : slices_)
+        cache_.truncate(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
+}
+
 // Whether the logits of a row are computed as those of a row alone: of separate rows, and of a block's last.
 static bool is_alone(const Rest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
 
@@ -114,22 +128,25 @@ size_t SpanRun::head_rows(std::span<const Wanted> wanted, bool separate) const {
     return std::min(most, size_t(std::ranges::find_if_not(wanted, alike) - wanted.begin()));
 }
 
-// Computes the logits and states of these rows of a pass, unless they are, and passes them on.
-void SpanRun::deliver(std::span<const Wanted> wanted, bool computed, bool separate) {
-    for (size_t first = 0; first < wanted.size();) {
-        const std::span rest = wanted.subspan(first), now = computed ? rest : rest.first(head_rows(rest, separate));
-        std::vector<uint32_t> rows;
-        for (const Wanted& one : now) rows.push_back(one.row);
-        if (!computed && now[0].slice.rest->wants_hidden())
-            runner_.run_last_norm(rows);
-        else if (!computed)
-            runner_.run_head(rows, is_alone(*now[0].slice.rest, separate));
-        for (size_t i = 0; i < now.size(); i++) {
-            const auto values = runner_.computed(computed ? now[i].row : uint32_t(i));
-            if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
-            each_(now[i].slice.rest->number, now[i].id, values);
-        }
-        first += now.size();
+// Returns the logits or states of these rows of the last pass, which the head treats alike.
+std::span<const float> SpanRun::compute(std::span<const Wanted> wanted, bool separate) {
+    std::vector<uint32_t> rows;
+    for (const Wanted& one : wanted) rows.push_back(one.row);
+    const Rest& first = *wanted[0].slice.rest;
+    return first.wants_hidden() ? stage_.run_last_norm(rows, {}) : stage_.run_head(rows, {}, is_alone(first, separate));
+}
+
+void SpanRun::pass_on(std::span<const Wanted> wanted, std::span<const float> values) {
+    require_finite(values);
+    const size_t cols = values.size() / wanted.size();
+    for (size_t i = 0; i < wanted.size(); i++) each_(wanted[i].slice.rest->number, wanted[i].id, values.subspan(i * cols, cols));
+}
+
+// Computes what is wanted of the rows of a pass, a few at a time, and passes it on.
+void SpanRun::deliver(std::span<const Wanted> wanted, bool separate) {
+    for (size_t count; !wanted.empty(); wanted = wanted.subspan(count)) {
+        count = head_rows(wanted, separate);
+        pass_on(wanted.first(count), compute(wanted.first(count), separate));
     }
 }
 
@@ -145,8 +162,13 @@ bool SpanRun::run_separate() {
     for (const Slice& slice : slices_)
         for (uint32_t i = 0; i < slice.ids; i++)
             with_head = with_head && slice.rest->wants(slice.rest->done + i) && !slice.rest->wants_hidden();
-    runner_.run_separate(rows_, with_head);
-    deliver(take(), with_head, true);
+    std::span<const float> logits;
+    if (!stage_.run_separate(halves_, rows_, {}, with_head ? &logits : nullptr, [&] { return keep_going(); })) {
+        stop();
+        return true;
+    }
+    const std::vector<Wanted> wanted = take();
+    with_head ? pass_on(wanted, logits) : deliver(wanted, true);
     return true;
 }
 
@@ -163,70 +185,79 @@ std::vector<Rest*> SpanRun::blocks_together() {
         rows += ids;
         position = std::max(position, rest.position());
     }
-    if (out.size() < 2 || runner_.next_rows(position, rows) < rows) out.clear();
+    if (out.size() < 2 || stage_.next_rows(position, rows) < rows) out.clear();
     return out;
 }
 
-bool SpanRun::run_block() {
+void SpanRun::run_block() {
     const std::vector<Rest*> together = blocks_together();
     if (together.empty()) {
         Rest& rest = *std::ranges::find_if(rests_, [](const Rest& r) { return r.left() > 0; });
         return run_block_of_one(rest, slice_of(rest));
     }
     for (Rest* rest : together) add(*rest, slice_of(*rest), false);
-    if (!runner_.run_block(rows_, rows_.count(), [&] { return keep_going(); })) {
-        for (const Slice& slice : slices_)
-            cache_.truncate(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
-        return false;
-    }
-    deliver(take(), false, false);
-    return true;
+    if (!stage_.run_block(halves_, rows_, rows_.count(), {}, [&] { return keep_going(); })) return stop();
+    deliver(take(), false);
 }
 
 // Runs a slice in as many passes as the device needs to stay responsive. Their kernels are those of the whole slice, so that
 // results do not depend on the speed of earlier blocks, except for the rounding of a short block, whose attention is split.
-bool SpanRun::run_block_of_one(Rest& rest, uint32_t ids) {
+void SpanRun::run_block_of_one(Rest& rest, uint32_t ids) {
     for (uint32_t left = ids, count; left > 0; left -= count) {
-        count = runner_.next_rows(rest.position(), left);
-        const uint32_t position = rest.position();
+        count = stage_.next_rows(rest.position(), left);
         add(rest, count, false);
-        if (!runner_.run_block(rows_, ids, [&] { return keep_going(); })) {
-            cache_.truncate(rest.span.slot, position, position + count);
-            return false;
-        }
-        deliver(take(), false, false);
-        if (left > count && !keep_going()) return false;
+        if (!stage_.run_block(halves_, rows_, ids, {}, [&] { return keep_going(); })) return stop();
+        deliver(take(), false);
+        if (left > count && !keep_going()) stopped_ = true;
+        if (stopped_) return;
     }
-    return true;
 }
 
 } // namespace
 
-bool run_spans(PassRunner& runner, const PassLimits& limits, Cache& cache, std::span<const Span> spans, const SpanLogits& each,
-               const Progress& progress, const FindNonfinite& find_nonfinite) {
+bool run_spans(Stage& stage, const PassLimits& limits, HalfRange halves, Cache& cache, std::span<const Span> spans,
+               const SpanLogits& each, const Progress& progress) {
+    const std::vector<Cache::Need> starts = begin_run(cache, spans);
+    try {
+        return SpanRun(stage, limits, halves, cache, spans, each, progress).run();
+    } catch (const NonFinite&) {
+        report_nonfinite(cache, starts);
+    }
+}
+
+std::vector<Cache::Need> begin_run(Cache& cache, std::span<const Span> spans) {
+    ENSURE(!spans.empty(), "no spans");
     std::vector<Cache::Need> needs, starts;
+    std::vector<bool> occurs(cache.shape().slots);
     for (const Span& span : spans) {
-        ENSURE(!span.ids.empty(), "span of slot {}", span.slot);
+        ENSURE(!span.ids.empty() && span.slot < occurs.size() && !occurs[span.slot], "{} ids for slot {}", span.ids.size(),
+               span.slot);
+        occurs[span.slot] = true;
         needs.push_back({span.slot, uint32_t(span.ids.size())});
         starts.push_back({span.slot, cache.position(span.slot)});
     }
     cache.reserve(needs);
-    try {
-        return SpanRun(runner, limits, cache, spans, each, progress).run();
-    } catch (const NonFinite&) {
-        report_nonfinite(cache, starts, find_nonfinite);
-    }
+    return starts;
 }
 
-void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts, const FindNonfinite& find_nonfinite) {
+void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts) {
     std::optional<std::string> where;
     try {
         for (const auto& [slot, start] : starts)
-            if (!where) where = find_nonfinite(slot);
+            if (!where) where = cache.find_nonfinite(slot);
     } catch (const OutOfMemory&) { // the error is reported without it
     }
     for (const auto& [slot, start] : starts) cache.truncate(slot, start);
     fail_nonfinite(where);
+}
+
+void require_finite(std::span<const float> values) {
+    if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
+}
+
+std::vector<uint32_t> Stage::run_ahead(const PassRows&, uint32_t n, const DeviceSampling&) {
+    ENSURE(false, "{} tokens: sampling is not offered", n);
+    return {};
 }
 
 } // namespace tq

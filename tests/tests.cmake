@@ -392,6 +392,7 @@ include(tests/packages/packages.cmake)
 if(UNIX)
   tq_test(check_layers "" ${CMAKE_SOURCE_DIR}/tests/check_layers)
   tq_test(check_scripts "" ${CMAKE_SOURCE_DIR}/tests/check_scripts)
+  tq_test(mutants_apply "" ${CMAKE_SOURCE_DIR}/tests/mutants --list)
   tq_test(check_format "" ${CMAKE_SOURCE_DIR}/tests/check_format)
 endif()
 

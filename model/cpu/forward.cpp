@@ -1,4 +1,4 @@
-// The page of model/reference/forward.cpp on the fast kernels of the CPU path. model/cpu/passes.cpp runs it.
+// The page of model/reference/forward.cpp on the fast kernels of the CPU path. model/cpu/stage.cpp runs it.
 #include "model/cpu/forward.h"
 #include "model/cpu/steps.h"
 

@@ -318,6 +318,12 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, Table table, 
     return std::nullopt;
 }
 
+std::optional<std::string> DeviceVectors::find_nonfinite(uint32_t slot) const {
+    auto where = vectors_.find_nonfinite(device_, sequences_.table(slot), sequences_.position(slot));
+    if (where && sequences_.shape().slots > 1) *where += fmt::format(" of slot {}", slot);
+    return where;
+}
+
 uint64_t window_bytes(const Config& config, const ForwardOptions& options) {
     const KvOptions& kv = options.kv;
     uint64_t rings = 0;

@@ -100,14 +100,12 @@ struct KvCache {
     std::optional<std::string> find_nonfinite(Device& device, Table table, uint32_t length) const;
 };
 
-// The bookkeeping of a KvCache's slots. All arguments must outlive it.
-class DeviceCache final : public Cache {
+// A KvCache as the vectors of slots that a Cache keeps the books of. All arguments must outlive it.
+class DeviceVectors final : public CacheVectors {
   public:
-    DeviceCache(Device& device, const KvCache& vectors, const Shape& shape) : Cache(shape), device_(device), vectors_(vectors) {}
+    DeviceVectors(Device& device, const KvCache& vectors, const Cache& sequences)
+        : device_(device), vectors_(vectors), sequences_(sequences) {}
 
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override {
-        return vectors_.stored(device_, table(slot), layer, side, position(slot));
-    }
     PageLayout page_layout() const override { return vectors_.page_layout(); }
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
         vectors_.read_page(device_, page, tokens, bytes);
@@ -115,17 +113,20 @@ class DeviceCache final : public Cache {
     void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
         vectors_.write_page(device_, page, tokens, bytes);
     }
-
-  protected:
     void copy_page(uint32_t from, uint32_t to, uint32_t) override { vectors_.copy_page(device_, from, to); }
-    void copy_window(uint32_t from, uint32_t to) override { vectors_.copy_window(device_, from, to); }
-    void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override {
-        vectors_.repeat(device_, table(slot), length, to);
+    void copy_window(uint32_t from_slot, uint32_t to_slot) override { vectors_.copy_window(device_, from_slot, to_slot); }
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override {
+        return vectors_.stored(device_, sequences_.table(slot), layer, side, sequences_.position(slot));
     }
+    void repeat(uint32_t slot, uint32_t length, uint32_t to) override {
+        vectors_.repeat(device_, sequences_.table(slot), length, to);
+    }
+    std::optional<std::string> find_nonfinite(uint32_t slot) const override;
 
   private:
     Device& device_;
     const KvCache& vectors_;
+    const Cache& sequences_;
 };
 
 // Returns the number of bytes that KvCache allocates.

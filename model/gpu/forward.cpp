@@ -1,4 +1,4 @@
-// The page of model/reference/forward.cpp, recorded for a device. model/gpu/passes.cpp records and runs it.
+// The page of model/reference/forward.cpp, recorded for a device. model/gpu/recordings.cpp records and runs it.
 #include "model/gpu/forward.h"
 #include "model/gpu/steps.h"
 

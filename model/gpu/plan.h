@@ -1,4 +1,4 @@
-// The device memory of a forward pass: the sizes that model/gpu/passes.cpp allocates, and their sum. Not counted: ids and
+// The device memory of a forward pass: the sizes that model/gpu/stage.cpp allocates, and their sum. Not counted: ids and
 // read-back buffers, below 1 MB, and the logits of several rows, 256 bytes for each id of the vocabulary.
 #pragma once
 #include "model/forward.h"

@@ -20,6 +20,7 @@ PassLimits Recordings::limits(const ForwardOptions& o, const Tuning& tuning) {
             .max_separate_rows = max_separate_rows(o),
             .min_separate_rows = max_separate_rows(o), // reading weights takes the time
             .separate_room = max_separate_rows(o),
+            .separate_slice = max_separate_rows(o),
             .max_block_spans = max_block_spans(o),
             .max_head_rows = max_head_rows,
             .max_hidden_rows = std::min(max_head_rows, o.batch_size)};
@@ -201,10 +202,8 @@ void Recordings::upload_tables() {
     uploaded_tables_ = cache_.version();
 }
 
-void Recordings::set_computed(const Buffer& readback, uint32_t cols) {
-    const std::span host = readback.host();
-    computed_ = {reinterpret_cast<const float*>(host.data()), host.size() / 4};
-    computed_cols_ = cols;
+static std::span<const float> floats_of(const Buffer& readback, uint64_t count) {
+    return {reinterpret_cast<const float*>(readback.host().data()), size_t(count)};
 }
 
 void Recordings::write(const PassRows& rows) {
@@ -215,7 +214,7 @@ void Recordings::write(const PassRows& rows) {
 }
 
 // Runs the recording of a shape on rows. Returns whether it ran to its end.
-bool Recordings::run(const Shape& shape, const PassRows& rows, const std::function<bool()>& keep_going) {
+bool Recordings::run(const Shape& shape, const PassRows& rows, const KeepGoing& keep_going) {
     Recording& pass = recorded(shape);
     write(rows);
     if (!pass.commands.run(keep_going)) return false;
@@ -223,30 +222,16 @@ bool Recordings::run(const Shape& shape, const PassRows& rows, const std::functi
     return true;
 }
 
-bool Recordings::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
-    const auto start = std::chrono::steady_clock::now();
-    if (!run(shape_of_block(all_halves(), rows.count(), whole), rows, keep_going)) return false;
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (rows.spans.size() == 1) pace_.ran(rows.rows[0].position, rows.count(), seconds.count());
-    return true;
-}
-
-void Recordings::run_separate(const PassRows& rows, bool with_head) {
-    const Shape shape{std::bit_ceil(rows.count()), true, all_halves(), with_head ? Head::logits : Head::none};
-    run(shape, rows);
-    if (with_head) set_computed(logits_of(shape.rows).readback, config_.vocab_size);
-}
-
 void Recordings::take_hidden(std::span<const float> h) {
-    std::ranges::copy(std::as_bytes(h), hidden_crossing_->upload.host().begin());
+    if (!h.empty()) std::ranges::copy(std::as_bytes(h), hidden_crossing_->upload.host().begin());
 }
 
 void Recordings::give_hidden(std::span<float> h) const {
-    std::memcpy(h.data(), hidden_crossing_->readback.host().data(), h.size_bytes());
+    if (!h.empty()) std::memcpy(h.data(), hidden_crossing_->readback.host().data(), h.size_bytes());
 }
 
 bool Recordings::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                           const std::function<bool()>& keep_going) {
+                           const KeepGoing& keep_going) {
     const auto start = std::chrono::steady_clock::now();
     take_hidden(h);
     if (!run(shape_of_block(halves, rows.count(), whole), rows, keep_going)) return false;
@@ -257,50 +242,37 @@ bool Recordings::run_block(HalfRange halves, const PassRows& rows, uint32_t whol
     return true;
 }
 
-void Recordings::run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) {
+void Recordings::run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits) {
+    const Shape shape{std::bit_ceil(rows.count()), true, halves, logits != nullptr ? Head::logits : Head::none};
     take_hidden(h);
-    run({std::bit_ceil(rows.count()), true, halves, Head::none}, rows);
+    run(shape, rows);
     give_hidden(h);
+    if (logits != nullptr) *logits = floats_of(logits_of(shape.rows).readback, uint64_t(rows.count()) * config_.vocab_size);
 }
 
-// Runs the head on rows of h.
-void Recordings::run_head(Head head, std::span<const uint32_t> rows, bool separate) {
+// Brings these rows of h to the device, one after the other. Returns their numbers there.
+std::vector<uint32_t> Recordings::take_rows(std::span<const uint32_t> rows, std::span<const float> h) {
+    const size_t cols = config_.hidden_size;
+    const std::span<std::byte> to = hidden_crossing_->upload.host();
+    for (size_t i = 0; i < rows.size(); i++)
+        std::ranges::copy(std::as_bytes(h.subspan(rows[i] * cols, cols)), to.begin() + ptrdiff_t(4 * i * cols));
+    std::vector<uint32_t> there(rows.size());
+    std::iota(there.begin(), there.end(), 0);
+    return there;
+}
+
+std::span<const float> Recordings::run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate) {
     const auto count = uint32_t(rows.size());
     const bool alone = separate || count == 1;
     const Shape shape = head == Head::hidden ? Shape{max_hidden_rows(), true, {}, head}
                                              : Shape{alone ? std::bit_ceil(count) : max_head_rows, alone, {}, head};
     Recording& pass = recorded(shape);
     step_ = {0, count};
-    layout_.write_head(step_upload_.host(), rows);
+    layout_.write_head(step_upload_.host(), h.empty() ? std::vector(rows.begin(), rows.end()) : take_rows(rows, h));
     pass.commands.run();
     pass.taps.deliver(count);
-    if (head == Head::hidden)
-        set_computed(hidden_readback(), config_.hidden_size);
-    else
-        set_computed(logits_of(shape.rows).readback, config_.vocab_size);
-}
-
-void Recordings::run_head(std::span<const uint32_t> rows, bool separate) { run_head(Head::logits, rows, separate); }
-void Recordings::run_last_norm(std::span<const uint32_t> rows) { run_head(Head::hidden, rows, true); }
-
-static std::vector<uint32_t> first_rows(size_t count) {
-    std::vector<uint32_t> rows(count);
-    std::iota(rows.begin(), rows.end(), 0);
-    return rows;
-}
-
-void Recordings::run_head(std::span<const float> h, bool separate) {
-    take_hidden(h);
-    run_head(Head::logits, first_rows(h.size() / config_.hidden_size), separate);
-}
-
-void Recordings::run_last_norm(std::span<const float> h) {
-    take_hidden(h);
-    run_head(Head::hidden, first_rows(h.size() / config_.hidden_size), true);
-}
-
-std::span<const float> Recordings::computed(uint32_t i) const {
-    return computed_.subspan(size_t(i) * computed_cols_, computed_cols_);
+    if (head == Head::hidden) return floats_of(hidden_readback(), uint64_t(count) * config_.hidden_size);
+    return floats_of(logits_of(shape.rows).readback, uint64_t(count) * config_.vocab_size);
 }
 
 std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {

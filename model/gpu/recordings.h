@@ -7,7 +7,7 @@
 #include "model/gpu/run_ahead.h"
 #include "model/gpu/steps.h"
 #include "model/halves.h"
-#include "model/span_run.h"
+#include "model/stages/stage.h"
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace tq::gpu {
 
-class Recordings final : public PassRunner {
+class Recordings {
   public:
     // All arguments must outlive it; options with their batch size. layer_seconds: of BlockPace
     Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
@@ -25,23 +25,16 @@ class Recordings final : public PassRunner {
     static PassLimits limits(const ForwardOptions& options, const Tuning& tuning);
     static constexpr uint32_t max_head_rows = 32;
 
-    // Of a device that holds all halves.
-    uint32_t next_rows(uint32_t position, uint32_t most) const override { return pace_.next(position, most); }
-    bool run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) override;
-    void run_separate(const PassRows& rows, bool with_head) override;
-    void run_head(std::span<const uint32_t> rows, bool separate) override;
-    void run_last_norm(std::span<const uint32_t> rows) override;
-    std::span<const float> computed(uint32_t i) const override;
-
-    // Of one that holds some: run these halves, which it holds, on h [rows][hidden_size], in place. Like run_block(), and like
-    // run_separate().
-    bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                   const std::function<bool()>& keep_going);
-    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h);
-    // Runs the head on h: like run_head() and run_last_norm() of all its rows.
-    void run_head(std::span<const float> h, bool separate);
-    void run_last_norm(std::span<const float> h);
-    std::span<const float> all_computed() const { return computed_; } // of all rows of that head
+    // As those of Stage: with h of one that holds some halves, without of a whole model.
+    uint32_t next_rows(uint32_t position, uint32_t most) const { return pace_.next(position, most); }
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h, const KeepGoing& keep_going);
+    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits);
+    std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) {
+        return run_head(Head::logits, rows, h, separate);
+    }
+    std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) {
+        return run_head(Head::hidden, rows, h, true);
+    }
 
     // Runs n tokens from this row on, and samples each next one: RunAhead::run().
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
@@ -86,15 +79,15 @@ class Recordings final : public PassRunner {
     uint32_t max_hidden_rows() const { return limits(options_, tuning_).max_hidden_rows; }
     const Logits& logits_of(uint32_t rows);
     Buffer& hidden_readback();
-    void set_computed(const Buffer& readback, uint32_t cols);
     void upload_tables();
     void write(const PassRows& rows);
-    void run_head(Head head, std::span<const uint32_t> rows, bool separate);
+    std::span<const float> run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate);
     void upload(Recorder& recorder, uint64_t begin, uint64_t end) const; // of the context, in bytes
     void begin_step(Pass& pass, HalfRange halves) const;
     void take_hidden(std::span<const float> h);
+    std::vector<uint32_t> take_rows(std::span<const uint32_t> rows, std::span<const float> h);
     void give_hidden(std::span<float> h) const;
-    bool run(const Shape& shape, const PassRows& rows, const std::function<bool()>& keep_going = {});
+    bool run(const Shape& shape, const PassRows& rows, const KeepGoing& keep_going = {});
     ForwardPass new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const;
     Activations activations(const Buffer& logits) const;
     void record_halves(ForwardPass& pass, HalfRange halves, const Activations& x) const;
@@ -118,8 +111,6 @@ class Recordings final : public PassRunner {
     Step step_{};
     std::map<Shape, Recording> recordings_;
     uint64_t uploaded_tables_ = UINT64_MAX; // version of the tables
-    std::span<const float> computed_;       // logits or states of the last run
-    uint32_t computed_cols_ = 0;
 };
 
 } // namespace tq::gpu

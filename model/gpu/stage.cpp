@@ -1,7 +1,8 @@
 #include "model/gpu/stage.h"
 #include "base/error.h"
-#include "model/gpu/passes.h"
+#include "model/gpu/cache.h"
 #include "model/gpu/recordings.h"
+#include "model/gpu/tuning_fields.h"
 #include "model/gpu/tuning_file.h"
 #include "model/gpu/weight_stream.h"
 
@@ -10,72 +11,84 @@ namespace {
 
 using namespace gpu;
 
+// Makes the vectors of the layers that options hold, with their windows.
+KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
+    KvCache out(device, config, options.kv, options.pages(), options.held);
+    if (window_bytes(config, options) != 0) out.keep_window(device, options.slots, options.kv.window, options.batch_size);
+    return out;
+}
+
+// A folded norm is rounded otherwise: rows that must have the bits that they have alone do without, and parts of a model.
+Tuning tuning_for_rows(Tuning tuning, const ForwardOptions& o) {
+    tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic && !o.speculative && o.held.all();
+    return tuning;
+}
+
+// Names the device, its driver and its kernels. A driver that reads the cache by texel buffers does so up to a size of them.
+std::string describe_computation(const Device& device, const Tuning& tuning, const ForwardOptions& options, uint32_t pages) {
+    const Capabilities& c = device.capabilities();
+    std::string text =
+        fmt::format("{} {:x}:{:x}, {} {} {:x}, subgroups of {}, {}", c.name, c.vendor_id, c.device_id, c.driver_name,
+                    c.driver_info, c.driver_version, tuning.subgroup, describe(tuning, tuning_fields()));
+    text += options.deterministic ? ", separate rows" : fmt::format(", blocks of {}", options.batch_size);
+    text += fmt::format(", facts {} {} {} {} {} {} {}x{}x{}", tuning.shared_bytes, tuning.max_workgroup, tuning.float16,
+                        tuning.int8_dot, tuning.matrix_subgroup, tuning.fold_norms, tuning.matrix.m, tuning.matrix.n,
+                        tuning.matrix.k);
+    if (tuning.texel_buffers) text += fmt::format(", texel buffers, {} pages", pages);
+    return text;
+}
+
 class GpuStage final : public Stage {
   public:
-    // all: the weights of the model, of which `weights` are those that it holds.
-    GpuStage(Device& device, const Config& config, const Weights& all, std::shared_ptr<DeviceWeights> weights, const Cache& cache,
-             const ForwardOptions& options, const Tuning& tuning, double layer_seconds)
-        : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, options)), cache_(cache),
-          weights_(std::move(weights)), stream_(make_stream(all)), vectors_(make_vectors(device, config, options_)),
-          recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache, layer_seconds) {}
+    // stream: brings the weights of networks that are not here; null if nothing is streamed.
+    GpuStage(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
+             std::unique_ptr<WeightStream> stream, const Cache& cache, const ForwardOptions& options, const Tuning& tuning,
+             std::optional<double> layer_seconds)
+        : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, options)),
+          weights_(std::move(weights)), stream_(std::move(stream)), vectors_(make_vectors(device, config, options_)),
+          cache_vectors_(device, vectors_, cache),
+          recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache,
+                      layer_seconds.value_or(max_layer_seconds(device.capabilities().type))) {}
 
+    uint32_t next_rows(uint32_t position, uint32_t most) const override { return recordings_.next_rows(position, most); }
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                   const std::function<bool()>& keep_going) override;
-    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override {
-        recordings_.run_separate(halves, rows, h);
+                   const KeepGoing& keep_going) override;
+    bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
+                      const KeepGoing&) override { // in one submission
+        recordings_.run_separate(halves, rows, h, logits);
+        return true;
     }
-    std::span<const float> run_head(std::span<const float> h, bool separate) override {
-        recordings_.run_head(h, separate);
-        return recordings_.all_computed();
+    std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) override {
+        return recordings_.run_head(rows, h, separate);
     }
-    std::span<const float> run_last_norm(std::span<const float> h) override {
-        recordings_.run_last_norm(h);
-        return recordings_.all_computed();
+    std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override {
+        return recordings_.run_last_norm(rows, h);
+    }
+    uint32_t max_sampled() const override { return options_.held.all() && recordings_.samples() ? SAMPLING_STEPS : 0; }
+    std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) override {
+        return recordings_.run_ahead(row, n, sampling);
     }
     PassLimits limits() const override { return Recordings::limits(options_, tuning_); }
-    std::string computation() const override { return gpu::computation(device_, tuning_, options_, vectors_.pages); }
+    std::string computation() const override { return describe_computation(device_, tuning_, options_, vectors_.pages); }
     void record_again() override { recordings_.forget(); }
-
-    PageLayout page_layout() const override { return vectors_.page_layout(); }
-    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
-        vectors_.read_page(device_, page, tokens, bytes);
-    }
-    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
-        vectors_.write_page(device_, page, tokens, bytes);
-    }
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override {
-        return vectors_.stored(device_, cache_.table(slot), layer, side, cache_.position(slot));
-    }
-    void copy_page(uint32_t from, uint32_t to, uint32_t) override { vectors_.copy_page(device_, from, to); }
-    void copy_window(uint32_t from, uint32_t to) override { vectors_.copy_window(device_, from, to); }
-    void repeat(uint32_t slot, uint32_t length, uint32_t to) override {
-        vectors_.repeat(device_, cache_.table(slot), length, to);
-    }
-    std::optional<std::string> find_nonfinite(uint32_t slot) const override {
-        return gpu::find_nonfinite(vectors_, device_, cache_, slot);
-    }
+    CacheVectors& vectors() override { return cache_vectors_; }
 
   private:
-    std::unique_ptr<WeightStream> make_stream(const Weights& all) const {
-        if (options_.streamed.empty()) return nullptr;
-        return std::make_unique<WeightStream>(device_, options_.threads, all, options_.streamed, tuning_.weight_interleave,
-                                              *weights_);
-    }
-
     Device& device_;
     const Config config_;
     const ForwardOptions options_;
     const Tuning tuning_;
-    const Cache& cache_;
-    const std::shared_ptr<DeviceWeights> weights_;
-    const std::unique_ptr<WeightStream> stream_; // null: nothing is streamed
+    const std::shared_ptr<const DeviceWeights> weights_;
+    const std::unique_ptr<WeightStream> stream_;
     const KvCache vectors_;
+    DeviceVectors cache_vectors_;
     Recordings recordings_;
 };
 
-// Runs the rows in as many passes as the device needs to stay responsive.
+// A part of a model runs the rows in as many passes as the device needs to stay responsive.
 bool GpuStage::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                         const std::function<bool()>& keep_going) {
+                         const KeepGoing& keep_going) {
+    if (h.empty()) return recordings_.run_block(halves, rows, whole, h, keep_going);
     const size_t cols = config_.hidden_size;
     for (uint32_t half = halves.begin; half < halves.end; half++)
         if (!options_.held.holds(half)) stream_->bring(half / 2);
@@ -91,6 +104,12 @@ bool GpuStage::run_block(HalfRange halves, const PassRows& rows, uint32_t whole,
 
 } // namespace
 
+std::shared_ptr<DeviceWeights> gpu::load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
+                                         const LoadProgress& on_load) {
+    ThreadPool pool(threads);
+    return std::make_shared<DeviceWeights>(upload_weights(device, pool, weights, tuning.weight_interleave, on_load));
+}
+
 std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, const Weights& weights, const Cache& cache,
                                       const ForwardOptions& options, const LoadProgress& on_load,
                                       std::optional<double> layer_seconds) {
@@ -100,9 +119,17 @@ std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, cons
     if (!plan.fits()) fail_out_of_memory("{}: {}", device.capabilities().name, describe(plan));
     require_batch(device.capabilities(), config, tuning, full);
     require_bindable(device.capabilities(), config, full.kv, full.pages());
-    auto uploaded = load(device, tuning, held_weights(weights, full.held), full.threads, on_load);
-    return std::make_unique<GpuStage>(device, config, weights, std::move(uploaded), cache, full, tuning,
-                                      layer_seconds.value_or(max_layer_seconds(device.capabilities().type)));
+    auto held = load(device, tuning, held_weights(weights, full.held), full.threads, on_load);
+    std::unique_ptr<WeightStream> stream;
+    if (!full.streamed.empty())
+        stream = std::make_unique<WeightStream>(device, full.threads, weights, full.streamed, tuning.weight_interleave, *held);
+    return std::make_unique<GpuStage>(device, config, std::move(held), std::move(stream), cache, full, tuning, layer_seconds);
+}
+
+std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
+                                      const Cache& cache, const ForwardOptions& options, const Tuning& tuning,
+                                      std::optional<double> layer_seconds) {
+    return std::make_unique<GpuStage>(device, config, std::move(weights), nullptr, cache, options, tuning, layer_seconds);
 }
 
 } // namespace tq

@@ -50,13 +50,13 @@ KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vecto
     }
 }
 
-void KvVectors::copy_page(uint32_t from, uint32_t to, uint32_t tokens) const {
+void KvVectors::copy_page(uint32_t from, uint32_t to, uint32_t tokens) {
     for (const LayerCache& layer : layers_)
         if (layer.held())
             for (const CacheSide* side : {&layer.k, &layer.v}) side->copy({from, 0}, {to, 0}, tokens);
 }
 
-void KvVectors::copy_window(uint32_t from, uint32_t to) const {
+void KvVectors::copy_window(uint32_t from, uint32_t to) {
     for (const LayerCache& layer : layers_)
         if (layer.window)
             for (const CacheSide* side : {&layer.window->k, &layer.window->v}) side->copy({from, 0}, {to, 0}, side->block_tokens);
@@ -105,7 +105,7 @@ void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> b
         }
 }
 
-void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const {
+void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
     const PageLayout layout = page_layout();
     ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
@@ -125,7 +125,7 @@ static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t l
         for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);
 }
 
-void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) const {
+void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.held()) continue;
         for (uint32_t at = length, count; at < to; at += count) { // runs that end with a page, or with what is repeated

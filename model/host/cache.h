@@ -78,7 +78,7 @@ struct LayerCodecs {
 };
 
 // The vectors of the slots that a Cache keeps the books of, or of some layers of them.
-class KvVectors {
+class KvVectors final : public CacheVectors {
   public:
     // Allocates all pages and windows of the layers that are held; a pass stores at most `pass_tokens` tokens of a slot.
     // `sequences` must outlive it. Throws std::bad_alloc.
@@ -88,48 +88,33 @@ class KvVectors {
 
     const std::vector<LayerCache>& layers() const { return layers_; }
 
-    // As those of Cache. Pages are those of all layers; bytes of a layer that is not held are left alone.
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const;
-    PageLayout page_layout() const;
-    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const;
-    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const;
-    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) const;
-    void copy_window(uint32_t from, uint32_t to) const;
-    void repeat(uint32_t slot, uint32_t length, uint32_t to) const;
-
-    // Returns "the key of layer 3, kv head 1, position 17": the first stored vector of a slot that is not finite.
-    std::optional<std::string> find_nonfinite(uint32_t slot) const;
+    PageLayout page_layout() const override;
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override;
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
+    void copy_window(uint32_t from_slot, uint32_t to_slot) override;
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;
+    void repeat(uint32_t slot, uint32_t length, uint32_t to) override;
+    std::optional<std::string> find_nonfinite(uint32_t slot) const override;
 
   private:
     const Cache& sequences_;
     std::vector<LayerCache> layers_;
 };
 
+// The cache of a whole model on the host.
 class KvCache final : public Cache {
   public:
     KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens)
-        : Cache(shape), vectors_(*this, kv_heads, layers, pass_tokens) {}
+        : Cache(shape), vectors_(*this, kv_heads, layers, pass_tokens) {
+        store_in(vectors_);
+    }
 
     const KvVectors& vectors() const { return vectors_; }
     const std::vector<LayerCache>& layers() const { return vectors_.layers(); }
 
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override { return vectors_.stored(slot, layer, side); }
-    PageLayout page_layout() const override { return vectors_.page_layout(); }
-    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
-        vectors_.read_page(page, tokens, bytes);
-    }
-    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
-        vectors_.write_page(page, tokens, bytes);
-    }
-    std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors_.find_nonfinite(slot); }
-
-  protected:
-    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override { vectors_.copy_page(from, to, tokens); }
-    void copy_window(uint32_t from, uint32_t to) override { vectors_.copy_window(from, to); }
-    void repeat_stored(uint32_t slot, uint32_t length, uint32_t to) override { vectors_.repeat(slot, length, to); }
-
   private:
-    const KvVectors vectors_;
+    KvVectors vectors_;
 };
 
 } // namespace tq::host

@@ -12,7 +12,7 @@ MessageWriter request_of(RankRequest request, uint32_t stage) {
     return out;
 }
 
-class RemoteStage final : public Stage {
+class RemoteStage final : public Stage, private CacheVectors {
   public:
     RemoteStage(RankLink& link, uint32_t number, const Config& config, const ForwardOptions& options, const Cache& cache,
                 MessageReader& made)
@@ -26,22 +26,29 @@ class RemoteStage final : public Stage {
     }
 
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                   const std::function<bool()>& keep_going) override {
+                   const KeepGoing& keep_going) override {
         if (keep_going && !keep_going()) return false;
         run(RankRequest::run_block, halves, rows, whole, h);
         return true;
     }
-    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override {
+    bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
+                      const KeepGoing& keep_going) override {
+        ENSURE(logits == nullptr, "{} rows: rank 0 has the head", rows.count());
+        if (keep_going && !keep_going()) return false;
         run(RankRequest::run_separate, halves, rows, 0, h);
+        return true;
     }
-    std::span<const float> run_head(std::span<const float> h, bool) override {
-        ENSURE(false, "{} values: rank 0 has the head", h.size());
+    std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float>, bool) override {
+        ENSURE(false, "{} rows: rank 0 has the head", rows.size());
         return {};
     }
-    std::span<const float> run_last_norm(std::span<const float> h) override { return run_head(h, true); }
+    std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override {
+        return run_head(rows, h, true);
+    }
     PassLimits limits() const override { return limits_; }
     std::string computation() const override { return computation_; }
     void record_again() override { link_.ask(request_of(RankRequest::record_again, number_)); }
+    CacheVectors& vectors() override { return *this; }
 
     PageLayout page_layout() const override { return tq::page_layout(config_, options_.kv); }
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
@@ -53,7 +60,7 @@ class RemoteStage final : public Stage {
         request.add_list(std::span<const std::byte>(held_bytes(page_layout(), options_.held, bytes, tokens)));
         link_.ask(request);
     }
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) override;
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;
     void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override {
         link_.ask(numbers(RankRequest::copy_page, from, to, tokens));
     }
@@ -108,7 +115,7 @@ void RemoteStage::run(RankRequest request, HalfRange halves, const PassRows& row
     ask_with_sequences(out, rows.count()).get_list(h);
 }
 
-StoredSide RemoteStage::stored(uint32_t slot, uint32_t layer, KvSide side) {
+StoredSide RemoteStage::stored(uint32_t slot, uint32_t layer, KvSide side) const {
     MessageReader reply = ask_of(RankRequest::stored, slot, layer, uint32_t(side));
     const auto [heads, tokens] = reply.get<std::array<uint32_t, 2>>();
     if (heads != config_.num_key_value_heads || tokens != cache_.position(slot))

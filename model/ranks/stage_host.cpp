@@ -11,7 +11,7 @@ namespace {
 struct Hosted {
     Hosted(const Cache::Shape& shape, const HeldHalves& held) : cache(shape), held(held) {}
 
-    MirrorCache cache;
+    Cache cache; // of rank 0, whose tables come with requests
     HeldHalves held;
     std::unique_ptr<Stage> stage;
 };
@@ -49,7 +49,7 @@ void Host::make(uint32_t number, MessageReader& from, MessageWriter& to) {
 }
 
 void Host::run(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
-    of.cache.read_sequences(from);
+    read_sequences(from, of.cache);
     const auto halves = from.get<HalfRange>();
     const PassRows rows = read_rows(from);
     const auto whole = from.get<uint32_t>();
@@ -58,7 +58,7 @@ void Host::run(RankRequest request, Hosted& of, MessageReader& from, MessageWrit
     for (uint32_t half = halves.begin; half < halves.end; half++)
         if (half >= head_half(layers_) || !of.held.holds(half)) fail("it does not have half {} of the layers", half);
     if (request == RankRequest::run_separate)
-        of.stage->run_separate(halves, rows, h);
+        of.stage->run_separate(halves, rows, h, nullptr, {});
     else
         of.stage->run_block(halves, rows, whole, h, [] { return true; });
     to.add_list(std::span<const float>(h));
@@ -66,29 +66,29 @@ void Host::run(RankRequest request, Hosted& of, MessageReader& from, MessageWrit
 
 void Host::move_pages(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     const auto [first, second, tokens] = from.get<std::array<uint32_t, 3>>();
-    if (request == RankRequest::copy_page) return of.stage->copy_page(first, second, tokens);
-    const PageLayout layout = of.stage->page_layout();
+    if (request == RankRequest::copy_page) return of.stage->vectors().copy_page(first, second, tokens);
+    const PageLayout layout = of.stage->vectors().page_layout();
     std::vector<std::byte> page(layout.bytes(tokens));
     if (request == RankRequest::read_page) {
-        of.stage->read_page(first, tokens, page);
+        of.stage->vectors().read_page(first, tokens, page);
         to.add_list(std::span<const std::byte>(held_bytes(layout, of.held, page, tokens)));
     } else {
         put_held_bytes(layout, of.held, page, tokens, from.list<std::byte>());
-        of.stage->write_page(first, tokens, page);
+        of.stage->vectors().write_page(first, tokens, page);
     }
 }
 
 void Host::use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
-    of.cache.read_sequences(from);
+    read_sequences(from, of.cache);
     const auto [slot, second, third] = from.get<std::array<uint32_t, 3>>();
     if (request == RankRequest::copy_window) {
-        of.stage->copy_window(slot, second);
+        of.stage->vectors().copy_window(slot, second);
     } else if (request == RankRequest::repeat) {
-        of.stage->repeat(slot, second, third);
+        of.stage->vectors().repeat(slot, second, third);
     } else if (request == RankRequest::find_nonfinite) {
-        to.add_text(of.stage->find_nonfinite(slot).value_or(""));
+        to.add_text(of.stage->vectors().find_nonfinite(slot).value_or(""));
     } else {
-        const StoredSide side = of.stage->stored(slot, second, KvSide(third));
+        const StoredSide side = of.stage->vectors().stored(slot, second, KvSide(third));
         to.add(std::array{side.heads, side.tokens});
         to.add_list(std::span<const uint32_t>(side.codes));
         to.add_list(std::span<const uint16_t>(side.scales));

@@ -108,21 +108,18 @@ void write_sequences(MessageWriter& to, const Cache& cache, bool with_tables) {
     }
 }
 
-void MirrorCache::read_sequences(MessageReader& from) {
+void read_sequences(MessageReader& from, Cache& cache) {
     const auto with_tables = from.get<bool>();
-    for (uint32_t slot = 0; slot < shape().slots; slot++) {
+    for (uint32_t slot = 0; slot < cache.shape().slots; slot++) {
         const auto [position, window_begin] = from.get<std::array<uint32_t, 2>>();
-        const auto own = table(slot);
+        const auto own = cache.table(slot);
         const auto pages = with_tables ? from.list<uint32_t>() : std::vector(own.begin(), own.end());
         for (const uint32_t page : pages)
-            if (page >= shape().pages) fail("page {} of {} in a message", page, shape().pages);
+            if (page >= cache.shape().pages) fail("page {} of {} in a message", page, cache.shape().pages);
         if (pages_of(position) > pages.size()) fail("{} pages for {} tokens in a message", pages.size(), position);
-        mirror(slot, pages, position, window_begin);
+        cache.mirror(slot, pages, position, window_begin);
     }
 }
-
-void MirrorCache::copy_page(uint32_t from, uint32_t to, uint32_t) { ENSURE(false, "page {} to {}", from, to); }
-void MirrorCache::copy_window(uint32_t from, uint32_t to) { ENSURE(false, "slot {} to {}", from, to); }
 
 std::vector<std::byte> held_bytes(const PageLayout& layout, const HeldHalves& held, std::span<const std::byte> page,
                                   uint32_t tokens) {

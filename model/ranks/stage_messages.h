@@ -39,17 +39,9 @@ PassRows read_rows(MessageReader& from);
 // The tables and positions of a cache's slots, or where the other side has these tables, the positions alone.
 void write_sequences(MessageWriter& to, const Cache& cache, bool with_tables);
 
-// A cache of another process: the bookkeeping of its slots, as it was when they were last read.
-class MirrorCache final : public Cache {
-  public:
-    using Cache::Cache;
-    // Throws Error where it is no such cache.
-    void read_sequences(MessageReader& from);
-
-  protected:
-    void copy_page(uint32_t, uint32_t, uint32_t) override;
-    void copy_window(uint32_t, uint32_t) override;
-};
+// Makes `cache` the bookkeeping of another process's slots, as it was when they were written. Throws Error where they are those
+// of another shape.
+void read_sequences(MessageReader& from, Cache& cache);
 
 // Copies the parts of a page's bytes that belong to layers whose attention is held, one after the other, and back.
 std::vector<std::byte> held_bytes(const PageLayout& layout, const HeldHalves& held, std::span<const std::byte> page,

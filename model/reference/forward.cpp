@@ -1,8 +1,8 @@
 // A Qwen3 model from token ids to logits. model/cpu/forward.cpp and model/gpu/forward.cpp are this page with faster steps.
 #include "model/reference/forward.h"
 #include "base/mapped_file.h"
-#include "model/host/run.h"
 #include "model/reference/steps.h"
+#include "model/span_run.h"
 
 namespace tq {
 namespace ref {
@@ -58,34 +58,32 @@ namespace {
 class ReferenceForward final : public Forward {
   public:
     ReferenceForward(const Config& config, const Weights& weights, const ForwardOptions& options, host::OnResult on_result)
-        : options_(options), on_result_(std::move(on_result)), pool_(options.threads),
+        : on_result_(std::move(on_result)), pool_(options.threads),
           cache_(host::make_cache(config, options, options.context_size)),
           net_(config, std::make_shared<LoadedWeights>(load_weights(pool_, weights)), options.kv, cache_.vectors(),
-               options.context_size) {}
+               options.context_size),
+          facts_{.kv = options.kv,
+                 .kv_bytes_per_token = tq::kv_bytes_per_token(config, options.kv),
+                 .max_separate_rows = options.context_size} {}
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
-        host::Run run(cache_, spans);
+        const std::vector<Cache::Need> starts = begin_run(cache_, spans);
+        uint32_t done = 0, total = 0;
+        for (const Span& span : spans) total += uint32_t(span.ids.size());
         results_.resize(spans.size());
         for (size_t i = 0; i < spans.size(); i++) {
-            const auto count = uint32_t(spans[i].ids.size()), wanted = wanted_rows(spans[i]);
+            const uint32_t wanted = wanted_rows(spans[i]);
             run_span(spans[i], wanted);
-            const bool hidden = spans[i].logits == Span::Logits::hidden;
-            const uint32_t cols = hidden ? net_.config.hidden_size : net_.config.vocab_size;
-            std::vector<float>& result = hidden ? x_.a : x_.logits;
-            run.require_finite(result);
-            std::swap(results_[i], result); // kept until the next run
-            for (uint32_t t = count - wanted, at = 0; t < count; t++, at += cols)
-                each(i, t, std::span(results_[i]).subspan(at, cols));
-            if (!run.progressed(count, progress)) return false;
+            deliver(spans[i], i, wanted, each, starts);
+            done += uint32_t(spans[i].ids.size());
+            if (progress && !progress(done, total)) return false;
         }
         return true;
     }
 
-    uint32_t max_separate_rows() const override { return options_.context_size; }
     Cache& cache() override { return cache_; }
-    const KvOptions& kv() const override { return options_.kv; }
-    uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, options_.kv); }
+    const ForwardFacts& facts() const override { return facts_; }
 
   private:
     static uint32_t wanted_rows(const Span& span) {
@@ -111,11 +109,26 @@ class ReferenceForward final : public Forward {
         cache().advance(span.slot, uint32_t(rows.size()));
     }
 
-    const ForwardOptions options_;
+    void deliver(const Span& span, size_t number, uint32_t wanted, const SpanLogits& each, std::span<const Cache::Need> starts) {
+        const bool hidden = span.logits == Span::Logits::hidden;
+        const uint32_t cols = hidden ? net_.config.hidden_size : net_.config.vocab_size;
+        std::vector<float>& result = hidden ? x_.a : x_.logits;
+        try {
+            require_finite(result);
+        } catch (const NonFinite&) {
+            report_nonfinite(cache_, starts);
+        }
+        std::swap(results_[number], result); // kept until the next run
+        const auto count = uint32_t(span.ids.size());
+        for (uint32_t t = count - wanted, at = 0; t < count; t++, at += cols)
+            each(number, t, std::span(results_[number]).subspan(at, cols));
+    }
+
     const host::OnResult on_result_;
     ThreadPool pool_;
     host::KvCache cache_;
     host::Network net_;
+    const ForwardFacts facts_;
     host::Activations x_;
     std::vector<std::vector<float>> results_; // of each span
 };

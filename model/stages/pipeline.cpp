@@ -1,13 +1,52 @@
 #include "model/stages/pipeline.h"
+#include "base/ensure.h"
 #include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
+#include <numeric>
 
 namespace tq {
 
-Pipeline::Pipeline(const Config& config, const Tensor& token_embd, const Split& split,
-                   const std::vector<std::unique_ptr<Stage>>& stages, const PassLimits& slice_limits, const Tap& tap)
-    : config_(config), token_embd_(token_embd), split_(split), parts_(split.parts()), streamed_parts_(split.streamed_parts()),
-      stages_(stages), slice_limits_(slice_limits), tap_(tap) {}
+PageLayout SplitVectors::page_layout() const { return stages_[split_.device_of(0)]->vectors().page_layout(); }
+
+void SplitVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+    each([&](const CacheVectors& part) { part.read_page(page, tokens, bytes); });
+}
+
+void SplitVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
+    each([&](CacheVectors& part) { part.write_page(page, tokens, bytes); });
+}
+
+void SplitVectors::copy_page(uint32_t from, uint32_t to, uint32_t tokens) {
+    each([&](CacheVectors& part) { part.copy_page(from, to, tokens); });
+}
+
+void SplitVectors::copy_window(uint32_t from_slot, uint32_t to_slot) {
+    each([&](CacheVectors& part) { part.copy_window(from_slot, to_slot); });
+}
+
+StoredSide SplitVectors::stored(uint32_t slot, uint32_t layer, KvSide side) const {
+    ENSURE(layer < split_.layers(), "layer {} of {}", layer, split_.layers());
+    return stages_[split_.device_of(attention_of(layer))]->vectors().stored(slot, layer, side);
+}
+
+void SplitVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
+    each([&](CacheVectors& part) { part.repeat(slot, length, to); });
+}
+
+std::optional<std::string> SplitVectors::find_nonfinite(uint32_t slot) const {
+    std::optional<std::string> where;
+    each([&](const CacheVectors& part) {
+        if (!where) where = part.find_nonfinite(slot);
+    });
+    return where;
+}
+
+Pipeline::Pipeline(const Config& config, const Tensor& token_embd, Split split, Stages stages, const PassLimits& slice_limits,
+                   const PassLimits& limits, Tap tap)
+    : config_(config), token_embd_(token_embd), split_(std::move(split)), parts_(split_.parts()),
+      streamed_parts_(split_.streamed_parts()), stages_(std::move(stages)), vectors_(split_, stages_),
+      slice_limits_(slice_limits), limits_(limits), tap_(std::move(tap)) {}
 
 Pipeline::~Pipeline() {
     {
@@ -56,21 +95,26 @@ std::vector<Pipeline::Flight> Pipeline::groups_of(const PassRows& rows) {
 
 uint32_t Pipeline::device_of(size_t step) const { return step < parts().size() ? parts()[step].device : split_.device_of_head(); }
 
-void Pipeline::run_head_of(const Flight& group) {
-    const std::span<const float> logits = head_stage().run_head(group.h, true);
-    const auto first = size_t(group.h.data() - h_.data()) / config_.hidden_size;
-    std::ranges::copy(logits.first(size_t(group.rows.count()) * config_.vocab_size),
-                      logits_.begin() + std::ptrdiff_t(first * config_.vocab_size));
+static std::vector<uint32_t> all_rows(uint32_t count) {
+    std::vector<uint32_t> rows(count);
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
 }
 
-bool Pipeline::run_part(Flight& flight, const std::function<bool()>& keep_going) {
+void Pipeline::run_head_of(const Flight& group) {
+    const std::span<const float> logits = head_stage().run_head(all_rows(group.rows.count()), group.h, true);
+    const auto first = size_t(group.h.data() - h_.data()) / config_.hidden_size;
+    std::ranges::copy(logits, logits_.begin() + std::ptrdiff_t(first * config_.vocab_size));
+}
+
+bool Pipeline::run_part(Flight& flight, const KeepGoing& keep_going) {
     if (flight.next == parts().size()) return run_head_of(flight), true;
     const Part& part = parts()[flight.next];
-    if (separate_) return stages_[part.device]->run_separate(part.halves, flight.rows, flight.h), true;
+    if (separate_) return stages_[part.device]->run_separate(part.halves, flight.rows, flight.h, nullptr, keep_going);
     return stages_[part.device]->run_block(part.halves, flight.rows, whole_, flight.h, keep_going);
 }
 
-bool Pipeline::run_in_turn(const std::function<bool()>& keep_going) {
+bool Pipeline::run_in_turn(const KeepGoing& keep_going) {
     for (Flight& flight : flights_)
         for (; flight.next < steps(); flight.next++)
             if (!run_part(flight, keep_going) || (keep_going && !keep_going())) return false;
@@ -124,7 +168,7 @@ void Pipeline::work(uint32_t device) {
     }
 }
 
-bool Pipeline::run_at_once(const std::function<bool()>& keep_going) {
+bool Pipeline::run_at_once(const KeepGoing& keep_going) {
     for (uint32_t device = uint32_t(workers_.size()); device < split_.devices(); device++)
         workers_.emplace_back([this, device] { work(device); });
     std::unique_lock lock(mutex_);
@@ -140,7 +184,7 @@ bool Pipeline::run_at_once(const std::function<bool()>& keep_going) {
     return !stopped_;
 }
 
-bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) {
+bool Pipeline::run_block(HalfRange, const PassRows& rows, uint32_t whole, std::span<float>, const KeepGoing& keep_going) {
     embed(rows);
     bool in_turn = true;
     {
@@ -155,46 +199,44 @@ bool Pipeline::run_block(const PassRows& rows, uint32_t whole, const std::functi
     return in_turn ? run_in_turn(keep_going) : run_at_once(keep_going);
 }
 
-void Pipeline::run_separate(const PassRows& rows, bool with_head) {
+bool Pipeline::run_separate(HalfRange, const PassRows& rows, std::span<float>, std::span<const float>* logits,
+                            const KeepGoing& keep_going) {
     embed(rows);
-    if (with_head) logits_.resize(size_t(rows.count()) * config_.vocab_size);
+    if (logits != nullptr) logits_.resize(size_t(rows.count()) * config_.vocab_size);
     bool in_turn = true;
     {
         const std::lock_guard lock(mutex_);
         flights_ = groups_of(rows);
         separate_ = true;
-        with_head_ = with_head;
+        with_head_ = logits != nullptr;
         streaming_ = false;
         in_turn = tap_ || flights_.size() == 1;
         stopped_ = in_turn; // which leaves the workers asleep
     }
-    in_turn ? run_in_turn({}) : run_at_once({});
-    computed_ = logits_;
-    computed_cols_ = config_.vocab_size;
+    if (logits != nullptr) *logits = logits_;
+    return in_turn ? run_in_turn(keep_going) : run_at_once(keep_going);
 }
 
-std::span<const float> Pipeline::gather(std::span<const uint32_t> rows) {
-    const size_t cols = config_.hidden_size;
-    head_h_.clear();
-    for (const uint32_t row : rows) {
-        const std::span<const float> from = std::span(h_).subspan(row * cols, cols);
-        head_h_.insert(head_h_.end(), from.begin(), from.end());
-    }
-    return head_h_;
+std::span<const float> Pipeline::run_head(std::span<const uint32_t> rows, std::span<const float>, bool separate) {
+    return head_stage().run_head(rows, h_, separate);
 }
 
-void Pipeline::run_head(std::span<const uint32_t> rows, bool separate) {
-    computed_ = head_stage().run_head(gather(rows), separate);
-    computed_cols_ = config_.vocab_size;
+std::span<const float> Pipeline::run_last_norm(std::span<const uint32_t> rows, std::span<const float>) {
+    return head_stage().run_last_norm(rows, h_);
 }
 
-void Pipeline::run_last_norm(std::span<const uint32_t> rows) {
-    computed_ = head_stage().run_last_norm(gather(rows));
-    computed_cols_ = config_.hidden_size;
+void Pipeline::record_again() {
+    for (const auto& stage : stages_)
+        if (stage) stage->record_again();
 }
 
-std::span<const float> Pipeline::computed(uint32_t i) const {
-    return computed_.subspan(size_t(i) * computed_cols_, computed_cols_);
+std::string Pipeline::computation() const {
+    std::string text = fmt::format("slices of {}", slice_limits_.batch_size);
+    if (split_.stream_rows() != 0) text += fmt::format(", weights streamed from {} rows on", split_.stream_rows());
+    for (const Part& part : parts_) text += fmt::format(", halves to {} on {}", part.halves.end, part.device);
+    for (const auto& stage : stages_)
+        if (stage) text += "; " + stage->computation();
+    return text;
 }
 
 } // namespace tq

@@ -14,20 +14,51 @@
 
 namespace tq {
 
-class Pipeline final : public PassRunner {
+// The vectors of a model that is divided among stages, each of which has those of its layers; null where a device has nothing.
+class SplitVectors final : public CacheVectors {
   public:
-    // A stage for each device of `split`; null where it has nothing. All arguments must outlive it. slice_limits: those that all
-    // stages have in common.
-    Pipeline(const Config& config, const Tensor& token_embd, const Split& split,
-             const std::vector<std::unique_ptr<Stage>>& stages, const PassLimits& slice_limits, const Tap& tap);
+    // Both must outlive it.
+    SplitVectors(const Split& split, const std::vector<std::unique_ptr<Stage>>& stages) : split_(split), stages_(stages) {}
+
+    PageLayout page_layout() const override;
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override;
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
+    void copy_window(uint32_t from_slot, uint32_t to_slot) override;
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;
+    void repeat(uint32_t slot, uint32_t length, uint32_t to) override;
+    std::optional<std::string> find_nonfinite(uint32_t slot) const override;
+
+  private:
+    template <class F> void each(const F& use) const {
+        for (const auto& stage : stages_)
+            if (stage) use(stage->vectors());
+    }
+
+    const Split& split_;
+    const std::vector<std::unique_ptr<Stage>>& stages_;
+};
+
+// A whole model whose parts are other stages.
+class Pipeline final : public Stage {
+  public:
+    using Stages = std::vector<std::unique_ptr<Stage>>;
+    // A stage for each device of `split`; null where it has nothing. The embedding must outlive it. slice_limits: those that all
+    // stages have in common; limits: those of a block of several slices.
+    Pipeline(const Config& config, const Tensor& token_embd, Split split, Stages stages, const PassLimits& slice_limits,
+             const PassLimits& limits, Tap tap);
     ~Pipeline() override;
 
-    uint32_t next_rows(uint32_t, uint32_t most) const override { return most; } // stages divide a slice themselves
-    bool run_block(const PassRows& rows, uint32_t whole, const std::function<bool()>& keep_going) override;
-    void run_separate(const PassRows& rows, bool with_head) override;
-    void run_head(std::span<const uint32_t> rows, bool separate) override;
-    void run_last_norm(std::span<const uint32_t> rows) override;
-    std::span<const float> computed(uint32_t i) const override;
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
+                   const KeepGoing& keep_going) override;
+    bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
+                      const KeepGoing& keep_going) override;
+    std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) override;
+    std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override;
+    PassLimits limits() const override { return limits_; }
+    std::string computation() const override;
+    void record_again() override;
+    CacheVectors& vectors() override { return vectors_; }
 
   private:
     // A slice, or a group of separate rows, on its way.
@@ -40,31 +71,29 @@ class Pipeline final : public PassRunner {
     void embed(const PassRows& rows);
     std::vector<Flight> slices_of(const PassRows& rows);
     std::vector<Flight> groups_of(const PassRows& rows);
-    bool run_in_turn(const std::function<bool()>& keep_going);
-    bool run_at_once(const std::function<bool()>& keep_going);
+    bool run_in_turn(const KeepGoing& keep_going);
+    bool run_at_once(const KeepGoing& keep_going);
     const std::vector<Part>& parts() const { return streaming_ ? streamed_parts_ : parts_; } // of the block
     size_t steps() const { return parts().size() + (with_head_ ? 1 : 0); }
     uint32_t device_of(size_t step) const;
     void run_head_of(const Flight& group);
-    bool run_part(Flight& flight, const std::function<bool()>& keep_going);
+    bool run_part(Flight& flight, const KeepGoing& keep_going);
     bool is_ready(size_t flight, uint32_t device) const;
     Flight* ready(uint32_t device);
     bool finished() const;
     void work(uint32_t device);
-    std::span<const float> gather(std::span<const uint32_t> rows);
     Stage& head_stage() const { return *stages_[split_.device_of_head()]; }
 
-    const Config& config_;
+    const Config config_;
     const Tensor& token_embd_;
-    const Split& split_;
+    const Split split_;
     const std::vector<Part> parts_, streamed_parts_;
-    const std::vector<std::unique_ptr<Stage>>& stages_;
-    const PassLimits& slice_limits_;
-    const Tap& tap_;
-    std::vector<float> h_, head_h_, logits_; // logits_: of all groups
+    const Stages stages_;
+    SplitVectors vectors_;
+    const PassLimits slice_limits_, limits_;
+    const Tap tap_;
+    std::vector<float> h_, logits_; // of all groups
     std::vector<std::byte> scratch_;
-    std::span<const float> computed_;
-    uint32_t computed_cols_ = 0;
 
     std::mutex mutex_; // of what follows, which the workers share
     std::condition_variable changed_;

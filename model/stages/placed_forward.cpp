@@ -10,28 +10,17 @@ namespace {
 // What is left while a model is made again, and when that fails: the bookkeeping of its slots, and the error.
 class LostForward final : public Forward {
   public:
-    explicit LostForward(const Forward& model)
-        : kv_(model.kv()), bytes_per_token_(model.kv_bytes_per_token()), rows_(model.max_separate_rows()),
-          cache_(model.cache().shape()) {}
+    explicit LostForward(const Forward& model) : facts_(without_sampling(model.facts())), cache_(model.cache().shape()) {}
     void keep_tables_of(const Cache::Image& image) { cache_.keep_tables_of(image); }
     void fail_with(std::exception_ptr error) { error_ = std::move(error); }
 
     bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { std::rethrow_exception(error_); }
-    uint32_t max_separate_rows() const override { return rows_; }
     Cache& cache() override { return cache_; }
-    const KvOptions& kv() const override { return kv_; }
-    uint64_t kv_bytes_per_token() const override { return bytes_per_token_; }
+    const ForwardFacts& facts() const override { return facts_; }
 
   private:
-    struct Tables final : Cache {
-        using Cache::Cache;
-        void copy_page(uint32_t, uint32_t, uint32_t) override {}
-        void copy_window(uint32_t, uint32_t) override {}
-    };
-    const KvOptions kv_;
-    const uint64_t bytes_per_token_;
-    const uint32_t rows_;
-    Tables cache_;
+    const ForwardFacts facts_;
+    Cache cache_; // without vectors
     std::exception_ptr error_;
 };
 
@@ -57,17 +46,11 @@ class PlacedForward final : public Forward {
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
-    uint32_t max_sampled() const override { return model_->max_sampled(); }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
     bool reopen(const DeviceLost& error) override;
     void record_again() override { model_->record_again(); }
-    uint32_t max_separate_rows() const override { return model_->max_separate_rows(); }
     Cache& cache() override { return model_->cache(); }
-    const KvOptions& kv() const override { return model_->kv(); }
-    uint64_t kv_bytes_per_token() const override { return model_->kv_bytes_per_token(); }
-    BlockKernels block_kernels() const override { return model_->block_kernels(); }
-    std::string computation() const override { return model_->computation(); }
-    StoredSide stored(uint32_t layer, KvSide side) override { return model_->stored(layer, side); }
+    const ForwardFacts& facts() const override { return model_->facts(); }
 
   private:
     bool run_rest(std::vector<Interrupted>& all, const SpanLogits& each, const Progress& progress);

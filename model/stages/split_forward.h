@@ -14,6 +14,6 @@ inline constexpr uint32_t slices_of_block = 8;
 // options.batch_size is that of a slice; a block has several, so that all stages work at the same time. `weights` must outlive
 // the result: the embedding is read there. Throws what `make` does.
 std::unique_ptr<Forward> make_split_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
-                                            Split split, std::span<const MakeStage> make);
+                                            const Split& split, std::span<const MakeStage> make);
 
 } // namespace tq

@@ -1,40 +1,62 @@
 // A device's part of a model: some halves of its layers, with their weights and their part of the cache, and perhaps the head.
-// The hidden state crosses between stages through host memory: h [rows][hidden_size], fp32.
+// Between several stages the hidden state crosses through host memory: h [rows][hidden_size], fp32. A stage that holds a whole
+// model gets no h (an empty span): it begins with the ids of the rows, and keeps their hidden state until its next run.
 #pragma once
-#include "model/span_run.h"
+#include "model/forward.h"
+#include "model/pass_rows.h"
 #include <memory>
 
 namespace tq {
+
+// The most that a stage takes at once.
+struct PassLimits {
+    BlockKernels kernels;
+    bool deterministic;         // all rows are separate
+    uint32_t batch_size;        // rows of a block
+    uint32_t short_block;       // blocks up to this have other kernels
+    uint32_t max_separate_rows; // with the kernels of separate rows at once: of a pass or the head
+    uint32_t min_separate_rows; // of a pass: fewer take hardly less time, so that cutting them further does not pay
+    uint32_t separate_room;     // separate rows of a pass, where several times max_separate_rows are run at the same time
+    uint32_t separate_slice;    // slices of a span up to this run as separate rows, perhaps in several passes
+    uint32_t max_block_spans;   // whose rows are in a block
+    uint32_t max_head_rows;     // of blocks
+    uint32_t max_hidden_rows;   // of run_last_norm()
+};
+
+using KeepGoing = std::function<bool()>;
 
 class Stage {
   public:
     virtual ~Stage() = default;
 
-    // Run halves that it holds on the rows of a pass, in place in h: as a part of a block, `whole` rows of which choose the
-    // kernels, and as separate rows (span_run.h). The former returns false where keep_going, which several threads may call,
-    // stopped it.
+    // Returns how many of `most` rows of a block, of a span at `position`, a whole model runs at once, so that its device stays
+    // responsive. A part of a model divides the rows itself.
+    virtual uint32_t next_rows(uint32_t, uint32_t most) const { return most; }
+    // Both run halves on the rows of a pass, in place in h. They return false if keep_going, which several threads may call and
+    // which may be empty, stopped them; the rows then count for nothing.
+    // Rows of a block. `whole`: rows of the complete block; the kernels are those for that size.
     virtual bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                           const std::function<bool()>& keep_going) = 0;
-    virtual void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) = 0;
-    // Of the stage that has the head: return the logits of rows of h, and their states after the last norm; valid until the next
-    // run of any kind.
-    virtual std::span<const float> run_head(std::span<const float> h, bool separate) = 0;
-    virtual std::span<const float> run_last_norm(std::span<const float> h) = 0;
-    virtual PassLimits limits() const = 0;
-    virtual std::string computation() const = 0; // Forward::computation()
-    virtual void record_again() {}               // Forward::record_again()
+                           const KeepGoing& keep_going) = 0;
+    // Rows that get the bits that each gets alone. logits: null, or of a whole model where the rows' logits [rows][vocab_size]
+    // are to be, which are then computed, too, and valid until the next run.
+    virtual bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
+                              const KeepGoing& keep_going) = 0;
+    // Of the stage that has the head: return the logits [rows][vocab_size] of these rows of h, or of a whole model's last pass,
+    // and their states after the last norm [rows][hidden_size]; valid until the next run. separate: each row gets the bits that
+    // it gets alone, as states always do.
+    virtual std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) = 0;
+    virtual std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) = 0;
 
-    // Of the layers whose attention it holds: as those of Cache. Pages are those of all layers; the bytes of others are left
-    // alone.
-    virtual PageLayout page_layout() const = 0;
-    virtual void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const = 0;
-    virtual void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) = 0;
-    virtual StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) = 0;
-    virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
-    virtual void copy_window(uint32_t from, uint32_t to) = 0;
-    virtual void repeat(uint32_t slot, uint32_t length, uint32_t to) = 0;
-    // Names the first stored vector of a slot that is not finite.
-    virtual std::optional<std::string> find_nonfinite(uint32_t slot) const = 0;
+    // Of a whole model: as those of Forward. run_ahead() runs the row and n - 1 tokens that the device samples after it, and
+    // returns what it sampled.
+    virtual uint32_t max_sampled() const { return 0; }
+    virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
+
+    virtual PassLimits limits() const = 0;
+    virtual std::string computation() const = 0; // as of Forward
+    virtual void record_again() {}               // likewise
+    // Of the layers whose attention it holds. Pages are those of all layers.
+    virtual CacheVectors& vectors() = 0;
 };
 
 // Makes a stage that holds options.held, of a model whose pages and slots are those of `cache`, which outlives it.

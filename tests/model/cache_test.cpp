@@ -1,6 +1,7 @@
 // The bookkeeping of slots and pages, against a list of tokens for each slot.
 #include "base/error.h"
 #include "model/cache.h"
+#include "tests/support/toy_vectors.h"
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <random>
@@ -10,9 +11,11 @@ using namespace tq;
 namespace {
 
 // A cache whose vectors are one number for each token.
-class Numbers final : public Cache {
+class Numbers final : public Cache, private ToyVectors {
   public:
-    explicit Numbers(const Shape& shape) : Cache(shape), pages_(shape.pages, std::vector<uint32_t>(page_tokens)) {}
+    explicit Numbers(const Shape& shape) : Cache(shape), pages_(shape.pages, std::vector<uint32_t>(page_tokens)) {
+        store_in(*this);
+    }
 
     void append(uint32_t slot, std::span<const uint32_t> numbers) {
         reserve(slot, uint32_t(numbers.size()));
@@ -32,7 +35,7 @@ class Numbers final : public Cache {
     std::vector<std::pair<uint32_t, uint32_t>> copied_windows;
     uint32_t copied_tokens = 0, copies = 0;
 
-  protected:
+  private:
     void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override {
         std::ranges::fill(pages_[to], UINT32_MAX);
         std::copy_n(pages_[from].begin(), tokens, pages_[to].begin());
@@ -40,8 +43,6 @@ class Numbers final : public Cache {
         copies++;
     }
     void copy_window(uint32_t from, uint32_t to) override { copied_windows.emplace_back(from, to); }
-
-  private:
     std::vector<std::vector<uint32_t>> pages_;
 };
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "model/stages/pipeline.h"
 #include "tests/support/small_model.h"
+#include "tests/support/toy_vectors.h"
 #include <atomic>
 #include <doctest/doctest.h>
 
@@ -37,8 +38,7 @@ class ToyStage final : public Stage {
   public:
     ToyStage(Watched& watched, uint32_t device, const Config& config) : watched_(watched), device_(device), config_(config) {}
 
-    bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h,
-                   const std::function<bool()>& keep_going) override {
+    bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h, const KeepGoing& keep_going) override {
         for (int ms = 0; device_ == 1 && watched_.lingers; ms++) {
             if (!keep_going() || ms == 60'000) return false;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -47,32 +47,34 @@ class ToyStage final : public Stage {
         compute(halves, rows, h);
         return true;
     }
-    void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h) override {
+    bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>*,
+                      const KeepGoing&) override {
         watched_.begin(watched_.groups, device_, rows.rows[0].slot);
         {
             const std::lock_guard lock(watched_.mutex);
             watched_.rows_at_once = std::max(watched_.rows_at_once, rows.count());
         }
         compute(halves, rows, h);
+        return true;
     }
-    std::span<const float> run_head(std::span<const float> h, bool) override {
-        const size_t cols = config_.hidden_size, rows = h.size() / cols;
-        logits_.assign(rows * config_.vocab_size, 0);
-        for (size_t i = 0; i < logits_.size(); i++)
-            logits_[i] = h[i / config_.vocab_size * cols + i % cols] + float(i % config_.vocab_size);
-        return logits_;
+    std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool) override {
+        const size_t cols = config_.hidden_size, vocabulary = config_.vocab_size;
+        results_.assign(rows.size() * vocabulary, 0);
+        for (size_t i = 0; i < results_.size(); i++)
+            results_[i] = h[rows[i / vocabulary] * cols + i % cols] + float(i % vocabulary);
+        return results_;
     }
-    std::span<const float> run_last_norm(std::span<const float> h) override { return h; }
+    std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override {
+        results_.clear();
+        for (const uint32_t row : rows) {
+            const auto state = h.subspan(row * config_.hidden_size, config_.hidden_size);
+            results_.insert(results_.end(), state.begin(), state.end());
+        }
+        return results_;
+    }
     PassLimits limits() const override { return {}; }
     std::string computation() const override { return ""; }
-    PageLayout page_layout() const override { return {0, {}}; }
-    void read_page(uint32_t, uint32_t, std::span<std::byte>) const override {}
-    void write_page(uint32_t, uint32_t, std::span<const std::byte>) override {}
-    StoredSide stored(uint32_t, uint32_t, KvSide) override { fail("nothing is stored"); }
-    void copy_page(uint32_t, uint32_t, uint32_t) override {}
-    void copy_window(uint32_t, uint32_t) override {}
-    void repeat(uint32_t, uint32_t, uint32_t) override {}
-    std::optional<std::string> find_nonfinite(uint32_t) const override { return std::nullopt; }
+    CacheVectors& vectors() override { return vectors_; }
 
   private:
     void compute(HalfRange halves, const PassRows& rows, std::span<float> h) const {
@@ -88,7 +90,8 @@ class ToyStage final : public Stage {
     Watched& watched_;
     const uint32_t device_;
     const Config& config_;
-    std::vector<float> logits_;
+    std::vector<float> results_;
+    ToyVectors vectors_;
 };
 
 // Two layers on two devices, of which the first has the head.
@@ -96,23 +99,25 @@ struct Toys {
     const SmallModel model;
     Watched watched;
     const Split split{{0, 0, 1, 1, 0}, 2};
-    std::vector<std::unique_ptr<Stage>> stages;
     PassLimits limits{};
-    const Tap no_tap{};
 
     explicit Toys(uint32_t slice) : Toys(1, 4) { limits.kernels.block = slice; }
     Toys(uint32_t least, uint32_t most) {
         watched.groups.resize(2);
         watched.slices.resize(2);
-        for (uint32_t device = 0; device < 2; device++)
-            stages.push_back(std::make_unique<ToyStage>(watched, device, model.config));
         limits.min_separate_rows = least;
         limits.max_separate_rows = most;
     }
-    std::unique_ptr<Pipeline> open() const {
-        return std::make_unique<Pipeline>(model.config, model.weights.token_embd, split, stages, limits, no_tap);
+    std::unique_ptr<Pipeline> open() {
+        Pipeline::Stages stages;
+        for (uint32_t device = 0; device < 2; device++)
+            stages.push_back(std::make_unique<ToyStage>(watched, device, model.config));
+        return std::make_unique<Pipeline>(model.config, model.weights.token_embd, split, std::move(stages), limits, limits,
+                                          Tap());
     }
 };
+
+constexpr HalfRange both_layers{0, 4};
 
 // One row of each slot, at other positions.
 PassRows rows_of(uint32_t slots) {
@@ -125,13 +130,10 @@ PassRows rows_of(uint32_t slots) {
 }
 
 std::vector<float> logits_of(Pipeline& pipeline, uint32_t slots) {
-    pipeline.run_separate(rows_of(slots), true);
-    std::vector<float> all;
-    for (uint32_t i = 0; i < slots; i++) {
-        const auto row = pipeline.computed(i);
-        all.insert(all.end(), row.begin(), row.end());
-    }
-    return all;
+    std::span<const float> logits;
+    const bool ran = pipeline.run_separate(both_layers, rows_of(slots), {}, &logits, {});
+    CHECK(ran);
+    return {logits.begin(), logits.end()};
 }
 
 // The logits of all tokens of a block of one slot.
@@ -140,14 +142,9 @@ std::vector<float> logits_of_block(Pipeline& pipeline, uint32_t tokens, const st
     for (uint32_t i = 0; i < tokens; i++) ids[i] = 7 + i, all_rows[i] = i;
     PassRows rows;
     rows.add(0, 0, ids, 0, false);
-    if (!pipeline.run_block(rows, tokens, keep_going)) return {};
-    pipeline.run_head(all_rows, false);
-    std::vector<float> all;
-    for (uint32_t i = 0; i < tokens; i++) {
-        const auto row = pipeline.computed(i);
-        all.insert(all.end(), row.begin(), row.end());
-    }
-    return all;
+    if (!pipeline.run_block(both_layers, rows, tokens, {}, keep_going)) return {};
+    const std::span<const float> logits = pipeline.run_head(all_rows, {}, false);
+    return {logits.begin(), logits.end()};
 }
 
 } // namespace
@@ -164,11 +161,10 @@ TEST_CASE("groups of separate rows are on all devices at the same time, with the
         CHECK(cut.watched.groups[0].size() == std::max(std::min(slots, 2u), (slots + 3) / 4));
         CHECK(std::ranges::is_sorted(cut.watched.groups[1]));
         CHECK(cut.watched.rows_at_once <= 4);
-        groups->run_separate(rows_of(slots), false);
-        groups->run_last_norm(std::vector<uint32_t>{slots - 1});
-        one->run_separate(rows_of(slots), false);
-        one->run_last_norm(std::vector<uint32_t>{slots - 1});
-        CHECK(std::ranges::equal(groups->computed(0), one->computed(0)));
+        const std::vector last_row{slots - 1};
+        groups->run_separate(both_layers, rows_of(slots), {}, nullptr, {});
+        one->run_separate(both_layers, rows_of(slots), {}, nullptr, {});
+        CHECK(std::ranges::equal(groups->run_last_norm(last_row, {}), one->run_last_norm(last_row, {})));
     }
 }
 

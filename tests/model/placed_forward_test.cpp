@@ -10,7 +10,10 @@ namespace {
 // A model whose memory runs short in the `countdown`th call of a run's progress or of what takes its logits.
 class ShortOfMemory final : public Forward {
   public:
-    ShortOfMemory(std::unique_ptr<Forward> model, uint32_t& countdown) : model_(std::move(model)), countdown_(countdown) {}
+    ShortOfMemory(std::unique_ptr<Forward> model, uint32_t& countdown)
+        : model_(std::move(model)), countdown_(countdown), facts_(model_->facts()) {
+        facts_.max_sampled = 4;
+    }
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         return model_->run(
@@ -20,16 +23,13 @@ class ShortOfMemory final : public Forward {
                 each(span, i, logits);
             },
             [&](uint32_t done, uint32_t total) {
-                count();
+                if (done < total) count(); // else nothing is left to run, and the logits are to stay
                 return !progress || progress(done, total);
             });
     }
-    uint32_t max_sampled() const override { return 4; }
     std::vector<uint32_t> run_sampled(uint32_t, uint32_t, const DeviceSampling&) override { throw OutOfMemory("short"); }
-    uint32_t max_separate_rows() const override { return model_->max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return model_->cache(); }
-    const KvOptions& kv() const override { return model_->kv(); }
-    uint64_t kv_bytes_per_token() const override { return model_->kv_bytes_per_token(); }
 
   private:
     void count() {
@@ -37,6 +37,7 @@ class ShortOfMemory final : public Forward {
     }
     std::unique_ptr<Forward> model_;
     uint32_t& countdown_;
+    ForwardFacts facts_;
 };
 
 template <class F> Remake with_less(const F& make) { return {make, {}}; }

@@ -195,13 +195,13 @@ TEST_CASE("wherever the device is lost, once or twice, the answer goes on") {
     };
     for (const uint32_t most : {0u, uint32_t(SAMPLING_STEPS)}) {
         ToyForward plain(64);
-        plain.most = most;
+        plain.sample_at_most(most);
         const Ids wanted = converse(plain);
         for (size_t lost_at = 0; lost_at < wanted.size() - 3; lost_at++)
             for (const size_t losses : {1, 2}) {
                 CAPTURE(lost_at);
                 ToyForward forward(64);
-                forward.most = most;
+                forward.sample_at_most(most);
                 forward.lost_at = lost_at;
                 forward.losses = losses;
                 CHECK(converse(forward) == wanted);
@@ -221,7 +221,7 @@ namespace {
 // The same conversation with a forward that samples ahead and with one that does not.
 struct Pair {
     explicit Pair(uint32_t context, uint32_t pages = UINT32_MAX) : ahead(context, pages), plain(context, pages) {
-        ahead.most = SAMPLING_STEPS;
+        ahead.sample_at_most(SAMPLING_STEPS);
     }
 
     // Records everything that the caller sees, in order.
@@ -284,7 +284,7 @@ TEST_CASE("drafting shows in nothing but the calls") {
     for (const bool adaptive : {false, true})
         for (const uint32_t most : {0u, SAMPLING_STEPS}) {
             const auto drafting = [&](Pair& pair) {
-                pair.ahead.most = most;
+                pair.ahead.sample_at_most(most);
                 pair.speculation =
                     std::make_unique<Speculation>(std::make_unique<ToyDrafter>(), SpeculationOptions{.adaptive = adaptive});
             };
@@ -309,7 +309,7 @@ TEST_CASE("drafting shows in nothing but the calls") {
             for (size_t full = 3; full < 9; ++full) {
                 Pair full_one(64);
                 drafting(full_one);
-                full_one.ahead.most = 0;
+                full_one.ahead.sample_at_most(0);
                 full_one.ahead.full_at = full_one.plain.full_at = full;
                 full_one.check({1, 2, 3}, {});
             }
@@ -358,7 +358,7 @@ TEST_CASE("sampling ahead stops where the context or memory does") {
     }
     for (size_t full = 3; full < 9; ++full) {
         Pair pair(64);
-        pair.ahead.most = 1; // a forward finds its pages before it runs anything
+        pair.ahead.sample_at_most(1); // a forward finds its pages before it runs anything
         pair.ahead.full_at = pair.plain.full_at = full;
         pair.check({1, 2, 3}, {});
         pair.check({1, 2}, {.max_tokens = 2});
@@ -370,7 +370,7 @@ TEST_CASE("sampling ahead stops where the context or memory does") {
 
 TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
     ToyForward forward(200);
-    forward.most = SAMPLING_STEPS;
+    forward.sample_at_most(SAMPLING_STEPS);
     Session session(forward);
     Sampler sampler = greedy();
     size_t seen = 0;

@@ -1,6 +1,7 @@
 // A toy cache, whose pages' bytes are the ids themselves, so that every mistake shows.
 #pragma once
 #include "model/forward.h"
+#include "tests/support/toy_vectors.h"
 #include <algorithm>
 #include <cstring>
 #include <doctest/doctest.h>
@@ -9,10 +10,12 @@
 namespace tq {
 
 // A token's vector is its id, and then the number of its position.
-class IdCache final : public Cache {
+class IdCache final : public Cache, private ToyVectors {
   public:
     IdCache(uint32_t slots, uint32_t pages)
-        : Cache({slots, pages, 4096}), words_(pages, std::vector<uint32_t>(2 * page_tokens, 0xdead)) {}
+        : Cache({slots, pages, 4096}), words_(pages, std::vector<uint32_t>(2 * page_tokens, 0xdead)) {
+        store_in(*this);
+    }
 
     void append(uint32_t slot, const std::vector<uint32_t>& ids) {
         reserve(slot, uint32_t(ids.size()));
@@ -46,11 +49,8 @@ class IdCache final : public Cache {
     }
     mutable uint32_t reads = 0;
 
-  protected:
-    void copy_page(uint32_t from, uint32_t to, uint32_t) override { words_[to] = words_[from]; }
-    void copy_window(uint32_t, uint32_t) override {}
-
   private:
+    void copy_page(uint32_t from, uint32_t to, uint32_t) override { words_[to] = words_[from]; }
     void set(uint32_t page, uint32_t position, uint32_t id) {
         words_[page][position % page_tokens] = id;
         words_[page][page_tokens + position % page_tokens] = position;
@@ -63,14 +63,12 @@ class IdForward final : public Forward {
     IdForward(uint32_t slots, uint32_t pages) : ids(slots, pages) {}
     using Forward::run;
     bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { return false; }
-    uint32_t max_separate_rows() const override { return 1; }
     Cache& cache() override { return ids; }
-    const KvOptions& kv() const override { return kv_; }
-    uint64_t kv_bytes_per_token() const override { return 8; }
+    const ForwardFacts& facts() const override { return facts_; }
     IdCache ids;
 
   private:
-    KvOptions kv_;
+    const ForwardFacts facts_{.kv = {}, .kv_bytes_per_token = 8, .max_separate_rows = 1};
 };
 
 } // namespace tq

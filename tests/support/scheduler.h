@@ -28,17 +28,12 @@ class LosableForward final : public Forward {
         forward_->run(spans, each, progress);
         fail(lost);
     }
-    uint32_t max_sampled() const override { return forward_->max_sampled(); }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         if (is_lost()) fail(lost);
         return forward_->run_sampled(id, n, sampling);
     }
-    uint32_t max_separate_rows() const override { return forward_->max_separate_rows(); }
+    const ForwardFacts& facts() const override { return forward_->facts(); }
     Cache& cache() override { return forward_->cache(); }
-    const KvOptions& kv() const override { return forward_->kv(); }
-    uint64_t kv_bytes_per_token() const override { return forward_->kv_bytes_per_token(); }
-    BlockKernels block_kernels() const override { return forward_->block_kernels(); }
-    std::string computation() const override { return forward_->computation(); }
 
   private:
     static constexpr const char* lost = "the GPU stopped answering";

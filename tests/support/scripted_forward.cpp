@@ -3,6 +3,7 @@
 #include "base/ensure.h"
 #include "base/splitmix64.h"
 #include "tests/support/qwen3_vocabulary.h"
+#include "tests/support/toy_vectors.h"
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -33,9 +34,9 @@ Model make_scripted_model(ChatVariant variant) {
     return {std::move(file), config, {}, std::move(tokenizer), variant, "scripted"};
 }
 
-class ScriptedForward::IdCache final : public Cache {
+class ScriptedForward::IdCache final : public Cache, private ToyVectors {
   public:
-    explicit IdCache(const Shape& shape) : Cache(shape), ids_(size_t(shape.pages) * page_tokens) {}
+    explicit IdCache(const Shape& shape) : Cache(shape), ids_(size_t(shape.pages) * page_tokens) { store_in(*this); }
 
     uint32_t& id(uint32_t slot, uint32_t position) {
         return ids_[size_t(table(slot)[position / page_tokens]) * page_tokens + position % page_tokens];
@@ -59,13 +60,10 @@ class ScriptedForward::IdCache final : public Cache {
         std::memcpy(&ids_[size_t(page) * page_tokens], bytes.data(), bytes.size());
     }
 
-  protected:
+  private:
     void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override {
         std::copy_n(&ids_[size_t(from) * page_tokens], tokens, &ids_[size_t(to) * page_tokens]);
     }
-    void copy_window(uint32_t from, uint32_t to) override { ENSURE(false, "window of {} for {}", from, to); }
-
-  private:
     Ids ids_; // [pages][page_tokens]
 };
 

@@ -38,11 +38,8 @@ class ScriptedForward final : public Forward {
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) override;
-    uint32_t max_separate_rows() const override { return 8; }
     Cache& cache() override;
-    const KvOptions& kv() const override { return kv_; }
-    uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(model_.config, kv_); }
-    std::string computation() const override { return "scripted"; }
+    const ForwardFacts& facts() const override { return facts_; }
 
     uint64_t passes() const { return passes_; } // begun so far; any thread may ask
 
@@ -62,7 +59,10 @@ class ScriptedForward final : public Forward {
     const Model& model_;
     const Script script_;
     const ScriptedOptions options_;
-    const KvOptions kv_;
+    const ForwardFacts facts_{.kv = {},
+                              .kv_bytes_per_token = tq::kv_bytes_per_token(model_.config, {}),
+                              .max_separate_rows = 8,
+                              .computation = "scripted"};
     std::unique_ptr<IdCache> cache_;
     std::vector<Answer> answers_;                           // of each slot
     std::vector<uint32_t> generation_prompt_, no_thinking_; // ids of the template's own text

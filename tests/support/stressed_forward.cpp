@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "model/cpu/steps.h"
-#include "model/host/run.h"
 #include "model/kv/window.h"
 #include "model/rope.h"
+#include "model/span_run.h"
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -160,34 +160,32 @@ Cache::Shape books(const Config& c, const KvOptions& kv, uint32_t context_size) 
 class StressedForward final : public Forward {
   public:
     StressedForward(const Model& model, const KvOptions& kv, const Stress& stress, uint32_t context_size)
-        : kv_(kv), options_(exact_cache(context_size)),
-          cache_(books(model.config, kv, context_size), model.config.num_key_value_heads,
-                 host::layer_codecs(model.config, options_.kv), block),
+        : options_(exact_cache(context_size)), cache_(books(model.config, kv, context_size), model.config.num_key_value_heads,
+                                                      host::layer_codecs(model.config, options_.kv), block),
           net_(model.config, std::make_shared<LoadedWeights>(load_weights(pool_, model.weights)), options_.kv, cache_.vectors(),
                context_size),
-          door_(model, net_, kv, stress, cache_) {}
+          door_(model, net_, kv, stress, cache_),
+          facts_{.kv = kv, .kv_bytes_per_token = tq::kv_bytes_per_token(model.config, kv), .max_separate_rows = 1} {}
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         ENSURE(spans.size() == 1 && spans[0].logits != Span::Logits::hidden, "only logits of one sequence");
-        host::Run run(cache_, spans);
+        begin_run(cache_, spans);
         const Span& span = spans[0];
         for (uint32_t first = 0, count; first < span.ids.size(); first += count) {
             count = std::min(block, uint32_t(span.ids.size()) - first);
             run_block(span.slot, span.ids.subspan(first, count));
             if (!std::ranges::all_of(x_.logits, [](float v) { return std::isfinite(v); }))
-                fail("{} cannot hold keys or values of this stress: they are beyond the range of fp16", describe(kv_));
+                fail("{} cannot hold keys or values of this stress: they are beyond the range of fp16", describe(facts_.kv));
             for (uint32_t i = 0; i < count; i++)
                 if (span.logits == Span::Logits::all || first + i + 1 == span.ids.size())
                     each(0, first + i, std::span(x_.logits).subspan(i * net_.config.vocab_size, net_.config.vocab_size));
-            if (!run.progressed(count, progress)) return false;
+            if (progress && !progress(first + count, uint32_t(span.ids.size()))) return false;
         }
         return true;
     }
 
-    uint32_t max_separate_rows() const override { return 1; }
     Cache& cache() override { return cache_; }
-    const KvOptions& kv() const override { return kv_; }
-    uint64_t kv_bytes_per_token() const override { return tq::kv_bytes_per_token(net_.config, kv_); }
+    const ForwardFacts& facts() const override { return facts_; }
 
   private:
     // cpu::attention_half, with the door between keys and values and attention.
@@ -220,7 +218,6 @@ class StressedForward final : public Forward {
         cache_.advance(slot, uint32_t(rows.size()));
     }
 
-    const KvOptions kv_;
     const ForwardOptions options_;
     const host::OnResult no_result_;
     ThreadPool pool_;
@@ -228,6 +225,7 @@ class StressedForward final : public Forward {
     const host::Network net_;
     const Door door_;
     host::Activations x_;
+    const ForwardFacts facts_;
 };
 
 } // namespace

@@ -13,12 +13,6 @@ constexpr uint32_t vocab_size = 16;
 
 using Ids = std::vector<uint32_t>;
 
-struct ToyCache final : Cache {
-    using Cache::Cache;
-    void copy_page(uint32_t, uint32_t, uint32_t) override {}
-    void copy_window(uint32_t, uint32_t) override {}
-};
-
 // After the tokens a, b, c the best next one is (a + b + c + 1) % 16: it depends on the whole cache.
 class ToyForward final : public Forward {
   public:
@@ -51,10 +45,8 @@ class ToyForward final : public Forward {
         cache_.truncate(0, 0);
         return reopens;
     }
-    uint32_t max_separate_rows() const override { return 8; }
-    uint32_t max_sampled() const override { return most; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
-        REQUIRE((n > 0 && n <= most && sampling.random.size() == n));
+        REQUIRE((n > 0 && n <= max_sampled() && sampling.random.size() == n));
         batches.push_back(n);
         std::vector<uint32_t> sampled, order(vocab_size);
         for (const uint32_t random : sampling.random) {
@@ -69,8 +61,8 @@ class ToyForward final : public Forward {
         return sampled;
     }
     Cache& cache() override { return cache_; }
-    const KvOptions& kv() const override { return kv_; }
-    uint64_t kv_bytes_per_token() const override { return 1; }
+    const ForwardFacts& facts() const override { return facts_; }
+    void sample_at_most(uint32_t tokens) { facts_.max_sampled = tokens; }
 
     std::vector<uint32_t> take_ran() { return std::exchange(ran, {}); }
     Ids tokens() const { return {tokens_.begin(), tokens_.begin() + position()}; } // in the cache
@@ -79,12 +71,11 @@ class ToyForward final : public Forward {
     size_t breaks_at = SIZE_MAX, full_at = SIZE_MAX;
     size_t lost_at = SIZE_MAX, losses = 0;
     bool reopens = true;
-    uint32_t most = 0;
     std::vector<uint32_t> batches;
 
   private:
-    ToyCache cache_;
-    KvOptions kv_;
+    Cache cache_;
+    ForwardFacts facts_{.kv = {}, .kv_bytes_per_token = 1, .max_separate_rows = 8};
     Ids tokens_;
     std::vector<float> logits_;
 };

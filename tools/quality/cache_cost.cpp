@@ -8,7 +8,8 @@ namespace tq::quality {
 // A Forward with a clock; it takes the ids of a span one by one where that is requested.
 class CacheCosts::Timed final : public Forward {
   public:
-    explicit Timed(Forward& forward, bool one_by_one = false) : forward_(forward), one_by_one_(one_by_one) {}
+    explicit Timed(Forward& forward, bool one_by_one = false)
+        : forward_(forward), facts_(without_sampling(forward.facts())), one_by_one_(one_by_one) {}
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         const auto start = std::chrono::steady_clock::now();
@@ -16,10 +17,8 @@ class CacheCosts::Timed final : public Forward {
         seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return done;
     }
-    uint32_t max_separate_rows() const override { return forward_.max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return forward_.cache(); }
-    const KvOptions& kv() const override { return forward_.kv(); }
-    uint64_t kv_bytes_per_token() const override { return forward_.kv_bytes_per_token(); }
 
     double seconds = 0;
 
@@ -34,6 +33,7 @@ class CacheCosts::Timed final : public Forward {
     }
 
     Forward& forward_;
+    const ForwardFacts facts_;
     const bool one_by_one_;
 };
 

@@ -3,7 +3,6 @@
 #include "model/cpu/fixed_point.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
-#include "model/cpu/schedule.h"
 #include "model/reference/forward.h"
 #include "tests/support/golden.h"
 #include "tests/support/spans.h"
@@ -44,31 +43,6 @@ std::unique_ptr<Forward> make_wide(const ForwardOptions& options) {
 }
 
 } // namespace
-
-TEST_CASE("spans are divided into passes of separate rows and of blocks") {
-    const Ids ids(1000);
-    const auto passes = [&](std::vector<uint32_t> counts, uint32_t batch, uint32_t separate, bool deterministic = false) {
-        std::vector<Span> spans;
-        for (const uint32_t count : counts) spans.push_back({uint32_t(spans.size()), std::span(ids).first(count)});
-        cpu::Schedule schedule(spans, batch, separate, deterministic);
-        std::string text;
-        for (auto pass = schedule.next(); !pass.slices.empty(); pass = schedule.next()) {
-            text += pass.separate ? "s" : "b";
-            for (const auto& [span, first, count] : pass.slices) text += fmt::format(" {}:{}+{}", span, first, count);
-            text += ";";
-        }
-        return text;
-    };
-    CHECK(passes({1, 1, 1}, 128, 8) == "s 0:0+1 1:0+1 2:0+1;");
-    CHECK(passes({5, 5, 4}, 128, 8) == "s 0:0+5 1:0+3;s 1:3+2 2:0+4;");
-    CHECK(passes({130, 1, 200}, 128, 8) == "b 0:0+117;b 0:117+13;s 1:0+1;b 2:0+128;b 2:128+72;");
-    CHECK(passes({20, 12, 98, 16, 13}, 128, 8) == "b 0:0+20 2:0+98;s 1:0+8;s 1:8+4;b 3:0+16 4:0+13;");
-    CHECK(passes({30, 12, 98, 24, 25}, 128, 16) == "b 0:0+30 2:0+98;s 1:0+12 3:0+4;s 3:4+16;s 3:20+4;b 4:0+25;");
-    CHECK(passes({30, 60}, 32, 16) == "b 0:0+30;b 1:0+32;b 1:32+28;");
-    CHECK(passes({20, 12}, 128, 8, true) == "s 0:0+8;s 0:8+8;s 0:16+4 1:0+4;s 1:4+8;");
-    CHECK(passes({20, 12}, 128, 16, true) == "s 0:0+16;s 0:16+4 1:0+12;");
-    CHECK(passes({9, 3}, 4, 16) == "s 0:0+4 1:0+3;s 0:4+4;s 0:8+1;");
-}
 
 TEST_CASE("in company as alone: the logits of each sequence, with pages in any order") {
     check_company(make, all_types());
@@ -140,7 +114,7 @@ TEST_CASE("the ids of short spans give what each gives alone, and blocks the sam
         Cache& cache = forward->cache();
         const Ids ids = random_ids(random, 290);
         for (uint32_t i = 0; i < 40; i++) run_one(*forward, 0, {ids[i]});
-        const uint32_t most = cpu::max_short_slice(forward->max_separate_rows());
+        const uint32_t most = forward->block_kernels().many - 1;                                   // separate rows
         for (uint32_t done = 0, count = 1; done < 40; done += count, count = 2 * count % most + 1) // 1, 3, 7, 15
             run_one(*forward, 1, Ids(&ids[done], &ids[std::min(done + count, 40u)])), count = std::min(count, 40 - done);
         CHECK(same_stored(cache, 0, cache, 1));

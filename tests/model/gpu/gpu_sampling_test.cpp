@@ -129,27 +129,26 @@ void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_
 // Reports max_sampled() as `most`, whatever the device's own choice of where to sample; 0: on the host.
 class Sampling final : public Forward {
   public:
-    explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), most_(most) {}
+    explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), facts_(forward_->facts()) {
+        facts_.max_sampled = most;
+    }
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         return forward_->run(spans, each, progress);
     }
     using Forward::run;
-    uint32_t max_separate_rows() const override { return forward_->max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return forward_->cache(); }
-    uint32_t max_sampled() const override { return most_; }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         batches.push_back(n);
         return forward_->run_sampled(id, n, sampling);
     }
-    const KvOptions& kv() const override { return forward_->kv(); }
-    uint64_t kv_bytes_per_token() const override { return forward_->kv_bytes_per_token(); }
 
     std::vector<uint32_t> batches;
 
   private:
     std::unique_ptr<Forward> forward_;
-    uint32_t most_;
+    ForwardFacts facts_;
 };
 
 std::unique_ptr<Sampling> make(Device& device, const SmallModel& model, uint32_t most) {

@@ -149,11 +149,10 @@ TEST_CASE("a value that is not finite in a row that is rejected ends nothing") {
             }
             return inner->run(spans, each, progress);
         }
-        uint32_t max_separate_rows() const override { return inner->max_separate_rows(); }
+        const ForwardFacts& facts() const override { return facts_; }
         Cache& cache() override { return inner->cache(); }
-        const KvOptions& kv() const override { return inner->kv(); }
-        uint64_t kv_bytes_per_token() const override { return inner->kv_bytes_per_token(); }
         std::unique_ptr<Forward> inner;
+        const ForwardFacts facts_ = without_sampling(inner->facts());
         uint32_t failures = 0;
     };
     const ForwardOptions options{.kv = {KvType::f16, KvType::f16}, .context_size = 200, .threads = 1};

@@ -63,15 +63,13 @@ class Changed : public Forward {
             },
             progress);
     }
-    uint32_t max_separate_rows() const override { return inner_->max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return inner_->cache(); }
     StoredSide stored(uint32_t layer, KvSide side) override {
         StoredSide out = inner_->stored(layer, side);
         change(out, layer, side);
         return out;
     }
-    const KvOptions& kv() const override { return inner_->kv(); }
-    uint64_t kv_bytes_per_token() const override { return inner_->kv_bytes_per_token(); }
 
   protected:
     virtual void change(std::vector<float>&) {}
@@ -79,6 +77,7 @@ class Changed : public Forward {
 
   private:
     std::unique_ptr<Forward> inner_;
+    const ForwardFacts facts_ = without_sampling(inner_->facts());
     std::vector<float> logits_;
 };
 

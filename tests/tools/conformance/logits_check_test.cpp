@@ -25,15 +25,14 @@ class Wrong final : public Forward {
             },
             progress);
     }
-    uint32_t max_separate_rows() const override { return inner_.max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return inner_.cache(); }
-    const KvOptions& kv() const override { return inner_.kv(); }
-    uint64_t kv_bytes_per_token() const override { return inner_.kv_bytes_per_token(); }
 
     bool only_first = false;
 
   private:
     Forward& inner_;
+    const ForwardFacts facts_ = without_sampling(inner_.facts());
     uint32_t wrong_run_, runs_ = 0;
     float factor_;
     std::vector<float> logits_;

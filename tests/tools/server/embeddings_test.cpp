@@ -59,13 +59,12 @@ class WaitingForward final : public Forward {
         go_.wait(false);
         return forward_->run(spans, each, progress);
     }
-    uint32_t max_separate_rows() const override { return forward_->max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return forward_->cache(); }
-    const KvOptions& kv() const override { return forward_->kv(); }
-    uint64_t kv_bytes_per_token() const override { return forward_->kv_bytes_per_token(); }
 
   private:
     const std::unique_ptr<Forward> forward_;
+    const ForwardFacts facts_ = without_sampling(forward_->facts());
     std::atomic<bool>& go_;
 };
 

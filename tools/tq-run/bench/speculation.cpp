@@ -25,17 +25,16 @@ using Ids = std::vector<uint32_t>;
 // Leaves sampling to the host: a device cannot sample a given text.
 class HostSampled final : public Forward {
   public:
-    explicit HostSampled(Forward& forward) : forward_(forward) {}
+    explicit HostSampled(Forward& forward) : forward_(forward), facts_(without_sampling(forward.facts())) {}
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
         return forward_.run(spans, each, progress);
     }
-    uint32_t max_separate_rows() const override { return forward_.max_separate_rows(); }
+    const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return forward_.cache(); }
-    const KvOptions& kv() const override { return forward_.kv(); }
-    uint64_t kv_bytes_per_token() const override { return forward_.kv_bytes_per_token(); }
 
   private:
     Forward& forward_;
+    const ForwardFacts facts_;
 };
 
 struct Decoded {

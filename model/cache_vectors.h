@@ -1,0 +1,39 @@
+// What a cache stores: the vectors of tokens, page by page, and the full-precision windows of slots. model/cache.h is the
+// bookkeeping above it. One implementation for each kind of memory: host (model/host/cache.h), device (model/gpu/cache.h),
+// another process (model/ranks/remote_stage.cpp), and several of these (model/stages/pipeline.cpp).
+#pragma once
+#include "model/kv/page_layout.h"
+#include "model/kv/stored.h"
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tq {
+
+// All functions throw Error if the device is lost. A part of a model leaves the bytes of layers that it does not hold alone.
+class CacheVectors {
+  public:
+    virtual ~CacheVectors() = default;
+
+    // The bytes of the first `tokens` tokens of a page: page_layout().bytes(tokens).
+    virtual PageLayout page_layout() const = 0;
+    virtual void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const = 0;
+    virtual void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) = 0;
+    // Copies the first `tokens` tokens of a page, of all layers.
+    virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
+    // Copies the full-precision window of a slot, of all layers.
+    virtual void copy_window(uint32_t from_slot, uint32_t to_slot) = 0;
+
+    // Returns one side of a layer for all tokens of a slot: the same bytes in every implementation.
+    virtual StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const = 0;
+    // Makes positions length .. to - 1 of a slot, whose table has room for them, repetitions of its first `length`, an even
+    // number.
+    virtual void repeat(uint32_t slot, uint32_t length, uint32_t to) = 0;
+    // Returns "the key of layer 3, kv head 1, position 17", with the slot if there are several: the first stored vector of a slot
+    // that is not finite. Reads all of them. Throws OutOfMemory.
+    virtual std::optional<std::string> find_nonfinite(uint32_t slot) const = 0;
+};
+
+} // namespace tq

@@ -1,0 +1,60 @@
+#include "model/stages/staged_forward.h"
+#include "base/ensure.h"
+#include "model/span_run.h"
+#include "shaders/sampling.h"
+#include <array>
+
+namespace tq {
+namespace {
+
+class StagedForward final : public Forward {
+  public:
+    StagedForward(const Config& config, const ForwardOptions& options, const MakeStage& make)
+        : halves_{0, head_half(config.num_hidden_layers)}, cache_(cache_shape(options, config.num_hidden_layers)),
+          stage_(make(cache_, options)), limits_(stage_->limits()),
+          facts_{.kv = options.kv,
+                 .kv_bytes_per_token = tq::kv_bytes_per_token(config, options.kv),
+                 .max_separate_rows = limits_.max_separate_rows,
+                 .max_sampled = stage_->max_sampled(),
+                 .block_kernels = limits_.kernels,
+                 .computation = stage_->computation()} {
+        cache_.store_in(stage_->vectors());
+    }
+
+    using Forward::run;
+    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
+        return run_spans(*stage_, limits_, halves_, cache_, spans, each, progress);
+    }
+    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
+    void record_again() override { stage_->record_again(); }
+    Cache& cache() override { return cache_; }
+    const ForwardFacts& facts() const override { return facts_; }
+
+  private:
+    const HalfRange halves_;
+    Cache cache_;
+    const std::unique_ptr<Stage> stage_;
+    const PassLimits limits_;
+    const ForwardFacts facts_;
+};
+
+std::vector<uint32_t> StagedForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
+    const uint32_t start = cache_.position(0);
+    ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= context_size() - start, "{} tokens at {}", n, start);
+    cache_.reserve(0, n);
+    PassRows row;
+    row.add(0, start, {&id, 1}, cache_.window(0).begin, true);
+    std::vector<uint32_t> ids = stage_->run_ahead(row, n, sampling);
+    cache_.advance(0, n);
+    cache_.truncate(0, start + std::max(uint32_t(ids.size()), 1u));
+    if (ids.empty()) report_nonfinite(cache_, std::array{Cache::Need{0, start}});
+    return ids;
+}
+
+} // namespace
+
+std::unique_ptr<Forward> make_staged_forward(const Config& config, const ForwardOptions& options, const MakeStage& make) {
+    return std::make_unique<StagedForward>(config, options, make);
+}
+
+} // namespace tq

@@ -175,12 +175,30 @@ void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source) {
     slots_[slot].window.begin = tokens;
 }
 
+SavedWindow Cache::save_window(uint32_t slot) const {
+    const Slot& s = slots_[slot];
+    if (shape_.window_tokens == 0 || s.window.begin >= s.position) return {};
+    SavedWindow saved{std::min(s.position - s.window.begin, kept_window_tokens(shape_.window_tokens))};
+    saved.bytes.resize(window_layout().bytes(saved.tokens));
+    vectors().read_window(slot, s.position - saved.tokens, saved.tokens, saved.bytes);
+    return saved;
+}
+
+void Cache::put_window(uint32_t slot, const SavedWindow& window) {
+    Slot& s = slots_[slot];
+    ENSURE(window.tokens <= s.position, "{} of {} tokens", window.tokens, s.position);
+    if (window.tokens == 0) return;
+    vectors().write_window(slot, s.position - window.tokens, window.tokens, window.bytes);
+    s.window.begin = s.position - window.tokens;
+}
+
 Cache::Image Cache::image() const {
-    Image image{slots_, references_, free_, version_, keeper_, {}};
+    Image image{slots_, references_, free_, version_, keeper_, {}, {}};
     for (uint32_t page = 0; page < shape_.pages; page++) {
         image.pages.emplace_back(references_[page] != 0 ? page_layout().bytes(page_tokens) : 0);
         if (references_[page] != 0) read_page(page, page_tokens, image.pages.back());
     }
+    for (uint32_t slot = 0; slot < shape_.slots; slot++) image.windows.push_back(save_window(slot));
     return image;
 }
 
@@ -199,6 +217,7 @@ void Cache::put_back(const Image& image) {
     keep_tables_of(image);
     for (uint32_t page = 0; page < shape_.pages; page++)
         if (!image.pages[page].empty()) write_page(page, page_tokens, image.pages[page]);
+    for (uint32_t slot = 0; slot < shape_.slots; slot++) put_window(slot, image.windows[slot]);
 }
 
 void Cache::repeat(uint32_t slot, uint32_t n) {

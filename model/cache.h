@@ -27,6 +27,12 @@ class PageKeeper {
     virtual void give_up_page(uint32_t page) = 0;
 };
 
+// The full-precision window of a slot: its last `tokens` tokens (CacheVectors::read_window()).
+struct SavedWindow {
+    uint32_t tokens = 0;
+    std::vector<std::byte> bytes = {};
+};
+
 // Writes the bytes of the tokens from `position` on, which are in one page (model/kv/page_layout.h).
 using PageSource = std::function<void(uint32_t position, std::span<std::byte> bytes)>;
 
@@ -93,6 +99,11 @@ class Cache {
     }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const { return vectors().stored(slot, layer, side); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
+    // What a slot's window has of its last tokens, as many as are kept; and put it back, to a slot of the same tokens: the next
+    // run is then that of the slot that it was saved from.
+    SavedWindow save_window(uint32_t slot) const;
+    void put_window(uint32_t slot, const SavedWindow& window);
+    PageLayout window_layout() const { return vectors().window_layout(); }
     // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
     // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. Throws
     // OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.
@@ -101,11 +112,11 @@ class Cache {
     // first position(slot), an even number above 0 (n >= position(slot)). Throws OutOfMemory as reserve() does.
     void repeat(uint32_t slot, uint32_t n);
 
-    // All slots and pages, without windows, for a cache of the same shape, types and model in another implementation.
+    // All slots and pages, with windows, for a cache of the same shape, types and model in another implementation.
     struct Image;
     Image image() const; // throws Error when the device is lost, OutOfMemory
     void put_back(const Image& image);
-    void keep_tables_of(const Image& image); // without the pages' bytes
+    void keep_tables_of(const Image& image); // without bytes
 
     // Makes a slot's table and positions those of a slot of another cache with the same shape, which does the bookkeeping.
     void mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t position, uint32_t window_begin);
@@ -136,6 +147,7 @@ struct Cache::Image {
     uint64_t version;
     PageKeeper* keeper;
     std::vector<std::vector<std::byte>> pages; // empty where nobody has one
+    std::vector<SavedWindow> windows;          // of each slot
 };
 
 } // namespace tq

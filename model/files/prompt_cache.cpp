@@ -1,10 +1,12 @@
 #include "model/files/prompt_cache.h"
+#include "base/checksum.h"
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -12,7 +14,8 @@
 namespace tq {
 namespace {
 
-constexpr std::string_view prompt_cache_magic = "tq-run cache v5\n";
+constexpr std::string_view prompt_cache_magic = "tq-run cache v6\n";
+constexpr std::string_view window_magic = "tq-run window 1\n";
 constexpr size_t owner_at = 24, max_owner_bytes = 1 << 20;
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
 
@@ -73,8 +76,9 @@ OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file,
 
 } // namespace
 
-uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens) {
+uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedWindow& window) {
     uint64_t bytes = owner_at + owner_json(owner_texts(owner)).size();
+    if (window.tokens > 0) bytes += window_magic.size() + 16 + window.bytes.size();
     const PageLayout layout = page_layout(owner.config, owner.kv);
     for (uint32_t at = 0, count; at < tokens; at += count) {
         count = std::min(page_tokens, tokens - at);
@@ -84,7 +88,7 @@ uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens) {
 }
 
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
-                        const std::function<void(std::span<const std::byte>)>& write) {
+                        const SavedWindow& window, const std::function<void(std::span<const std::byte>)>& write) {
     ENSURE(!ids.empty() && cold <= ids.size(), "{} of {} tokens", cold, ids.size());
     const OwnerTexts texts = owner_texts(owner);
     const std::string json = owner_json(texts);
@@ -105,10 +109,16 @@ void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, 
         write(content);
         parent = head.name;
     }
+    if (window.tokens == 0) return;
+    const std::array<uint64_t, 2> tokens_and_check{window.tokens, checksum(window.bytes)};
+    write(std::as_bytes(std::span(window_magic)));
+    write(std::as_bytes(std::span(tokens_and_check)));
+    write(window.bytes);
 }
 
 PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheOwner& owner)
-    : shown_(printable(utf8_text(path), 200)), file_(path), layout_(page_layout(owner.config, owner.kv)) {
+    : shown_(printable(utf8_text(path), 200)), file_(path), layout_(page_layout(owner.config, owner.kv)),
+      window_layout_(window_layout(layout_, owner.config.head_dim)) {
     size_t end = 0;
     const OwnerTexts saved = read_owner(shown_, file_.bytes(), end), here = owner_texts(owner);
     check_owner(shown_, saved, here);
@@ -119,7 +129,10 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheO
 
 void PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName& owner, uint32_t vocab_size) {
     PageName parent = owner;
-    while (!rest.empty()) try {
+    const auto is_window = [&] {
+        return rest.size() >= window_magic.size() && std::memcmp(rest.data(), window_magic.data(), window_magic.size()) == 0;
+    };
+    while (!rest.empty() && !is_window()) try {
             if (ids_.size() % page_tokens != 0) fail("bytes follow its last page");
             PageHead head = read_page_head(rest);
             const uint64_t size = page_head_size(head.tokens()) + layout_.bytes(head.tokens());
@@ -136,6 +149,31 @@ void PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName
     if (ids_.empty()) fail("{}: it has no tokens: the file is damaged; {}", shown_, another_file);
     if (const auto bad = std::ranges::find_if(ids_, [&](uint32_t id) { return id >= vocab_size; }); bad != ids_.end())
         fail("{}: token {} of a vocabulary of {}: the file is damaged; {}", shown_, *bad, vocab_size, another_file);
+    if (!rest.empty()) read_window(rest.subspan(window_magic.size()));
+}
+
+void PromptCacheFile::read_window(std::span<const std::byte> rest) {
+    std::array<uint64_t, 2> tokens_and_check{};
+    if (rest.size() >= sizeof tokens_and_check) std::memcpy(tokens_and_check.data(), rest.data(), sizeof tokens_and_check);
+    const auto [tokens, check] = tokens_and_check;
+    if (tokens == 0 || tokens > std::min<uint64_t>(kept_window_tokens(max_window_tokens), ids_.size()) ||
+        rest.size() != sizeof tokens_and_check + window_layout_.bytes(uint32_t(tokens)))
+        fail("{}: {} bytes of a window of {} tokens: the file is damaged; {}", shown_, rest.size(), tokens, another_file);
+    window_tokens_ = uint32_t(tokens);
+    window_check_ = check;
+    window_ = rest.subspan(sizeof tokens_and_check);
+}
+
+// A window may be longer than those that this cache keeps: it then has the last tokens of it.
+SavedWindow PromptCacheFile::window(uint32_t window_tokens) const {
+    if (window_tokens == 0 || window_tokens_ == 0) return {};
+    const bool whole = checksum(window_) == window_check_;
+    check_mapped_files();
+    if (!whole) fail("{}: its window has a wrong checksum: the file is damaged; {}", shown_, another_file);
+    SavedWindow out{std::min(window_tokens_, kept_window_tokens(window_tokens))};
+    out.bytes.resize(window_layout_.bytes(out.tokens));
+    copy_last_tokens(window_layout_, out.bytes, out.tokens, window_, window_tokens_);
+    return out;
 }
 
 void PromptCacheFile::read(uint32_t position, std::span<std::byte> bytes) const {

@@ -1,9 +1,11 @@
 // Files of a KV cache, which --prompt-cache writes and reads, so that a prompt is run only once. Untrusted until checked.
 //
-//   0    "tq-run cache v4\n"
+//   0    "tq-run cache v6\n"
 //   16   the length of the following text, 64 bits, little-endian
 //   24   JSON: the texts that identify the owner (model/prefix/owner.h), which a reader must compare
 //   then pages of 256 tokens, of which the last may have fewer, each as a file of the prefix cache (model/prefix/page_file.h)
+//   then, if the cache had a full-precision window: "tq-run window 1\n", its tokens, 64 bits, the checksum of what follows
+//   (base/checksum.h), and the window's bytes (CacheVectors::read_window())
 // The pages hold the cache's own bytes, which are equal on every device: no vector is decoded.
 #pragma once
 #include "base/mapped_file.h"
@@ -18,12 +20,13 @@
 
 namespace tq {
 
-uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens); // of the whole file
+// Returns the size of the whole file.
+uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedWindow& window = {});
 
 // Calls write(bytes) for one piece of the file after another; `pages` is called for each page of ids.size() > 0 tokens, in order.
 // cold: how many of them have the bits of a cold run (model/prefix/cold.h). Throws what they throw.
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
-                        const std::function<void(std::span<const std::byte>)>& write);
+                        const SavedWindow& window, const std::function<void(std::span<const std::byte>)>& write);
 
 class PromptCacheFile {
   public:
@@ -38,12 +41,20 @@ class PromptCacheFile {
     // match its checksum.
     void read(uint32_t position, std::span<std::byte> bytes) const;
 
+    // Returns the window of the last of ids(), for a cache with windows of `window_tokens` tokens: none if it has none. Throws an
+    // Error where it does not match its checksum.
+    SavedWindow window(uint32_t window_tokens) const;
+
   private:
     void read_pages(std::span<const std::byte> rest, const PageName& owner, uint32_t vocab_size);
+    void read_window(std::span<const std::byte> rest);
 
     std::string shown_; // the path
     MappedFile file_;
-    PageLayout layout_;
+    PageLayout layout_, window_layout_;
+    uint32_t window_tokens_ = 0;
+    uint64_t window_check_ = 0;
+    std::span<const std::byte> window_;
     struct Page {
         PageHead head;
         std::span<const std::byte> file;

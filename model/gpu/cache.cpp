@@ -194,6 +194,72 @@ void KvCache::copy_page(Device& device, uint32_t from, uint32_t to) const {
     recorder.finish().run();
 }
 
+// Copies the rings of a slot to `copy`, or back: one after the other, of each layer that has one and each side.
+static void move_rings(Recorder& recorder, const KvCache& cache, uint32_t slot, const Buffer& copy, bool back) {
+    const WindowVectors& window = *cache.window;
+    const uint64_t vector = cache.head_dim * 2, ring = uint64_t(cache.kv_heads) * window.ring_tokens() * vector;
+    uint64_t at = 0;
+    for (const LayerCache& layer : cache.layers)
+        for (const uint64_t side : {uint64_t(0), window.side_bytes()}) {
+            if (!layer.ring) continue;
+            const View here(window.buffer, side + *layer.ring * vector + slot * ring, ring), there(copy, at, ring);
+            back ? recorder.copy(here, there) : recorder.copy(there, here);
+            at += ring;
+        }
+}
+
+// Calls use(vector in `bytes`, offset of the vector in a copy of the rings) for each vector of these positions.
+template <class Byte, class Use>
+static void each_window_vector(const KvCache& cache, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) {
+    const PageLayout layout = tq::window_layout(cache.page_layout(), cache.head_dim);
+    const uint32_t ring_tokens = cache.window->ring_tokens();
+    ENSURE(bytes.size() == layout.bytes(tokens) && tokens <= ring_tokens, "{} bytes of {} tokens", bytes.size(), tokens);
+    const uint64_t vector = cache.head_dim * 2;
+    uint64_t ring = 0;
+    for (uint32_t layer = 0; layer < cache.layers.size(); layer++)
+        for (const KvSide side : both_sides) {
+            if (!cache.layers[layer].ring) continue;
+            for (uint32_t head = 0; head < cache.kv_heads; head++) {
+                const std::span<Byte> vectors = layout.codes(bytes, tokens, layer, side, head);
+                for (uint32_t i = 0; i < tokens; i++)
+                    use(vectors.subspan(i * vector, vector),
+                        (ring + uint64_t(head) * ring_tokens + (first + i) % ring_tokens) * vector);
+            }
+            ring += uint64_t(cache.kv_heads) * ring_tokens;
+        }
+}
+
+static uint64_t bytes_of_rings(const KvCache& cache) {
+    const auto rings =
+        uint64_t(std::ranges::count_if(cache.layers, [](const LayerCache& layer) { return layer.ring.has_value(); }));
+    return 2 * rings * cache.kv_heads * cache.window->ring_tokens() * cache.head_dim * 2;
+}
+
+void KvCache::read_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
+    if (!window || bytes.empty()) return;
+    const Buffer copy = device.allocate("window read back", bytes_of_rings(*this), Memory::readback);
+    Recorder recorder(device);
+    move_rings(recorder, *this, slot, copy, false);
+    recorder.finish().run();
+    each_window_vector(*this, first, tokens, bytes, [&](std::span<std::byte> to, uint64_t from) {
+        std::copy_n(copy.host().data() + from, to.size(), to.data());
+    });
+}
+
+// Other positions of the ring get zeros: no query reads them (WindowPositions::begin).
+void KvCache::write_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens,
+                           std::span<const std::byte> bytes) const {
+    if (!window || bytes.empty()) return;
+    const Buffer copy = device.allocate("window to write", bytes_of_rings(*this), Memory::upload);
+    std::ranges::fill(copy.host(), std::byte(0));
+    each_window_vector(*this, first, tokens, bytes, [&](std::span<const std::byte> from, uint64_t to) {
+        std::ranges::copy(from, copy.host().begin() + ptrdiff_t(to));
+    });
+    Recorder recorder(device);
+    move_rings(recorder, *this, slot, copy, true);
+    recorder.finish().run();
+}
+
 void KvCache::copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const {
     if (!window) return;
     const uint64_t vector = head_dim * 2, ring = uint64_t(kv_heads) * window->ring_tokens() * vector;

@@ -84,6 +84,9 @@ struct KvCache {
 
     void copy_page(Device& device, uint32_t from, uint32_t to) const;
     void copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const;
+    // As CacheVectors::read_window() and write_window().
+    void read_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const;
+    void write_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) const;
 
     // Makes positions length .. to - 1 repetitions of the first `length`, an even number.
     void repeat(Device& device, Table table, uint32_t length, uint32_t to) const;
@@ -115,6 +118,13 @@ class DeviceVectors final : public CacheVectors {
     }
     void copy_page(uint32_t from, uint32_t to, uint32_t) override { vectors_.copy_page(device_, from, to); }
     void copy_window(uint32_t from_slot, uint32_t to_slot) override { vectors_.copy_window(device_, from_slot, to_slot); }
+    PageLayout window_layout() const override { return tq::window_layout(page_layout(), vectors_.head_dim); }
+    void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const override {
+        vectors_.read_window(device_, slot, first, tokens, bytes);
+    }
+    void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) override {
+        vectors_.write_window(device_, slot, first, tokens, bytes);
+    }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override {
         return vectors_.stored(device_, sequences_.table(slot), layer, side, sequences_.position(slot));
     }

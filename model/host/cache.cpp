@@ -91,6 +91,24 @@ static void copy_bytes(void* to, std::span<const std::byte> from) {
     if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
+// Calls use(vector in `bytes`, vector in the ring) for each vector of a slot's window at these positions.
+template <class Byte, class Use>
+void KvVectors::each_window_vector(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) const {
+    const PageLayout layout = window_layout();
+    ENSURE(bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
+    for (uint32_t layer = 0; layer < layers_.size(); layer++)
+        for (const KvSide which : {KvSide::key, KvSide::value}) {
+            if (!layers_[layer].window) continue;
+            const CacheSide& ring = layers_[layer].window->side(which);
+            for (uint32_t head = 0; head < ring.heads; head++) {
+                const std::span<Byte> vectors = layout.codes(bytes, tokens, layer, which, head);
+                const size_t size = tokens == 0 ? 0 : vectors.size() / tokens;
+                for (uint32_t i = 0; i < tokens; i++)
+                    use(vectors.subspan(i * size, size), ring.codes({slot, (first + i) % ring.block_tokens}, head));
+            }
+        }
+}
+
 void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
     const PageLayout layout = page_layout();
     ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
@@ -117,6 +135,18 @@ void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::
                 copy_bytes(side.sink(page, head).data(), layout.sink(bytes, tokens, layer, which, head));
             }
         }
+}
+
+PageLayout KvVectors::window_layout() const { return tq::window_layout(page_layout(), layers_.at(0).k.head_dim()); }
+
+void KvVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
+    each_window_vector(slot, first, tokens, bytes,
+                       [](std::span<std::byte> there, std::span<uint32_t> here) { copy_bytes(there, here.data()); });
+}
+
+void KvVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) {
+    each_window_vector(slot, first, tokens, bytes,
+                       [](std::span<const std::byte> there, std::span<uint32_t> here) { copy_bytes(here.data(), there); });
 }
 
 // In a ring, too, that has not been filled, every vector becomes a repetition of those that it has.

@@ -11,6 +11,14 @@ PageLayout::PageLayout(uint32_t kv_heads, std::vector<Vector> vectors)
     }
 }
 
+PageLayout window_layout(const PageLayout& pages, uint32_t head_dim) {
+    std::vector<PageLayout::Vector> vectors;
+    for (uint32_t layer = 0; layer < pages.layers(); layer++)
+        for (const KvSide side : {KvSide::key, KvSide::value})
+            vectors.push_back({pages.vector(layer, side).sink != 0 ? code_words(KvType::f16, head_dim) : 0, 0, 0});
+    return {pages.kv_heads(), std::move(vectors)};
+}
+
 void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> page,
                        uint32_t tokens) {
     const auto copy = [](std::span<std::byte> part, std::span<const std::byte> from) {
@@ -22,6 +30,16 @@ void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32
                 copy(layout.codes(to, wanted, layer, side, head), layout.codes(page, tokens, layer, side, head));
                 copy(layout.scales(to, wanted, layer, side, head), layout.scales(page, tokens, layer, side, head));
                 copy(layout.sink(to, wanted, layer, side, head), layout.sink(page, tokens, layer, side, head));
+            }
+}
+
+void copy_last_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> window,
+                      uint32_t tokens) {
+    for (uint32_t layer = 0; layer < layout.layers(); layer++)
+        for (const KvSide side : {KvSide::key, KvSide::value})
+            for (uint32_t head = 0; head < layout.kv_heads(); head++) {
+                const auto last = layout.codes(to, wanted, layer, side, head);
+                std::ranges::copy(layout.codes(window, tokens, layer, side, head).last(last.size()), last.begin());
             }
 }
 

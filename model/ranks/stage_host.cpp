@@ -27,6 +27,7 @@ class Host {
     void make(uint32_t number, MessageReader& from, MessageWriter& to);
     void run(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
     void move_pages(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
+    void move_window(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
     void use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
 
     const RankModel& model_;
@@ -78,6 +79,21 @@ void Host::move_pages(RankRequest request, Hosted& of, MessageReader& from, Mess
     }
 }
 
+void Host::move_window(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
+    const auto [slot, first, tokens] = from.get<std::array<uint32_t, 3>>();
+    const PageLayout layout = of.stage->vectors().window_layout();
+    if (slot >= of.cache.shape().slots || tokens > kept_window_tokens(of.cache.shape().window_tokens))
+        fail("slot {} has no window of {} tokens", slot, tokens);
+    std::vector<std::byte> bytes(layout.bytes(tokens));
+    if (request == RankRequest::read_window) {
+        of.stage->vectors().read_window(slot, first, tokens, bytes);
+        to.add_list(std::span<const std::byte>(held_bytes(layout, of.held, bytes, tokens)));
+    } else {
+        put_held_bytes(layout, of.held, bytes, tokens, from.list<std::byte>());
+        of.stage->vectors().write_window(slot, first, tokens, bytes);
+    }
+}
+
 void Host::use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     read_sequences(from, of.cache);
     const auto [slot, second, third] = from.get<std::array<uint32_t, 3>>();
@@ -109,6 +125,8 @@ void Host::answer(RankRequest request, MessageReader& from, MessageWriter& to) {
     case RankRequest::read_page:
     case RankRequest::write_page:
     case RankRequest::copy_page: return move_pages(request, of, from, to);
+    case RankRequest::read_window:
+    case RankRequest::write_window: return move_window(request, of, from, to);
     case RankRequest::copy_window:
     case RankRequest::repeat:
     case RankRequest::stored:

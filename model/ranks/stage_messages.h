@@ -17,6 +17,8 @@ enum class RankRequest : uint32_t {
     read_page,      // stage, page, tokens -> the bytes of the layers that it holds, one after the other
     write_page,     // stage, page, tokens, such bytes
     stored,         // stage, sequences, slot, layer, side -> heads, tokens, codes, scales
+    read_window,    // stage, slot, first, tokens -> the bytes of the layers that it holds, one after the other
+    write_window,   // stage, slot, first, tokens, such bytes
     copy_page,      // stage, from, to, tokens
     copy_window,    // stage, sequences, from, to
     repeat,         // stage, sequences, slot, length, to

@@ -184,9 +184,11 @@ bool Batch::restore(Sequence& sequence, uint32_t slot) {
         const auto& page = sequence.saved[at / page_tokens];
         std::copy_n(page.begin(), std::min(page.size(), bytes.size()), bytes.begin());
     });
+    model_.forward->cache().put_window(slot, sequence.saved_window);
     sequence.cold = sequence.saved_cold;
     saved_bytes_ -= sequence.saved_bytes();
     sequence.saved.clear();
+    sequence.saved_window = {};
     return true;
 }
 

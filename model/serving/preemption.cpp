@@ -30,16 +30,19 @@ void Batch::preempt(Sequence& sequence) {
 void Batch::save(Sequence& sequence) {
     const Cache& cache = model_.forward->cache();
     const uint32_t tokens = position(sequence);
-    if (sequence.answer_tokens() == 0 || tokens <= sequence.prompt_tokens() || cache.shape().window_tokens != 0) return;
+    if (sequence.answer_tokens() == 0 || tokens <= sequence.prompt_tokens()) return;
     const PageLayout layout = cache.page_layout();
     uint64_t bytes = 0;
     for (uint32_t at = 0; at < tokens; at += page_tokens) bytes += layout.bytes(std::min(page_tokens, tokens - at));
+    SavedWindow window = cache.save_window(*sequence.slot);
+    bytes += window.bytes.size();
     if (saved_bytes_ + bytes > options_.memory_bytes) return;
     for (uint32_t at = 0; at < tokens; at += page_tokens) {
         const uint32_t count = std::min(page_tokens, tokens - at);
         std::vector<std::byte>& page = sequence.saved.emplace_back(layout.bytes(count));
         cache.read_page(cache.table(*sequence.slot)[at / page_tokens], count, page);
     }
+    sequence.saved_window = std::move(window);
     sequence.saved_tokens = tokens;
     sequence.saved_cold = sequence.cold;
     saved_bytes_ += bytes;

@@ -25,6 +25,16 @@ void SplitVectors::copy_window(uint32_t from_slot, uint32_t to_slot) {
     each([&](CacheVectors& part) { part.copy_window(from_slot, to_slot); });
 }
 
+PageLayout SplitVectors::window_layout() const { return stages_[split_.device_of(0)]->vectors().window_layout(); }
+
+void SplitVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
+    each([&](const CacheVectors& part) { part.read_window(slot, first, tokens, bytes); });
+}
+
+void SplitVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) {
+    each([&](CacheVectors& part) { part.write_window(slot, first, tokens, bytes); });
+}
+
 StoredSide SplitVectors::stored(uint32_t slot, uint32_t layer, KvSide side) const {
     ENSURE(layer < split_.layers(), "layer {} of {}", layer, split_.layers());
     return stages_[split_.device_of(attention_of(layer))]->vectors().stored(slot, layer, side);

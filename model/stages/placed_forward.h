@@ -11,8 +11,8 @@ struct Remake {
     std::function<std::unique_ptr<Forward>(const DeviceLost& error)> on_new_device; // null: Forward::reopen() returns false
 };
 
-// The caches of what `remake` returns have the shape of first->cache(), and their pages' bytes can be read and written. Full-
-// precision windows begin anew when the model moves. Where a function fails, its error is thrown then, and by all later runs.
+// The caches of what `remake` returns have the shape of first->cache(), and their pages' bytes can be read and written. Where a
+// function fails, its error is thrown then, and by all later runs.
 std::unique_ptr<Forward> make_placed_forward(std::unique_ptr<Forward> first, Remake remake);
 
 } // namespace tq

@@ -42,8 +42,8 @@ class ShortOfMemory final : public Forward {
 
 template <class F> Remake with_less(const F& make) { return {make, {}}; }
 
-ForwardOptions deterministic_options() {
-    ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 3);
+ForwardOptions deterministic_options(uint32_t window = 0) {
+    ForwardOptions options = options_of(with_window(KvType::tq4, KvType::tq4, window), 3);
     options.deterministic = true;
     return options;
 }
@@ -71,27 +71,30 @@ std::vector<Logits> converse(
 
 } // namespace
 
-TEST_CASE("wherever memory runs short, every logit is computed once and as ever") {
+TEST_CASE("wherever memory runs short, every logit is computed once and as ever, with a window, too") {
     const SmallModel model;
-    std::mt19937 random(21);
-    const Inputs in(random);
-    const auto make = [&] { return make_cpu_forward(model.config, model.weights, deterministic_options()); };
-    const auto plain = make();
-    const std::vector<Logits> wanted = converse(*plain, in);
-    uint32_t moves = 0;
-    for (uint32_t at = 1; at <= 50; at++) {
-        CAPTURE(at);
-        uint32_t countdown = 0;
-        const auto forward =
-            make_placed_forward(std::make_unique<ShortOfMemory>(make(), countdown), with_less([&](const OutOfMemory& error) {
-                                    CHECK(std::string(error.what()) == "short");
-                                    moves++;
-                                    return std::make_unique<ShortOfMemory>(make(), countdown);
-                                }));
-        CHECK(converse(*forward, in, [&] { countdown = at; }) == wanted);
-        for (uint32_t slot = 0; slot < 3; slot++) CHECK(same_stored(forward->cache(), slot, plain->cache(), slot));
+    for (const uint32_t window : {0u, 16u}) {
+        CAPTURE(window);
+        std::mt19937 random(21);
+        const Inputs in(random);
+        const auto make = [&] { return make_cpu_forward(model.config, model.weights, deterministic_options(window)); };
+        const auto plain = make();
+        const std::vector<Logits> wanted = converse(*plain, in);
+        uint32_t moves = 0;
+        for (uint32_t at = 1; at <= 50; at++) {
+            CAPTURE(at);
+            uint32_t countdown = 0;
+            const auto forward =
+                make_placed_forward(std::make_unique<ShortOfMemory>(make(), countdown), with_less([&](const OutOfMemory& error) {
+                                        CHECK(std::string(error.what()) == "short");
+                                        moves++;
+                                        return std::make_unique<ShortOfMemory>(make(), countdown);
+                                    }));
+            CHECK(converse(*forward, in, [&] { countdown = at; }) == wanted);
+            for (uint32_t slot = 0; slot < 3; slot++) CHECK(same_stored(forward->cache(), slot, plain->cache(), slot));
+        }
+        CHECK(moves > 50);
     }
-    CHECK(moves > 50);
 }
 
 TEST_CASE("a run that samples on the device gives nothing when the model has moved, which then runs the token") {

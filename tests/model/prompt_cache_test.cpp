@@ -71,7 +71,7 @@ TEST_CASE("a session saved and loaded goes on bit for bit") {
 
 TEST_CASE("a file is what its description says") {
     Saved saved;
-    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v5\n");
+    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v6\n");
     uint64_t length = 0;
     std::memcpy(&length, saved.bytes.data() + 16, 8);
     CHECK(nlohmann::json::parse(saved.bytes.substr(24, length)) ==
@@ -137,6 +137,49 @@ TEST_CASE("a file of several pages, and one that ends with a page") {
         const test::TemporaryFile more(bytes + bytes.substr(bytes.size() - 100));
         CHECK_THROWS_WITH_AS(PromptCacheFile(more.path(), owner), doctest::Contains("the file is damaged"), Error);
     }
+}
+
+TEST_CASE("a window is saved with its tokens, taken by caches of other windows, and refused where it is damaged") {
+    const SmallModel model;
+    const auto with = [](uint32_t window) {
+        KvOptions kv{KvType::tq4, KvType::tq4};
+        kv.window = window;
+        return kv;
+    };
+    std::mt19937 random(4);
+    const auto ids = random_ids(random, 100);
+    const auto saved = cpu_forward(model, small_options(with(16)));
+    Session from(*saved);
+    from.prefill(ids);
+    const CacheOwner owner = owner_of(model, with(16));
+    const std::string bytes = file_bytes(owner, from);
+    const auto of = [&](std::string_view text, uint32_t window) {
+        const test::TemporaryFile path{std::string(text)};
+        return PromptCacheFile(path.path(), owner).window(window);
+    };
+    const uint32_t kept = kept_window_tokens(16);
+    CHECK(of(bytes, 16).tokens == kept);
+    CHECK(of(bytes, 16).bytes == from.save_window().bytes);
+    CHECK(of(bytes, 0).tokens == 0);
+    CHECK(of(bytes, 64).tokens == kept);
+    CHECK(of(bytes, 8).tokens == kept_window_tokens(8));
+    for (const uint32_t window : {8u, 64u}) { // those tokens that both keep are exact, and the rest is there as codes
+        const auto other = cpu_forward(model, small_options(with(window)));
+        Session to(*other);
+        load(bytes, owner, to);
+        CHECK(other->cache().window(0).begin == 100 - kept_window_tokens(std::min(window, 16u)));
+    }
+    const size_t window_at = bytes.size() - from.save_window().bytes.size() - 32;
+    REQUIRE(bytes.substr(window_at, 16) == "tq-run window 1\n");
+    std::string wrong = bytes;
+    wrong.back() ^= 1;
+    CHECK_THROWS_WITH_AS(of(wrong, 16), doctest::Contains("its window has a wrong checksum: the file is damaged"), Error);
+    for (const size_t end : {window_at + 16, window_at + 31, bytes.size() - 1})
+        CHECK_THROWS_WITH_AS(of(bytes.substr(0, end), 16), doctest::Contains("the file is damaged"), Error);
+    wrong = bytes;
+    wrong[window_at + 16] = char(101); // more tokens than there are
+    CHECK_THROWS_WITH_AS(of(wrong, 16), doctest::Contains("of a window of 101 tokens: the file is damaged"), Error);
+    CHECK(of(bytes.substr(0, window_at), 16).tokens == 0); // a file without one
 }
 
 TEST_CASE("what was computed by something else is not cold") {

@@ -15,9 +15,9 @@ inline std::string file_bytes(const CacheOwner& owner, Session& session) {
     std::string bytes;
     write_prompt_cache(
         owner, session.cached_ids(), session.cold_tokens(),
-        [&](uint32_t position, std::span<std::byte> page) { session.read_page(position, page); },
+        [&](uint32_t position, std::span<std::byte> page) { session.read_page(position, page); }, session.save_window(),
         [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });
-    CHECK(bytes.size() == prompt_cache_bytes(owner, uint32_t(session.cached_ids().size())));
+    CHECK(bytes.size() == prompt_cache_bytes(owner, uint32_t(session.cached_ids().size()), session.save_window()));
     return bytes;
 }
 
@@ -25,8 +25,10 @@ inline void load(const std::string& bytes, const CacheOwner& owner, Session& ses
     const test::TemporaryFile path(bytes);
     const PromptCacheFile file(path.path(), owner);
     const uint32_t tokens = std::min(uint32_t(file.ids().size()), session.forward().context_size());
-    session.restore({file.ids().begin(), file.ids().begin() + tokens}, std::min(file.cold(), tokens),
-                    [&](uint32_t position, std::span<std::byte> page) { file.read(position, page); });
+    session.restore(
+        {file.ids().begin(), file.ids().begin() + tokens}, std::min(file.cold(), tokens),
+        [&](uint32_t position, std::span<std::byte> page) { file.read(position, page); },
+        tokens == file.ids().size() ? file.window(session.forward().cache().shape().window_tokens) : SavedWindow());
 }
 
 // A calibration with random values.
@@ -52,6 +54,8 @@ inline std::vector<KvOptions> saved_types(const Config& config) {
     all.back().conditioning = parse_key_conditioning("norms");
     all.push_back({KvType::tq4, KvType::f16});
     all.back().conditioning = random_calibration(config, 5);
+    all.push_back({KvType::tq4, KvType::tq4});
+    all.back().window = 16;
     return all;
 }
 

@@ -198,9 +198,12 @@ inline void check_deterministic(const MakeForward& make, const std::vector<KvOpt
     }
 }
 
-// What is stored is restored into another slot, and repeated.
+// What is stored is restored into another slot, with its window, and goes on as it would have in its own.
 inline void check_restored(const MakeForward& make) {
-    for (const KvOptions& kv : storage_types()) {
+    std::vector<KvOptions> all = storage_types();
+    for (const uint32_t tokens : {5u, 64u}) all.push_back(with_window(KvType::tq4, KvType::tq3t, tokens));
+    all.back().layers = parse_kv_layers("0=f16"); // a layer without a window
+    for (const KvOptions& kv : all) {
         CAPTURE(describe(kv));
         std::mt19937 random(6);
         const auto a = make(options_of(kv, 3)), b = make(options_of(kv, 3));
@@ -209,6 +212,10 @@ inline void check_restored(const MakeForward& make) {
             a->cache().truncate(2, 0);
             run_one(*a, 2, random_ids(random, length));
             b->cache().restore(1, length, pages_of_slot(a->cache(), 2));
+            const SavedWindow window = a->cache().save_window(2);
+            CHECK(window.tokens == (kv.window == 0 ? 0 : std::min(length, kept_window_tokens(kv.window))));
+            b->cache().put_window(1, window);
+            CHECK(b->cache().save_window(1).bytes == window.bytes);
             CHECK(b->cache().position(1) == length);
             CHECK(same_stored(a->cache(), 2, b->cache(), 1));
             const Ids next = random_ids(random, 3);

@@ -100,6 +100,25 @@ TEST_CASE("with a window, too, requests are answered whole where pages are few a
     CHECK(status.failed == 0);
 }
 
+TEST_CASE("a request that gave way goes on with its window, to the bit") {
+    const SchedulerSetup few{.kv = with_window(KvType::tq4, KvType::tq4, 16), .pages = 6, .prefix = false};
+    SchedulerSetup enough = few;
+    enough.pages = 0;
+    SchedulerUnderTest scheduler(small(), make, few);
+    const auto ask = [](SchedulerUnderTest& of, uint32_t i) {
+        serving::Request request = request_of(some_ids(150 + i, 20 + i), 250);
+        request.ignore_end = true;
+        return of->submit(std::move(request));
+    };
+    std::vector<std::shared_ptr<serving::Stream>> streams;
+    for (uint32_t i = 0; i < 4; i++) streams.push_back(ask(scheduler, i));
+    for (uint32_t i = 0; i < 4; i++) {
+        SchedulerUnderTest alone(small(), make, enough);
+        CHECK(collect(*streams[i]).ids == collect(*ask(alone, i)).ids);
+    }
+    CHECK(scheduler.rest().preempted > 0);
+}
+
 TEST_CASE("tokens of an answer are found again only where they have the bits of a prompt") {
     for (const bool deterministic : {false, true}) {
         const SchedulerSetup setup{.deterministic = deterministic};

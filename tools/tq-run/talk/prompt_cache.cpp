@@ -73,13 +73,15 @@ void PromptCache::load() {
     const uint32_t tokens = uint32_t(std::min<size_t>(filed_.size(), session_.forward().context_size()));
     const uint64_t total = prompt_cache_bytes(owner_, tokens);
     TransferStatus status(console_);
-    session_.restore({filed_.begin(), filed_.begin() + tokens}, std::min(file.cold(), tokens),
-                     [&](uint32_t position, std::span<std::byte> bytes) {
-                         if (interrupted()) throw LoadStopped();
-                         file.read(position, bytes);
-                         const uint64_t done = total * std::min(position + page_tokens, tokens) / tokens;
-                         status.update("loading " + shown_, done, total, done);
-                     });
+    session_.restore(
+        {filed_.begin(), filed_.begin() + tokens}, std::min(file.cold(), tokens),
+        [&](uint32_t position, std::span<std::byte> bytes) {
+            if (interrupted()) throw LoadStopped();
+            file.read(position, bytes);
+            const uint64_t done = total * std::min(position + page_tokens, tokens) / tokens;
+            status.update("loading " + shown_, done, total, done);
+        },
+        tokens == filed_.size() ? file.window(session_.forward().cache().shape().window_tokens) : SavedWindow());
 }
 
 void PromptCache::note(const std::string& text) {
@@ -89,14 +91,17 @@ void PromptCache::note(const std::string& text) {
 
 void PromptCache::save() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
-    const uint64_t total = prompt_cache_bytes(owner_, uint32_t(ids.size()));
+    SavedWindow window;
+    uint64_t total = 0;
     try {
+        window = session_.save_window();
+        total = prompt_cache_bytes(owner_, uint32_t(ids.size()), window);
         ByteOutput file(arguments_.path, ByteInput("-"));
         TransferStatus status(console_);
         uint64_t done = 0;
         write_prompt_cache(
             owner_, ids, session_.cold_tokens(),
-            [&](uint32_t position, std::span<std::byte> bytes) { session_.read_page(position, bytes); },
+            [&](uint32_t position, std::span<std::byte> bytes) { session_.read_page(position, bytes); }, window,
             [&](std::span<const std::byte> bytes) {
                 if (interrupted()) throw LoadStopped();
                 file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});

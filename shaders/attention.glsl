@@ -23,7 +23,7 @@ layout(binding = 0) writeonly buffer Partials { float partials[]; };
 #include "kv_load.glsl"
 #include "parts.glsl"
 READ_VECTORS(1, q)
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 
 const uint rows = heads * tile;
 const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs

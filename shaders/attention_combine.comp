@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -20,7 +20,7 @@ layout(constant_id = 6) const uint sinks = 0;  // 1: one more, for the first tok
 layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
-CONTEXT_AT(2);
+CONTEXT_AT(2)
 // A dense rotation, and after it what values were divided by: [kv heads][head_dim].
 layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #ifndef SUBGROUP

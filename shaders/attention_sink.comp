@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
@@ -15,7 +15,7 @@ layout(push_constant) uniform Push { attention_sink_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 layout(binding = 1) readonly buffer Q { float q[]; };
 layout(binding = 2) readonly buffer Cache { uint cache[]; };
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 #include "head_vector.glsl"
 #include "half_value.glsl"
 

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -8,7 +8,7 @@ layout(local_size_x_id = 0) in;
 layout(push_constant) uniform Push { broadcast_params p; };
 layout(binding = 0) writeonly buffer Y { vec4 y[]; };
 layout(binding = 1) readonly buffer X { vec4 x[]; };
-CONTEXT_AT(2);
+CONTEXT_AT(2)
 
 void main() {
     const uint i = gl_GlobalInvocationID.x;

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
@@ -14,7 +14,7 @@ layout(binding = 0) writeonly buffer H { vec4 h[]; };
 #define WEIGHTS_BINDING 1
 #include "weights.glsl"
 layout(binding = 2) readonly buffer Ids { uint ids[]; };
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 
 void main() {
     prepare_weights();

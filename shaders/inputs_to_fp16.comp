@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -11,7 +11,7 @@ layout(push_constant) uniform Push { inputs_to_fp16_params p; };
 layout(binding = 0) writeonly buffer Y { uvec2 y[]; };
 layout(binding = 0) writeonly buffer YWords { uint y_words[]; };
 layout(binding = 1) readonly buffer X { vec4 x[]; };
-CONTEXT_AT(2);
+CONTEXT_AT(2)
 #include "fp16_range.glsl"
 
 shared uint largest;

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #include "params.h"
@@ -14,7 +14,7 @@ layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { inputs_to_int8_params p; };
 layout(binding = 0) writeonly buffer Y { uvec4 y[]; };
 layout(binding = 1) readonly buffer X { vec4 x[]; };
-CONTEXT_AT(2);
+CONTEXT_AT(2)
 
 const float most = 127 * 128 + 127;
 

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
@@ -27,7 +27,7 @@ layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer Weight { float weight[]; };
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 #ifndef SUBGROUP
 #define ROTATION_MATRIX weight
 #endif

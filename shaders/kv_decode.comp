@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -14,7 +14,7 @@ layout(push_constant) uniform Push { kv_decode_params p; };
 layout(binding = 0) writeonly buffer X { float x[]; };
 layout(binding = 1) readonly buffer Cache { uint cache[]; };
 layout(binding = 2) readonly buffer Matrix { float matrix[]; };
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 #define ROTATION_MATRIX matrix
 #include "rotate.glsl"
 #include "kv_levels.glsl"

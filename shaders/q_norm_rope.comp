@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -18,7 +18,7 @@ layout(constant_id = 4) const uint conditioned = 0;
 layout(push_constant) uniform Push { q_norm_rope_params p; };
 layout(binding = 0) buffer Q { float q[]; };
 layout(binding = 1) readonly buffer Weight { float weight[]; };
-CONTEXT_AT(2);
+CONTEXT_AT(2)
 #ifndef SUBGROUP
 layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #define ROTATION_MATRIX matrix

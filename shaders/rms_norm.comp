@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -10,7 +10,7 @@ layout(push_constant) uniform Push { rms_norm_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer W { float w[]; };
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 #include "reduce.glsl"
 #include "rms.glsl"
 

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -12,7 +12,7 @@ layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { route_params p; };
 layout(binding = 0) writeonly buffer Routes { uint routes[]; };
 layout(binding = 1) readonly buffer Logits { float logits[]; };
-CONTEXT_AT(2);
+CONTEXT_AT(2)
 
 shared uint keys[MAX_EXPERTS];
 shared float chosen[MAX_EXPERTS_USED];

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -13,7 +13,7 @@ layout(push_constant) uniform Push { sample_params p; };
 layout(binding = 0) writeonly buffer Ids { uint ids[]; };
 SAMPLING_AT(1, );
 layout(binding = 2) readonly buffer Candidates { uvec2 candidates[]; }; // [stretches][settings.candidates], each in order
-CONTEXT_OF(3, );
+CONTEXT_OF(3, )
 #include "sampled_token.glsl"
 
 // Only the lists with the greatest heads can contain one of the `count` greatest. Element j of the i-th of these lists comes

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -13,7 +13,7 @@ layout(push_constant) uniform Push { sample_all_params p; };
 layout(binding = 0) writeonly buffer Ids { uint ids[]; };
 SAMPLING_AT(1, );
 layout(binding = 2) readonly buffer Logits { uint logits[]; }; // fp32, as bits
-CONTEXT_OF(3, );
+CONTEXT_OF(3, )
 #include "sampling_keys.glsl"
 #include "sampled_token.glsl"
 

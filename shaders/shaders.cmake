@@ -8,6 +8,8 @@
 # line "// needs cooperative matrices" is left out where the compiler does not know them (TQ_COOPERATIVE_MATRIX is 0 then). A
 # workgroup's size is specialisation constant 0, which a kernel declares once more, as a number, for the lengths of arrays: a part of
 # gl_WorkGroupSize is no length to some compilers (tests/model/gpu/kernels_spirv_test.cpp).
+# Kernels are of #version 440: from 450 on glslang first parses built-in functions for twice as long as most kernels take. Those with fp16
+# arithmetic or cooperative matrices are of 460, which has built-in functions for these. The SPIR-V is the same.
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4)
 
 # TQ_EMBED: embed.cpp as a program of the machine that builds, which need not be the one that is built for.

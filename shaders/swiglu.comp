@@ -1,4 +1,4 @@
-#version 460
+#version 440
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 #include "context.glsl"
@@ -9,7 +9,7 @@ layout(push_constant) uniform Push { swiglu_params p; };
 layout(binding = 0) writeonly buffer Y { vec4 y[]; };
 layout(binding = 1) readonly buffer Gate { vec4 gate[]; };
 layout(binding = 2) readonly buffer Up { vec4 up[]; };
-CONTEXT_AT(3);
+CONTEXT_AT(3)
 
 void main() {
     if (gl_WorkGroupID.y >= tokens || gl_GlobalInvocationID.x >= p.cols / 4) return;

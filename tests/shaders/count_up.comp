@@ -1,4 +1,4 @@
-#version 460
+#version 440
 
 // Adds 1 to every element, in place.
 // params: no_params

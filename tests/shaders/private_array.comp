@@ -1,4 +1,4 @@
-#version 460
+#version 440
 
 // y[i] = the i-th of `size` values computed before: an array that no driver keeps in registers when it is large.
 // params: no_params

@@ -1,4 +1,4 @@
-#version 460
+#version 440
 
 // Shared memory of every kind of type and length: tests/runtime/specialise_test.cpp adds it up.
 // params: no_params

@@ -22,10 +22,21 @@ if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fno-ipa-ra -Wa,-muse-unaligned-vector-move)
 endif()
 
+# gcc looks for garbage whenever it has 128 MiB, which takes a twelfth of a unity build's time. Where Ninja's jobs, of which there are two more
+# than processors, have 1.5 GiB each, it looks from 512 MiB on: the largest unit then takes 1 GiB.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
+  cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
+  math(EXPR memory_of_job "${memory} / (${processors} + 2)")
+  if(memory_of_job GREATER_EQUAL 1536)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
+  endif()
+endif()
+
 find_program(CCACHE ccache)
 mark_as_advanced(CCACHE)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without these two ccache compiles again whatever has a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  # Without these two ccache compiles again whatever has a precompiled header. How much memory gcc takes is the same to it.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_IGNOREOPTIONS=--param=ggc* ${CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
 endif()

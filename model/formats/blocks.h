@@ -30,7 +30,7 @@ enum class GgmlType : uint32_t {
 };
 
 // All formats that we can decode.
-inline constexpr std::array weight_formats{
+inline constexpr auto weight_formats = std::array{
     GgmlType::F32,  GgmlType::F16,    GgmlType::BF16,   GgmlType::Q8_0,  GgmlType::Q4_0, GgmlType::Q4_1,
     GgmlType::Q5_0, GgmlType::Q5_1,   GgmlType::Q2_K,   GgmlType::Q3_K,  GgmlType::Q4_K, GgmlType::Q5_K,
     GgmlType::Q6_K, GgmlType::IQ4_NL, GgmlType::IQ4_XS, GgmlType::MXFP4,

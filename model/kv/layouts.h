@@ -12,7 +12,7 @@ namespace tq {
 // ggml:     q8_0, q4_0 and their rotated kin: ggml's blocks of 32, an fp16 scale and 32 signed bytes (34), or 16 bytes with
 //           channel i in the low and i + 16 in the high half of byte i (18).
 enum class KvLayout : uint32_t { planes, block68, bytes132, ggml };
-inline constexpr std::array kv_layout_names{"planes", "block68", "bytes132", "ggml"};
+inline constexpr auto kv_layout_names = std::array{"planes", "block68", "bytes132", "ggml"};
 constexpr const char* name(KvLayout layout) { return kv_layout_names[uint32_t(layout)]; }
 KvLayout parse_kv_layout(std::string_view text); // throws Error
 

@@ -61,7 +61,7 @@ struct KvPreset {
     KvTypes types;
     uint32_t window = 0; // tokens, KvOptions::window
 };
-inline constexpr std::array kv_presets{
+inline constexpr auto kv_presets = std::array{
     KvPreset{"balanced", {KvType::tq4, KvType::tq4}, 64},  KvPreset{"accurate", {KvType::tq4t, KvType::tq3t}, 64},
     KvPreset{"compact", {KvType::tq4t, KvType::tq2t}, 64}, KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, 64},
     KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}},  KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}},

@@ -55,7 +55,7 @@ struct KvTypeName {
 };
 
 // Every type, plain ones first.
-inline constexpr std::array kv_types{
+inline constexpr auto kv_types = std::array{
     KvTypeName{KvType::f32, "f32"},       KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
     KvTypeName{KvType::tq8, "tq8"},       KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
     KvTypeName{KvType::tq4, "tq4"},       KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
@@ -95,12 +95,12 @@ constexpr uint32_t kv_vector_bytes(KvType t, uint32_t head_dim) {
 
 // The definition of the scale of a TurboQuant vector: turboquant.md, section "Scale".
 enum class ScaleRule : uint32_t { norm = SCALE_NORM, least_squares = SCALE_LEAST_SQUARES, unbiased = SCALE_UNBIASED };
-inline constexpr std::array scale_rule_names{"norm", "least-squares", "unbiased"};
+inline constexpr auto scale_rule_names = std::array{"norm", "least-squares", "unbiased"};
 constexpr const char* name(ScaleRule r) { return scale_rule_names[uint32_t(r)]; }
 ScaleRule parse_scale_rule(std::string_view text); // throws Error
 
 enum class RotationKind : uint32_t { wht = ROTATION_WHT, haar = ROTATION_HAAR };
-inline constexpr std::array rotation_names{"wht", "haar"};
+inline constexpr auto rotation_names = std::array{"wht", "haar"};
 constexpr const char* name(RotationKind r) { return rotation_names[uint32_t(r)]; }
 RotationKind parse_rotation(std::string_view text); // throws Error
 

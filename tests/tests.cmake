@@ -308,7 +308,16 @@ foreach(source ${test_sources})
   tq_source(${source} ${name} ${program})
 endforeach()
 
+# The scripts' own first lines take the first python3 of PATH, too: one that is too old, or a shim without a Python, is as good as none.
 find_program(python3 python3)
+if(python3)
+  execute_process(COMMAND ${python3} -c "import sys; sys.exit(sys.version_info < (3, 8))" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(NOT failed STREQUAL "0")
+    message(WARNING "${python3}, the first python3 in PATH, is no Python 3.8 or newer: the tests that need one are left out. "
+      "With /usr/bin first in PATH, for example, cmake --fresh finds the system's.")
+    set(python3 "")
+  endif()
+endif()
 # Many conversations in processes that are killed, against serial runs.
 if(UNIX AND (NOT TQ_TESTS OR "soak" MATCHES "${TQ_TESTS}"))
   file(GLOB soak_sources CONFIGURE_DEPENDS tests/soak/*.cpp)
@@ -393,6 +402,7 @@ if(UNIX)
   tq_test(check_layers "" ${CMAKE_SOURCE_DIR}/tests/check_layers)
   tq_test(check_scripts "" ${CMAKE_SOURCE_DIR}/tests/check_scripts)
   tq_test(mutants_apply "" ${CMAKE_SOURCE_DIR}/tests/mutants --list)
+  tq_test(quickstart_compilers "" ${CMAKE_SOURCE_DIR}/tests/quickstart_compilers)
   tq_test(check_format "" ${CMAKE_SOURCE_DIR}/tests/check_format)
 endif()
 

@@ -1,5 +1,4 @@
 # Replicas behind HAProxy, also where packets are late and get lost, the simulation of a fleet, and a model over the ranks of an MPI job.
-find_program(python3 python3)
 if(UNIX AND TQ_SERVER)
   tq_npm_test(manifests tests/fleet/manifests)
   set_property(TEST manifests APPEND PROPERTY ENVIRONMENT TQ_MANIFESTS=${CMAKE_SOURCE_DIR}/packaging/kubernetes)

@@ -44,10 +44,29 @@ function(tq_family stem suffix left_out)
   set(family "inline constexpr auto ${stem}${suffix} = make_family<ParamsOf<${stem}_${last}${suffix}>, ${count}>({${members}});\n" PARENT_SCOPE)
 endfunction()
 
+# tq_included(FILE DIRECTORY): adds to `included` the files that FILE includes, and those that they include, in the compiler's order: beside
+# the file that includes, then in DIRECTORY. A kernel is compiled again only where one of its own has changed.
+function(tq_included file directory)
+  get_filename_component(beside ${file} DIRECTORY)
+  file(STRINGS ${file} lines REGEX "^ *# *include *\"")
+  foreach(line ${lines})
+    string(REGEX REPLACE "^[^\"]*\"([^\"]*)\".*" "\\1" name "${line}")
+    foreach(place ${beside} ${directory})
+      cmake_path(ABSOLUTE_PATH name BASE_DIRECTORY ${place} NORMALIZE OUTPUT_VARIABLE path)
+      if(EXISTS ${path})
+        break()
+      endif()
+    endforeach()
+    if(NOT path IN_LIST included)
+      list(APPEND included ${path})
+      tq_included(${path} ${directory})
+    endif()
+  endforeach()
+  set(included ${included} PARENT_SCOPE)
+endfunction()
+
 function(tq_add_shaders target directory namespace)
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/*.comp)
-  file(GLOB includes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/shaders/*.glsl ${CMAKE_SOURCE_DIR}/shaders/*.h
-    ${CMAKE_SOURCE_DIR}/${directory}/*.glsl ${CMAKE_SOURCE_DIR}/${directory}/*.h)
   set(embed ${CMAKE_SOURCE_DIR}/shaders/embed.cmake)
   set(output_directory ${CMAKE_BINARY_DIR}/${target})
   string(REGEX REPLACE "^tq_" "" all ${target})
@@ -59,7 +78,9 @@ function(tq_add_shaders target directory namespace)
   set(families)
   foreach(kernel ${kernels})
     get_filename_component(stem ${kernel} NAME_WE)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel})
+    set(included)
+    tq_included(${kernel} ${CMAKE_SOURCE_DIR}/${directory})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel} ${included})
     file(STRINGS ${kernel} cooperative REGEX "^// needs cooperative matrices$")
     set(spirv_val ${SPIRV_VAL})
     if(cooperative)
@@ -96,7 +117,7 @@ function(tq_add_shaders target directory namespace)
     foreach(name ${names})
       string(REGEX REPLACE "^${stem}_?" "" variant ${name})
       add_custom_command(OUTPUT ${output_directory}/${name}.words.h BYPRODUCTS ${output_directory}/${name}.gen.h # may stay as it was
-        DEPENDS ${kernel} ${includes} ${embed} tq_embed ${TQ_EMBED} VERBATIM
+        DEPENDS ${kernel} ${included} ${embed} tq_embed ${TQ_EMBED} VERBATIM
         COMMENT "Shader ${directory}/${stem}.comp ${variant}"
         COMMAND ${CMAKE_COMMAND} -DGLSLANG=${GLSLANG} -DSPIRV_VAL=$<$<BOOL:${spirv_val}>:${spirv_val}>
           -DEMBED=${TQ_EMBED} -DSOURCE_DIR=${CMAKE_SOURCE_DIR} -DDIRECTORY=${directory}

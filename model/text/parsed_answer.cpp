@@ -3,8 +3,8 @@
 
 namespace tq {
 
-ParsedAnswer parse_answer(std::string_view text, bool in_thinking, ToolTypes types) {
-    AnswerParser parser(in_thinking, std::move(types));
+ParsedAnswer parse_answer(std::string_view text, bool in_thinking, ToolTypes types, UntaggedCalls untagged) {
+    AnswerParser parser(in_thinking, std::move(types), untagged);
     std::vector<AnswerPart> parts = parser.push(text);
     for (AnswerPart& part : parser.finish()) parts.push_back(std::move(part));
     ParsedAnswer answer;

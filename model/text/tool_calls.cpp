@@ -31,9 +31,9 @@ bool is_json_object(std::string_view text) {
 
 } // namespace
 
-AnswerParser::AnswerParser(bool in_thinking, ToolTypes types, bool untagged)
-    : types_(std::move(types)), state_(in_thinking ? State::reasoning : State::start), gap_(in_thinking),
-      untagged_(untagged && !types_.bare()) {}
+AnswerParser::AnswerParser(bool in_thinking, ToolTypes types, UntaggedCalls untagged)
+    : types_(std::move(types)), untagged_(untagged), state_(in_thinking ? State::reasoning : State::start), gap_(in_thinking),
+      may_be_untagged_(untagged != UntaggedCalls::none) {}
 
 void AnswerParser::add(Kind kind, std::string text) {
     if (text.empty() && kind != Kind::call_begin && kind != Kind::call_end) return;
@@ -70,8 +70,6 @@ bool AnswerParser::step() {
     case State::value: return step_value();
     case State::text_value: return step_text_value();
     case State::call_close: return step_call_close();
-    case State::bare_start: return step_bare_start();
-    case State::bare: return step_bare();
     case State::json_end:
     case State::json_whole:
     case State::broken: break;
@@ -82,7 +80,7 @@ bool AnswerParser::step() {
 bool AnswerParser::step_start() {
     const Match match = match_words(rest(), 0, {think_tag});
     if (match.found == Match::more) return false;
-    state_ = match.found == Match::yes ? State::reasoning : types_.bare() ? State::bare_start : State::content;
+    state_ = match.found == Match::yes ? State::reasoning : State::content;
     gap_ = match.found == Match::yes;
     take(match.end);
     return true;
@@ -114,10 +112,8 @@ bool AnswerParser::step_content() {
         if (rest().empty()) return false;
         gap_ = false;
     }
-    if (const size_t begin = spaces(rest()); untagged_ && begin < rest().size()) {
-        untagged_ = false;
-        if (rest()[begin] == '{' || rest()[begin] == '`')
-            return state_ = State::untagged, depth_ = 0, in_string_ = escaped_ = false, true;
+    if (may_be_untagged_) {
+        if (rest().empty() || begins_untagged()) return state_ != State::content;
     }
     const size_t open = rest().find(call_tag);
     std::string_view text = rest().substr(0, open);
@@ -254,9 +250,9 @@ bool AnswerParser::read_whole_json(std::string_view text, bool untagged) {
         return false;
     }
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return false;
-    if ((types_.bare() || untagged) && !types_.has(call["name"].get<std::string>())) return false;
-    const auto given = call.find(call.contains("arguments") || untagged ? "arguments" : "parameters");
-    if ((types_.bare() || untagged) && given == call.end()) return false;
+    if (untagged && !types_.has(call["name"].get<std::string>())) return false;
+    const auto given = call.find(call.contains("arguments") ? "arguments" : "parameters");
+    if (untagged && given == call.end()) return false;
     std::string arguments = given == call.end() || given->is_null() ? "{}"
                             : given->is_string()                    ? given->get<std::string>()
                                                                     : python_json(*given);
@@ -344,10 +340,6 @@ std::vector<AnswerPart> AnswerParser::finish(bool cut) {
     if (!in_call_) {
         add(last == State::reasoning ? Kind::reasoning : Kind::content,
             last == State::reasoning && tail.find_first_not_of('\n') == tail.npos ? "" : tail);
-        return std::exchange(parts_, {});
-    }
-    if (last == State::bare) {
-        add(Kind::content, before_call_ + call_text_);
         return std::exchange(parts_, {});
     }
     if (last == State::call_close && tail.find_first_not_of(" \t\r\n") == tail.npos)

@@ -25,13 +25,19 @@ struct AnswerPart {
     bool cut = false;  // of call_end: the answer was cut off within the call, whose arguments are a beginning
 };
 
+// Where a call may stand without tags: a JSON object that names a tool of the request, and has "arguments" or "parameters".
+enum class UntaggedCalls {
+    none,
+    alone,   // the object is the whole answer, perhaps in a fence of Markdown: the model forgot the tags
+    several, // at the beginning, and behind another such call: Llama's form
+};
+
 class AnswerParser {
   public:
     // `in_thinking`: the prompt has opened <think>. `tools`: the list that the template got, or null; the types of its parameters
-    // decide which values of Qwen3-Coder's form are texts: without them all are. Llama's form is known where they are bare().
-    // `untagged`: an answer that is nothing but a JSON object with "name", of a tool of these, and "arguments" is a call, though
-    // models should write it between tags; nothing of an answer that may be one is returned before its end.
-    explicit AnswerParser(bool in_thinking = false, ToolTypes types = {}, bool untagged = false);
+    // decide which values of Qwen3-Coder's form are texts: without them all are. Nothing of a text that may be an untagged call
+    // is returned before that is known.
+    explicit AnswerParser(bool in_thinking = false, ToolTypes types = {}, UntaggedCalls untagged = UntaggedCalls::none);
 
     // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
     // answer is divided, and nothing is lost but newlines around the thinking and white space between text and calls: what only
@@ -55,17 +61,16 @@ class AnswerParser {
         value,
         text_value,
         call_close,
-        broken,
-        bare_start,
-        bare
+        broken
     };
 
     bool step();
     bool step_start();
     bool step_reasoning();
     bool step_content();
+    bool begins_untagged();
     bool step_untagged();
-    bool may_be_untagged(std::string_view text);
+    void add_untagged(std::string_view text);
     void finish_untagged(const std::string& text, bool cut);
     bool step_call();
     bool step_json_arguments();
@@ -74,8 +79,6 @@ class AnswerParser {
     bool step_value();
     bool step_text_value();
     bool step_call_close();
-    bool step_bare_start();
-    bool step_bare();
     size_t json_end();
     void finish_call();
 
@@ -89,11 +92,12 @@ class AnswerParser {
     bool read_whole_json(std::string_view text, bool untagged = false);
 
     const ToolTypes types_;
+    const UntaggedCalls untagged_;
     State state_;
     std::string pending_; // what is not decided begins at pos_
     size_t pos_ = 0, scanned_ = 0;
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content where there is no call
-    bool in_call_ = false, gap_ = false, untagged_;          // untagged_: the content has not begun, and may be a call
+    bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here
     size_t calls_ = 0, depth_ = 0, values_ = 0;
     bool in_string_ = false, escaped_ = false, value_begun_ = false;
     ToolTypes::Type type_ = ToolTypes::Type::text;
@@ -109,6 +113,7 @@ struct ParsedAnswer {
 };
 
 // A whole answer at once.
-ParsedAnswer parse_answer(std::string_view text, bool in_thinking = false, ToolTypes types = {});
+ParsedAnswer parse_answer(std::string_view text, bool in_thinking = false, ToolTypes types = {},
+                          UntaggedCalls untagged = UntaggedCalls::none);
 
 } // namespace tq

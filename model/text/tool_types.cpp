@@ -35,7 +35,7 @@ std::string_view trim_spaces(std::string_view text) {
 
 } // namespace
 
-ToolTypes::ToolTypes(const OrderedJson& tools, bool bare) : bare_(bare) {
+ToolTypes::ToolTypes(const OrderedJson& tools) {
     if (!tools.is_array()) return;
     for (const OrderedJson& tool : tools) {
         if (!tool.is_object()) continue;

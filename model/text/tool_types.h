@@ -18,18 +18,14 @@ class ToolTypes {
     ToolTypes() = default;
     // `tools`: a list of {"type": "function", "function": {"name", "parameters"}} or of {"name", "parameters"}; others are
     // ignored.
-    // `bare`: an answer that is the JSON of a call is a call, without any tag, if it names one of the tools (Llama 3.1).
-    explicit ToolTypes(const nlohmann::ordered_json& tools, bool bare = false);
+    explicit ToolTypes(const nlohmann::ordered_json& tools);
 
     bool has(const std::string& function) const { return types_.contains(function); }
     bool has_beginning(std::string_view name) const;                            // a function's name begins so
     Type type(const std::string& function, const std::string& parameter) const; // text where it is not known
 
-    bool bare() const { return bare_; }
-
   private:
     std::map<std::string, std::map<std::string, Type>> types_; // of every tool
-    bool bare_ = false;
 };
 
 // The JSON of a parameter's value. What is not JSON becomes a string.

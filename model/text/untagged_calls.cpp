@@ -1,4 +1,5 @@
-// Calls without tags: Llama's form, and that of models which forget the tags.
+// Calls without tags: Llama's form, and that of models which forget the tags. The object is held back until it is a call, or
+// cannot be one any more.
 #include "model/text/fence.h"
 #include "model/text/match.h"
 #include "model/text/tool_calls.h"
@@ -6,27 +7,67 @@
 #include <utility>
 
 namespace tq {
+namespace {
 
-// Whether a text that may go on can be a call without tags: its first member is the name of a tool, or the arguments.
-bool AnswerParser::may_be_untagged(std::string_view text) {
-    if (begins_fence(text)) return true;
-    text = without_fence(text);
-    if (match_words(text, 0, {"{", "\"arguments\"", ":"}).found != Match::no) return true;
-    Match match = match_words(text, 0, {"{", "\"name\"", ":"});
-    if (match.found != Match::yes) return match.found == Match::more;
-    const size_t name = spaces(text, match.end);
-    match = match_string(text, name);
-    if (match.found == Match::more) return name >= text.size() || types_.has_beginning(text.substr(name + 1));
-    if (match.found == Match::no || !types_.has(std::string(text.substr(name + 1, match.end - name - 2)))) return false;
-    return match_words(text, match.end, {",", "\"arguments\"", ":"}).found != Match::no;
+using UntaggedKind = AnswerPart::Kind;
+
+// The beginning of an object that may be a call: "type" and "name", whose values are texts, then its arguments. `found`: whether
+// all of that is there.
+struct UntaggedHead {
+    Match match;
+    std::string_view name = {};
+    size_t arguments = 0; // where their value begins
+};
+
+UntaggedHead read_untagged_head(std::string_view text, const ToolTypes& types) {
+    UntaggedHead head{match_words(text, 0, {"{"})};
+    while (head.match.found == Match::yes) {
+        const size_t at = head.match.end;
+        bool is_name = false, is_arguments = false;
+        Match key{Match::no};
+        for (const std::string_view word : {"\"type\"", "\"name\"", "\"arguments\"", "\"parameters\""}) {
+            const Match match = match_words(text, at, {word, ":"});
+            if (match.found == Match::no || key.found == Match::yes) continue;
+            key = match;
+            is_name = word == "\"name\"", is_arguments = !is_name && word != "\"type\"";
+        }
+        head.match = key;
+        if (key.found != Match::yes) return head;
+        head.arguments = spaces(text, key.end);
+        if (is_arguments) return head;
+        const std::string_view value = text.substr(std::min(head.arguments + 1, text.size()));
+        head.match = match_string(text, head.arguments);
+        if (is_name && head.match.found == Match::more && !types.has_beginning(value)) head.match.found = Match::no;
+        if (head.match.found != Match::yes) return head;
+        if (is_name) head.name = value.substr(0, head.match.end - head.arguments - 2);
+        if (is_name && !types.has(std::string(head.name))) return {Match{Match::no}};
+        head.match = match_words(text, head.match.end, {","});
+    }
+    return head;
 }
 
-// Holds back the whole answer, whose last character may say that it is none.
+} // namespace
+
+// Returns whether nothing of the rest is content yet; where a call may begin, the state changes.
+bool AnswerParser::begins_untagged() {
+    const bool behind_call = calls_ > 0; // calls are divided by semicolons
+    const size_t begin = rest().find_first_not_of(behind_call ? " \t\r\n;" : " \t\r\n");
+    if (begin == std::string_view::npos) return true;
+    may_be_untagged_ = false;
+    if (rest()[begin] != '{' && (rest()[begin] != '`' || behind_call)) return false;
+    take(behind_call ? begin : 0);
+    before_call_ = behind_call ? pending_.substr(pos_ - begin, begin) : "";
+    state_ = State::untagged;
+    depth_ = 0, in_string_ = escaped_ = false;
+    return true;
+}
+
 bool AnswerParser::step_untagged() {
-    bool can_be = may_be_untagged(rest());
-    const size_t open = rest().find('{');
-    for (; can_be && scanned_ < rest().size(); ++scanned_) {
-        const char c = rest()[scanned_];
+    const std::string_view text = rest();
+    const size_t open = text.find('{');
+    bool can_be = begins_fence(text) || read_untagged_head(without_fence(text), types_).match.found != Match::no;
+    for (; can_be && scanned_ < text.size(); ++scanned_) {
+        const char c = text[scanned_];
         if (escaped_)
             escaped_ = false;
         else if (in_string_ && c == '\\')
@@ -39,56 +80,39 @@ bool AnswerParser::step_untagged() {
             can_be = depth_ > 0 && depth_-- > 0;
         else if (depth_ == 0 && scanned_ > open)
             can_be = is_json_space(c) || c == '`';
+        const bool ends = can_be && depth_ == 0 && scanned_ > open && c == '}';
+        if (!ends || untagged_ != UntaggedCalls::several || text.find('`') < open) continue;
+        const std::string object(text.substr(0, scanned_ + 1));
+        can_be = read_whole_json(object, true);
+        if (can_be) return take(object.size()), add_untagged(object), true;
     }
     if (can_be) return false;
     scanned_ = 0;
+    add(UntaggedKind::content, std::exchange(before_call_, {}));
     state_ = State::content;
     return true;
 }
 
+// The end of a call that was added; another may follow.
+void AnswerParser::add_untagged(std::string_view text) {
+    call_text_ = text.substr(spaces(text));
+    before_call_.clear();
+    end_call(true);
+    may_be_untagged_ = untagged_ == UntaggedCalls::several;
+}
+
+// The answer is at its end, and all of it, or all behind another call, may be a call.
 void AnswerParser::finish_untagged(const std::string& answer, bool cut) {
     const std::string_view text = without_fence(answer);
-    const Match match = match_words(text, 0, {"{", "\"name\"", ":"});
+    if (read_whole_json(text, true)) return add_untagged(answer);
+    const UntaggedHead head = read_untagged_head(text, types_);
+    const bool has_arguments =
+        head.match.found == Match::yes && !head.name.empty() && text.substr(head.arguments).starts_with('{');
+    if (!cut || !has_arguments) return add(UntaggedKind::content, std::exchange(before_call_, {}) + answer);
+    begin_call(std::string(head.name));
+    add(UntaggedKind::arguments, std::string(text.substr(head.arguments)));
     call_text_ = answer;
-    if (read_whole_json(text, true)) return end_call(true);
-    const size_t name = spaces(text, match.end), open = text.find('{', name);
-    const Match name_end = match.found == Match::yes ? match_string(text, name) : Match{Match::no};
-    if (!cut || name_end.found != Match::yes || open == text.npos)
-        return add(AnswerPart::Kind::content, std::exchange(call_text_, {}));
-    begin_call(std::string(text.substr(name + 1, name_end.end - name - 2)));
-    add(AnswerPart::Kind::arguments, std::string(text.substr(open)));
     end_call(false, true);
-}
-
-// Where a call without tags may begin: at the start, or behind another such call.
-bool AnswerParser::step_bare_start() {
-    const std::string_view text = rest();
-    const size_t begin = text.find_first_not_of(calls_ == 0 ? " \t\r\n" : " \t\r\n;");
-    if (begin == text.npos) return false;
-    if (text[begin] != '{') return state_ = State::content, true;
-    call_text_.clear();
-    before_call_ = text.substr(0, begin);
-    take(begin);
-    in_call_ = true;
-    depth_ = 0, in_string_ = escaped_ = false;
-    state_ = State::bare;
-    return true;
-}
-
-// The call is known when it is whole: other JSON is content.
-bool AnswerParser::step_bare() {
-    const size_t end = json_end();
-    take(std::min(end, rest().size()));
-    if (end == std::string_view::npos) return false;
-    const bool is_call = read_whole_json(call_text_);
-    if (is_call) {
-        end_call(true);
-    } else {
-        add(AnswerPart::Kind::content, before_call_ + std::exchange(call_text_, {}));
-        in_call_ = false;
-    }
-    state_ = is_call ? State::bare_start : State::content;
-    return true;
 }
 
 } // namespace tq

@@ -9,10 +9,10 @@
 namespace {
 
 // All that the parts say, however they are divided; valid calls are checked.
-std::string read(std::string_view text, size_t step, bool bare) {
+std::string read(std::string_view text, size_t step, tq::UntaggedCalls untagged) {
     static const auto tools = nlohmann::ordered_json::parse(
         R"([{"name": "f", "parameters": {"properties": {"n": {"type": "integer"}, "e": {}, "t": {"type": "string"}}}}])");
-    tq::AnswerParser parser(false, tq::ToolTypes(tools, bare));
+    tq::AnswerParser parser(false, tq::ToolTypes(tools), untagged);
     std::string said[3], arguments;
     const auto take = [&](const std::vector<tq::AnswerPart>& parts) {
         for (const tq::AnswerPart& part : parts) {
@@ -40,9 +40,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (tq::find_invalid_utf8(text)) return 0; // it gets complete characters only
     const bool is_ascii = std::all_of(data, data + size, [](uint8_t byte) { return byte < 0x80; });
     return tq::fuzz::run([&] {
-        for (const bool bare : {false, true}) {
-            const std::string whole = read(text, text.size() + 1, bare);
-            if (is_ascii && size < 4096 && read(text, 1, bare) != whole) std::abort();
+        for (const auto untagged : {tq::UntaggedCalls::none, tq::UntaggedCalls::alone, tq::UntaggedCalls::several}) {
+            const std::string whole = read(text, text.size() + 1, untagged);
+            if (is_ascii && size < 4096 && read(text, 1, untagged) != whole) std::abort();
         }
     });
 }

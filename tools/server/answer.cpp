@@ -24,7 +24,7 @@ Answer::Answer(const Tokenizer& tokenizer, Options options)
     : tokenizer_(tokenizer), options_(std::move(options)), phase_(!options_.chat         ? Phase::content
                                                                   : options_.in_thinking ? Phase::reasoning
                                                                                          : Phase::start),
-      stop_(options_.stop), parser_(options_.in_thinking, options_.types, options_.untagged_calls),
+      stop_(options_.stop), parser_(options_.in_thinking, options_.types, options_.untagged),
       was_thinking_(phase_ == Phase::reasoning) {}
 
 uint32_t Answer::reasoning_tokens() const {

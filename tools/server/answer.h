@@ -12,10 +12,10 @@ class Answer {
   public:
     struct Options {
         uint32_t choice = 0;
-        bool chat = false;           // else all is content
-        bool in_thinking = false;    // the prompt has opened <think>
-        bool calls = false;          // tool calls are told apart; else they are content
-        bool untagged_calls = false; // also without their tags, where they are all of the content
+        bool chat = false;                            // else all is content
+        bool in_thinking = false;                     // the prompt has opened <think>
+        bool calls = false;                           // tool calls are told apart; else they are content
+        UntaggedCalls untagged = UntaggedCalls::none; // which calls are told apart though they have no tags
         ToolTypes types;
         std::vector<std::string> stop; // of the content and the calls, not of the thinking
         bool logprobs = false;

@@ -64,8 +64,11 @@ class Generation::Impl {
         continues = made.continues;
         Answer::Options answer{.chat = true, .in_thinking = made.thinking.open};
         answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
-        answer.untagged_calls = answer.calls && task.format.kind == Format::Kind::text;
-        if (answer.calls) answer.types = ToolTypes(task.tools, is_llama(service.model.chat));
+        if (answer.calls) answer.types = ToolTypes(task.tools);
+        if (answer.calls && is_llama(service.model.chat))
+            answer.untagged = UntaggedCalls::several;
+        else if (answer.calls && task.format.kind == Format::Kind::text)
+            answer.untagged = UntaggedCalls::alone;
         const Constraints constraints(service, task, made.thinking);
         Sampling sampling = task.sampling;
         // The tools stay in the prompt, so that it is found in the cache, but none is called.

@@ -46,7 +46,7 @@ TEST_CASE("calls without tags") {
     CHECK(!calls.allows(gbnf, R"({"name": "find", "parameters": {}})"));
     CHECK(!calls.allows(gbnf, "<tool_call>" + now + "</tool_call>"));
     CHECK(!calls.allows(tool_calls_gbnf(tools, ToolCallForm::bare, "now", false), now + "; " + now));
-    const ParsedAnswer parsed = parse_answer(now + "; " + find, false, ToolTypes(tools, true));
+    const ParsedAnswer parsed = parse_answer(now + "; " + find, false, ToolTypes(tools), UntaggedCalls::several);
     REQUIRE(parsed.calls.size() == 2);
     CHECK(parsed.calls[1].name == "find");
 }

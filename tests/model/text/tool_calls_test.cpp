@@ -28,20 +28,22 @@ std::string described(const std::vector<AnswerPart>& parts) {
     return out;
 }
 
-std::string parse(std::string_view text, size_t step, bool in_thinking, const ToolTypes& types) {
-    AnswerParser parser(in_thinking, types);
+std::string parse(std::string_view text, size_t step, bool in_thinking, const ToolTypes& types,
+                  UntaggedCalls untagged = UntaggedCalls::none, bool cut = false) {
+    AnswerParser parser(in_thinking, types, untagged);
     std::vector<AnswerPart> parts;
     const auto take = [&](std::vector<AnswerPart> more) { parts.insert(parts.end(), more.begin(), more.end()); };
     for (size_t i = 0; i < text.size(); i += step) take(parser.push(text.substr(i, step)));
-    take(parser.finish());
+    take(parser.finish(cut));
     return described(parts);
 }
 
 // The same for every division.
-void check(std::string_view text, const std::string& wanted, bool in_thinking = false, const ToolTypes& types = {}) {
+void check(std::string_view text, const std::string& wanted, bool in_thinking = false, const ToolTypes& types = {},
+           UntaggedCalls untagged = UntaggedCalls::none, bool cut = false) {
     CAPTURE(std::string(text));
     for (const size_t step : {text.size() + 1, size_t(1), size_t(2), size_t(3), size_t(7)})
-        CHECK(parse(text, step, in_thinking, types) == wanted);
+        CHECK(parse(text, step, in_thinking, types, untagged, cut) == wanted);
 }
 
 const char* tools = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
@@ -51,8 +53,10 @@ const char* tools = R"([{"type": "function", "function": {"name": "f", "paramete
 } // namespace
 
 TEST_CASE("Llama's calls have no tags, and name a tool") {
-    const ToolTypes bare(Json::parse(tools), true);
-    const auto is = [&](std::string_view text, const std::string& wanted) { check(text, wanted, false, bare); };
+    const ToolTypes types(Json::parse(tools));
+    const auto is = [&](std::string_view text, const std::string& wanted) {
+        check(text, wanted, false, types, UntaggedCalls::several);
+    };
     is(R"({"name": "f", "parameters": {"text": "}", "n": 4}})", "F 0 f\nA 0 {\"text\": \"}\", \"n\": 4}\nE 0 valid");
     is("\n {\"type\": \"function\", \"name\": \"g\", \"parameters\": {}}\n", "F 0 g\nA 0 {}\nE 0 valid\nC \n");
     is(R"({"name": "f", "parameters": "{\"n\": 4}"})", "F 0 f\nA 0 {\"n\": 4}\nE 0 valid");
@@ -61,11 +65,21 @@ TEST_CASE("Llama's calls have no tags, and name a tool") {
     for (const char* content :
          {R"({"name": "other", "parameters": {}})", R"({"name": "f"})", R"({"name": "f", "parameters": [1]})",
           R"({"name": "f", "parameters": {"n": 1)", R"({"a": 1} and {"name": "g", "parameters": {}})",
-          R"(So: {"name": "g", "parameters": {}})", "{", "{}", "Hello {", "[1]"})
+          R"(So: {"name": "g", "parameters": {}})", "{", "{}", "Hello {", "[1]", R"({"name": 1, "parameters": {}})"})
         is(content, std::string("C ") + content);
     is("", "");
+    is(R"({"name": "g", "parameters": {}}; and)", "F 0 g\nA 0 {}\nE 0 valid\nC ; and");
+    is(R"({"name": "g", "parameters": {}}; {"name": "no)", "F 0 g\nA 0 {}\nE 0 valid\nC ; {\"name\": \"no");
+    is("```json\n{\"name\": \"g\", \"parameters\": {}}\n```", "F 0 g\nA 0 {}\nE 0 valid");
+    const auto cut = [&](std::string_view text, const std::string& wanted) {
+        check(text, wanted, false, types, UntaggedCalls::several, true);
+    };
+    const std::string begun = R"({"type": "function", "name": "f", "parameters": {"n": 1)";
+    cut(begun, "F 0 f\nA 0 {\"n\": 1\nE 0 invalid " + begun);
+    cut(R"({"name": "g", "parameters": {}}; )" + begun, "F 0 g\nA 0 {}\nE 0 valid\nF 1 f\nA 1 {\"n\": 1\nE 1 invalid ; " + begun);
+    cut(R"({"name": "f", "par)", R"(C {"name": "f", "par)");
     check(R"({"name": "g", "parameters": {}})", R"(C {"name": "g", "parameters": {}})", false, ToolTypes(Json::parse(tools)));
-    is("<think>\nhm\n</think>\n\n{\"name\": \"g\", \"parameters\": {}}", "R hm\nC {\"name\": \"g\", \"parameters\": {}}");
+    is("<think>\nhm\n</think>\n\n{\"name\": \"g\", \"parameters\": {}}", "R hm\nF 0 g\nA 0 {}\nE 0 valid");
 }
 
 TEST_CASE("text and thinking without calls") {

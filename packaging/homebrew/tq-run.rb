@@ -14,7 +14,6 @@ class TqRun < Formula
   depends_on "nlohmann-json" => :build
   depends_on "vulkan-headers" => :build
   depends_on "vulkan-volk" => :build
-  depends_on "cpp-httplib"
   depends_on "curl"
   depends_on "fmt"
   depends_on "highway"

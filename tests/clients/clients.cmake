@@ -1,5 +1,5 @@
 # The server with the libraries and programs that people use, over a model that is scripted; and the page. They come from npm.
-if(UNIX AND TQ_SERVER)
+if(UNIX)
   # Without tq_test_support, which needs all shaders.
   add_executable(scripted_server tests/clients/scripted_server.cpp tests/clients/scripts.cpp tests/support/scripted_forward.cpp
     tests/support/qwen3_vocabulary.cpp tests/support/huggingface_files.cpp tests/support/gguf_writer.cpp)

@@ -57,15 +57,13 @@ void record(const std::string& directory, const server::HttpRequest& request) {
     file << request.body;
 }
 
-std::vector<server::Endpoint> endpoints(server::Service& service, const std::string& directory) {
-    std::vector<server::Endpoint> all;
-    for (const server::Route& route : server::routes())
-        all.push_back({std::string(route.method), std::string(route.path),
-                       [&service, directory, handle = route.handle](const server::HttpRequest& request) {
-                           record(directory, request);
-                           return handle(service, request);
-                       },
-                       route.envelope});
+std::vector<server::Route> recorded_routes(server::Service& service, const std::string& directory) {
+    std::vector<server::Route> all = server::routes(service);
+    for (server::Route& route : all)
+        route.handle = [directory, handle = std::move(route.handle)](const server::HttpRequest& request) {
+            record(directory, request);
+            return handle(request);
+        };
     return all;
 }
 
@@ -84,7 +82,7 @@ int serve(const Arguments& arguments) {
     if (!arguments.record.empty()) http.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
     http.page = server::page_reply;
     server::Server server(std::move(http));
-    server.ready(endpoints(service, arguments.record));
+    server.ready(recorded_routes(service, arguments.record));
     std::printf("listening at http://127.0.0.1:%u\n", server.port());
     std::fflush(stdout);
     while (std::getchar() != EOF) {

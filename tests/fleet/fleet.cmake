@@ -1,5 +1,5 @@
 # Replicas behind HAProxy, also where packets are late and get lost, the simulation of a fleet, and a model over the ranks of an MPI job.
-if(UNIX AND TQ_SERVER)
+if(UNIX)
   tq_npm_test(manifests tests/fleet/manifests)
   set_property(TEST manifests APPEND PROPERTY ENVIRONMENT TQ_MANIFESTS=${CMAKE_SOURCE_DIR}/packaging/kubernetes)
 endif()
@@ -33,11 +33,9 @@ endif()
 if(UNIX AND python3)
   tq_test(fleet_sim "" ${CMAKE_SOURCE_DIR}/tests/fleet/fleet_sim_test)
   tq_test(fleet_edge "" ${CMAKE_SOURCE_DIR}/tests/fleet/edge)
-  if(TQ_SERVER)
-    tq_test(fleet_measure "" ${CMAKE_SOURCE_DIR}/tools/fleet-sim/measure.py $<TARGET_FILE:tq-run> --repeats 1 --seconds 3 --agents 2 --context 1024
-      --new 100 --answer 20 --pause 0.5)
-    tq_test(fleet_replicas "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run>)
-    tq_test(fleet_store "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run> --redis)
-    tq_test(fleet_network "" ${CMAKE_SOURCE_DIR}/tests/fleet/slow_network $<TARGET_FILE:tq-run>)
-  endif()
+  tq_test(fleet_measure "" ${CMAKE_SOURCE_DIR}/tools/fleet-sim/measure.py $<TARGET_FILE:tq-run> --repeats 1 --seconds 3 --agents 2 --context 1024
+    --new 100 --answer 20 --pause 0.5)
+  tq_test(fleet_replicas "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run>)
+  tq_test(fleet_store "" ${CMAKE_SOURCE_DIR}/tests/fleet/replicas $<TARGET_FILE:tq-run> --redis)
+  tq_test(fleet_network "" ${CMAKE_SOURCE_DIR}/tests/fleet/slow_network $<TARGET_FILE:tq-run>)
 endif()

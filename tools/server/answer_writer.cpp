@@ -7,26 +7,26 @@
 namespace tq::server {
 namespace {
 
-Outcome outcome(const Generation& generation) { return {generation.finish(0), generation.stop_string(0), generation.usage()}; }
+Outcome outcome(const Generation& generation) {
+    return {generation.finish(0), generation.stop_string(0), generation.usage(), generation.timings()};
+}
 
 // Returns false where the client is gone.
 bool send_answer(Service& service, const HttpRequest& request, Generation& generation, AnswerWriter& writer, const Send& send) {
-    if (!send(writer.begin(generation.usage()))) return false;
-    const auto on_events = [&](const std::vector<Event>& events) {
-        const std::string text = writer.write(events);
-        return text.empty() || send(text);
-    };
+    const auto send_some = [&](const std::string& text) { return text.empty() || send(text); };
+    if (!send_some(writer.begin(generation.usage()))) return false;
+    const auto on_events = [&](const std::vector<Event>& events) { return send_some(writer.write(events)); };
     if (!run_generation(service, generation, request, on_events, [&] { return send(writer.ping()); })) return false;
-    return send_last(send, writer.end(outcome(generation)));
+    return send.last(writer.end(outcome(generation)));
 }
 
 void stream_answer(Service& service, const HttpRequest& request, Generation& generation, AnswerWriter& writer, const Send& send) {
     try {
         if (send_answer(service, request, generation, writer, send)) generation.run_ahead();
     } catch (const ApiError& error) { // the status is sent: the error is an event
-        send_last(send, writer.fail(error));
+        send.last(writer.fail(error));
     } catch (const std::exception& error) {
-        send_last(send, writer.fail(ApiError(500, "server_error", error.what())));
+        send.last(writer.fail(ApiError(500, "server_error", error.what())));
     }
 }
 
@@ -49,7 +49,7 @@ HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<G
         writer->write(events);
         return true;
     };
-    if (!run_generation(service, *generation, request, on_events, [] { return true; })) return {}; // nobody reads it
+    if (!run_generation(service, *generation, request, on_events, [] { return true; })) return {.status = 499}; // nobody reads it
     writer->end(outcome(*generation));
     generation->run_ahead();
     return {.body = dump_text(writer->whole())};

@@ -13,6 +13,7 @@ struct Outcome {
     FinishReason finish = FinishReason::stop;
     std::optional<std::string> stop_string;
     Usage usage;
+    serving::RequestTimings timings = {};
 };
 
 // Each function returns text to be sent.

@@ -22,21 +22,6 @@ void read_functions(ChatTask& task, const Json& body, const Limits& limits) {
     }
 }
 
-void read_choice(ChatTask& task, const Json& body) {
-    const Json* choice = object_field(body, "tool_choice");
-    if (!choice) return;
-    const std::string path = "tool_choice", type = required_text(*choice, "type", path);
-    task.parallel_tool_calls = !bool_field(*choice, "disable_parallel_tool_use", path).value_or(false);
-    if (type == "none")
-        task.tool_choice = ToolChoice::none;
-    else if (type == "any")
-        require_any_tool(task, path);
-    else if (type == "tool")
-        require_tool(task, required_text(*choice, "name", path), path);
-    else if (type != "auto")
-        bad_request("tool_choice.type", "tool_choice.type is \"{}\", but must be auto, any, tool or none", printable(type));
-}
-
 void read_thinking(ChatTask& task, const Json& body) {
     const Json* thinking = object_field(body, "thinking");
     if (!thinking) return;
@@ -83,7 +68,7 @@ Request read_prompt(const Json& body, const Limits& limits) {
     task.ignored = conversation.ignored();
     ignore_fields(task, body, {"mcp_servers", "container"});
     read_functions(task, body, limits);
-    read_choice(task, body);
+    read_tool_choice(task, body, limits);
     read_thinking(task, body);
     return request;
 }

@@ -80,7 +80,8 @@ std::string Writer::begin(const Usage& usage) {
 }
 
 std::string Writer::write(const std::vector<Event>& events) {
-    for (const Event& event : events) part(event.part);
+    for (const Event& event : events)
+        if (!event.finish) part(event.part);
     return std::exchange(out_, {});
 }
 

@@ -51,7 +51,7 @@ void add_function(ChatTask& task, const Json& given, Json function, std::string_
     task.tools.push_back(std::move(function));
 }
 
-void require_tool(ChatTask& task, const std::string& name, std::string_view path) {
+static void require_tool(ChatTask& task, const std::string& name, std::string_view path) {
     const bool known = std::any_of(task.tools.begin(), task.tools.end(),
                                    [&](const Json& tool) { return tool.at("function").at("name") == name; });
     if (!known)
@@ -61,7 +61,7 @@ void require_tool(ChatTask& task, const std::string& name, std::string_view path
     task.tool_name = name;
 }
 
-void require_any_tool(ChatTask& task, std::string_view path) {
+static void require_any_tool(ChatTask& task, std::string_view path) {
     if (task.tools.empty()) bad_request(std::string(path), "{} asks for a call, but there is no function among \"tools\"", path);
     task.tool_choice = ToolChoice::required;
 }
@@ -86,22 +86,28 @@ static void allow_tools(ChatTask& task, const Json& choice, const Limits& limits
 }
 
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
+    task.parallel_tool_calls = bool_field(body, "parallel_tool_calls").value_or(true);
     const Json* choice = member(body, "tool_choice");
-    if (!choice || *choice == "auto") return;
-    if (*choice == "none") {
+    if (!choice) return;
+    if (!choice->is_string() && !choice->is_object())
+        bad_request("tool_choice", "tool_choice must be auto, none, required or an object such as {{\"type\": \"function\", "
+                                   "\"name\": ...}}");
+    const bool is_word = choice->is_string();
+    const std::string type =
+        is_word ? choice->get<std::string>() : text_field(*choice, "type", "tool_choice").value_or("function");
+    if (!is_word && bool_field(*choice, "disable_parallel_tool_use", "tool_choice").value_or(false))
+        task.parallel_tool_calls = false;
+    if (type == "auto") return;
+    if (type == "none") {
         task.tool_choice = ToolChoice::none;
         return;
     }
-    if (*choice == "required") return require_any_tool(task, "tool_choice");
-    if (!choice->is_object())
-        bad_request("tool_choice",
-                    "tool_choice must be auto, none, required or an object such as {{\"type\": \"function\", \"function\": "
-                    "{{\"name\": ...}}}}");
-    const std::string type = text_field(*choice, "type", "tool_choice").value_or("function");
-    if (type == "allowed_tools") return allow_tools(task, *choice, limits);
-    if (type != "function" && type != "custom")
-        bad_request("tool_choice.type",
-                    "tool_choice has the type \"{}\", but this server calls only tools of the types function and custom",
+    if (type == "required" || type == "any") return require_any_tool(task, "tool_choice");
+    if (!is_word && type == "allowed_tools") return allow_tools(task, *choice, limits);
+    if (is_word || (type != "function" && type != "custom" && type != "tool"))
+        bad_request(is_word ? "tool_choice" : "tool_choice.type",
+                    "tool_choice is \"{}\", but must be auto, none, required (any), allowed_tools, or name a tool of the type "
+                    "function (tool) or custom",
                     printable(type));
     const Json* inner = object_field(*choice, type.c_str(), "tool_choice");
     require_tool(task, required_text(inner ? *inner : *choice, "name", "tool_choice"), "tool_choice");
@@ -112,18 +118,25 @@ void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const
         if (member(body, name)) task.ignored.insert(fmt::format("the field \"{}\"", name));
 }
 
-Format read_format(const Json* format, std::string_view path) {
+Format read_format(const Json* format, const std::string& path, bool of_chat) {
     if (!format) return {};
     const std::string type = required_text(*format, "type", path);
     if (type == "text") return {};
-    if (type == "json_object") return {Format::Kind::json_object, {}, {}};
-    if (type == "json_schema")
-        return {Format::Kind::json_schema,
-                required_object(*format, "schema", path),
-                {},
-                bool_field(*format, "strict", path).value_or(false)};
-    bad_request(field_path(path, "type"), "{} is \"{}\", but must be text, json_object or json_schema", field_path(path, "type"),
-                printable(type));
+    if (type != "json_object" && type != "json_schema")
+        bad_request(field_path(path, "type"), "{} is \"{}\", but must be text, json_object or json_schema",
+                    field_path(path, "type"), printable(type));
+    const Json* own = type == "json_schema" ? object_field(*format, "json_schema", path) : nullptr;
+    const Json& holder = own ? *own : *format;
+    const std::string inner = own ? field_path(path, "json_schema") : path;
+    const Json* schema = member(holder, "schema");
+    if (type == "json_schema" && !schema) {
+        const std::string field = field_path(of_chat ? field_path(path, "json_schema") : path, "schema");
+        bad_request(field, "{} is missing: it is the JSON schema of the answer", field);
+    }
+    return {.kind = schema ? Format::Kind::json_schema : Format::Kind::json_object,
+            .schema = schema ? *schema : Json(),
+            .gbnf = {},
+            .strict = bool_field(holder, "strict", inner).value_or(false)};
 }
 
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {

@@ -25,18 +25,16 @@ Json function_tool(const std::string& name, const std::optional<std::string>& de
 // Appends it to the task's, with `strict` of the tool that a request gives.
 void add_function(ChatTask& task, const Json& given, Json function, std::string_view path);
 
-// Sets the choice: a function by its name, or any. Throws where there is no such tool.
-void require_tool(ChatTask& task, const std::string& name, std::string_view path);
-void require_any_tool(ChatTask& task, std::string_view path);
-
-// "tool_choice" of OpenAI's APIs: auto, none, required, a function by its name, or allowed_tools, which leaves out the others.
+// "tool_choice" and "parallel_tool_calls" of all APIs: auto, none, required (Anthropic's any), a tool by its name, or
+// allowed_tools, which leaves out the others. Throws if there is no such tool.
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits);
 
 // For the log, where a request has them.
 void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names);
 
-// {"type": "text" | "json_object" | "json_schema", "schema"}; null: text.
-Format read_format(const Json* format, std::string_view path);
+// {"type": "text" | "json_object" | "json_schema", "schema", "strict"}; null: text. A chat's should have schema and strict within
+// "json_schema", and may have them beside the type, as llama.cpp's do.
+Format read_format(const Json* format, const std::string& path, bool of_chat = false);
 
 // The fields of read_sampling(); what the task has already, max_tokens and stop, is kept. There is one choice.
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body);

@@ -3,6 +3,7 @@
 #include "tools/server/prompt.h"
 #include <algorithm>
 #include <random>
+#include <span>
 
 namespace tq::server {
 namespace {
@@ -39,13 +40,14 @@ std::shared_ptr<serving::Stream> submit(Service& service, serving::Request reque
 struct Generation::Choice {
     std::shared_ptr<serving::Stream> stream;
     Answer answer;
+    uint32_t number;
     bool done = false;
     FinishReason finish = FinishReason::stop;
-    uint32_t prompt_done = 0;
     std::vector<TokenText> prompt = {}; // its tokens with logprobs
     serving::RequestTimings timings = {};
 
-    Choice(std::shared_ptr<serving::Stream> stream, Answer answer) : stream(std::move(stream)), answer(std::move(answer)) {}
+    Choice(std::shared_ptr<serving::Stream> stream, Answer answer, uint32_t number)
+        : stream(std::move(stream)), answer(std::move(answer)), number(number) {}
     ~Choice() { stop(); }
 
     void stop() {
@@ -60,54 +62,74 @@ class Generation::Impl {
         service.say_ignored(task.ignored);
         ChatPrompt made = chat_prompt(service, task, true);
         require_fits(service, made.ids.size(), "messages");
-        prompt = std::move(made.ids);
+        prompts = {std::move(made.ids)};
         continues = made.continues;
-        Answer::Options answer{.chat = true, .in_thinking = made.thinking.open};
+        answer = {.chat = true, .in_thinking = made.thinking.open};
         answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
         if (answer.calls) answer.types = ToolTypes(task.tools);
         if (answer.calls && is_llama(service.model.chat))
             answer.untagged = UntaggedCalls::several;
         else if (answer.calls && task.format.kind == Format::Kind::text)
             answer.untagged = UntaggedCalls::alone;
-        const Constraints constraints(service, task, made.thinking);
-        Sampling sampling = task.sampling;
+        constraints.emplace(service, task, made.thinking);
+        sampling = task.sampling;
         // The tools stay in the prompt, so that it is found in the cache, but none is called.
         const auto call = service.model.tokenizer.special("<tool_call>");
         if (task.tool_choice == ToolChoice::none && call) sampling.logit_bias.push_back({*call, never_bias});
-        begin(sampling, constraints, answer);
+        begin_more();
     }
-    Impl(Service& service, const TextTask& task, const std::string& tenant) : service(service), tenant(tenant) {
-        prompt = task.prompt;
-        if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
-        require_fits(service, prompt.size(), "prompt");
-        prompt_logprobs = task.prompt_logprobs;
-        begin(task.sampling, Constraints(service, task.format, task.sampling.ignore_end), {});
+    Impl(Service& service, const TextTask& task, const std::string& tenant)
+        : service(service), tenant(tenant), prompts(task.prompts), sampling(task.sampling),
+          prompt_logprobs(task.prompt_logprobs) {
+        for (const std::vector<uint32_t>& prompt : prompts) {
+            if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
+            require_fits(service, prompt.size(), "prompt");
+        }
+        constraints.emplace(service, task.format, sampling.ignore_end);
+        begin_more();
     }
 
     std::vector<Event> next(milliseconds timeout);
-    bool done() const {
-        return std::ranges::all_of(choices, [](const auto& choice) { return choice->done; });
-    }
+    bool done() const { return begun == prompts.size() && prompt_done(begun - 1); }
+    void stop();
     void run_ahead();
+    // The first choice of the prompt that is being answered.
+    const Choice& first_choice() const { return *choices.at(current * sampling.choices); }
 
     Service& service;
     std::optional<ChatTask> chat;
     const std::string tenant;
-    std::vector<uint32_t> prompt;
+    std::vector<std::vector<uint32_t>> prompts;
+    Sampling sampling;
     bool continues = false, prompt_logprobs = false;
     const std::shared_ptr<serving::Bell> bell = std::make_shared<serving::Bell>();
-    std::vector<std::unique_ptr<Choice>> choices;
+    std::vector<std::unique_ptr<Choice>> choices; // of the prompts that have begun
+    size_t begun = 0, current = 0;                // prompts: how many have begun, and which one is answered
 
   private:
-    void begin(const Sampling& sampling, const Constraints& constraints, const Answer::Options& answer);
+    bool prompt_done(size_t prompt) const {
+        const auto of_prompt = std::span(choices).subspan(prompt * sampling.choices, sampling.choices);
+        return std::ranges::all_of(of_prompt, [](const auto& choice) { return choice->done; });
+    }
+    void begin_more();
+    void begin(const std::vector<uint32_t>& prompt, uint64_t seed);
+    void finish(Choice& choice, FinishReason reason, std::vector<Event>& events);
     void take(Choice& choice, serving::Update update, std::vector<Event>& events);
+
+    std::optional<Constraints> constraints;
+    Answer::Options answer;
 };
 
-void Generation::Impl::begin(const Sampling& sampling, const Constraints& constraints, const Answer::Options& answer) {
-    const uint64_t seed = sampling.seed_given ? sampling.options.seed : random_seed();
+void Generation::Impl::begin_more() {
+    const size_t most = std::max(service.scheduler.slots(), 1u);
+    for (; begun < prompts.size() && begun - current < most; ++begun)
+        begin(prompts[begun], sampling.seed_given ? sampling.options.seed : random_seed());
+}
+
+void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed) {
     for (uint32_t i = 0; i < sampling.choices; ++i) {
         Answer::Options options = answer;
-        options.choice = i;
+        options.choice = uint32_t(choices.size());
         options.stop = sampling.stop;
         options.logprobs = sampling.logprobs;
         serving::Request request;
@@ -116,7 +138,7 @@ void Generation::Impl::begin(const Sampling& sampling, const Constraints& constr
         request.sampling = sampling.options;
         request.sampling.seed = seed + i;
         request.logit_bias = sampling.logit_bias;
-        request.constraint = constraints.make();
+        request.constraint = constraints->make();
         request.ignore_end = sampling.ignore_end;
         request.logprobs = sampling.logprobs;
         request.top_logprobs = sampling.logprobs ? sampling.top_logprobs : 0;
@@ -124,21 +146,27 @@ void Generation::Impl::begin(const Sampling& sampling, const Constraints& constr
         request.tenant = tenant;
         request.bell = bell;
         Answer made(service.model.tokenizer, std::move(options));
-        choices.push_back(std::make_unique<Choice>(submit(service, std::move(request)), std::move(made)));
+        const auto number = uint32_t(choices.size());
+        choices.push_back(std::make_unique<Choice>(submit(service, std::move(request)), std::move(made), number));
     }
+}
+
+void Generation::Impl::finish(Choice& choice, FinishReason reason, std::vector<Event>& events) {
+    choice.finish = reason;
+    Event end{.choice = choice.number, .part = {AnswerPart::Kind::content, ""}, .tokens = {}, .finish = reason};
+    events.push_back(std::move(end));
 }
 
 void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<Event>& events) {
     choice.timings = update.timings;
-    choice.prompt_done = std::max(choice.prompt_done, update.prompt_done);
     for (const serving::Token& token : update.prompt) choice.prompt.push_back(choice.answer.token_text(token));
     for (const serving::Token& token : update.tokens) {
         choice.answer.push(token, events);
         if (!choice.answer.stop_string()) continue;
         choice.answer.finish(events, true);
-        choice.stop(); // the finish stays as it is: stop
-        if (!choice.answer.parsed().calls.empty()) choice.finish = FinishReason::tool_calls;
-        return;
+        choice.stop();
+        const bool calls = !choice.answer.parsed().calls.empty();
+        return finish(choice, calls ? FinishReason::tool_calls : FinishReason::stop, events);
     }
     if (!update.done) return;
     choice.done = true;
@@ -149,28 +177,36 @@ void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<
         throw ApiError(503, "server_error", "the answer was given up, since the server stops: ask again later");
     const bool at_limit = update.finish == serving::Finish::length || update.finish == serving::Finish::context_full;
     choice.answer.finish(events, at_limit || choice.answer.stop_string());
-    choice.finish = at_limit                                ? FinishReason::length
-                    : choice.answer.stop_string()           ? FinishReason::stop
-                    : !choice.answer.parsed().calls.empty() ? FinishReason::tool_calls
-                                                            : FinishReason::stop;
+    finish(choice,
+           at_limit                                ? FinishReason::length
+           : choice.answer.stop_string()           ? FinishReason::stop
+           : !choice.answer.parsed().calls.empty() ? FinishReason::tool_calls
+                                                   : FinishReason::stop,
+           events);
 }
 
 std::vector<Event> Generation::Impl::next(milliseconds timeout) {
     std::vector<Event> events;
     const auto end = Clock::now() + timeout;
     do {
-        for (const auto& choice : choices)
-            if (!choice->done) take(*choice, choice->stream->wait(milliseconds(0)), events);
+        for (size_t i = current * sampling.choices; i < (current + 1) * sampling.choices; ++i)
+            if (Choice& choice = *choices[i]; !choice.done) take(choice, choice.stream->wait(milliseconds(0)), events);
+        if (prompt_done(current) && current + 1 < prompts.size()) ++current, begin_more();
     } while (events.empty() && !done() && bell->wait_until(end));
     return events;
 }
 
+void Generation::Impl::stop() {
+    prompts.resize(begun);
+    for (const auto& choice : choices) choice->stop();
+}
+
 // A next prompt holds the answer without its thinking, and in the template's own form.
 void Generation::Impl::run_ahead() {
-    const Choice& choice = *choices.front();
+    const Choice& choice = first_choice();
     if (!service.options.run_ahead || !chat || continues || choices.size() != 1 || choice.finish == FinishReason::length) return;
     try {
-        std::vector<uint32_t> ids = answered_prompt(service, *chat, choice.answer.parsed()), known = prompt;
+        std::vector<uint32_t> ids = answered_prompt(service, *chat, choice.answer.parsed()), known = prompts.front();
         known.insert(known.end(), choice.answer.ids().begin(), choice.answer.ids().end());
         const size_t same = size_t(std::ranges::mismatch(ids, known).in1 - ids.begin());
         if (ids.size() > service.scheduler.context_size() || ids.size() - same < min_run_ahead_tokens) return;
@@ -192,23 +228,22 @@ Generation::~Generation() = default;
 
 std::vector<Event> Generation::next(milliseconds timeout) { return impl_->next(timeout); }
 bool Generation::done() const { return impl_->done(); }
-uint32_t Generation::prompt_done() const { return impl_->choices.front()->prompt_done; }
 FinishReason Generation::finish(uint32_t choice) const { return impl_->choices.at(choice)->finish; }
 const std::optional<std::string>& Generation::stop_string(uint32_t choice) const {
     return impl_->choices.at(choice)->answer.stop_string();
 }
-serving::RequestTimings Generation::timings() const { return impl_->choices.front()->timings; }
+serving::RequestTimings Generation::timings() const { return impl_->first_choice().timings; }
 const std::vector<TokenText>& Generation::prompt_tokens(uint32_t choice) const { return impl_->choices.at(choice)->prompt; }
-uint32_t Generation::choices() const { return uint32_t(impl_->choices.size()); }
+uint32_t Generation::choices() const { return uint32_t(impl_->prompts.size() * impl_->sampling.choices); }
 void Generation::run_ahead() { impl_->run_ahead(); }
-void Generation::stop() {
-    for (const auto& choice : impl_->choices) choice->stop();
-}
+void Generation::stop() { impl_->stop(); }
 
 Usage Generation::usage() const {
     Usage usage;
-    usage.prompt_tokens = uint32_t(impl_->prompt.size());
-    usage.cached_tokens = timings().cached_tokens;
+    for (size_t i = 0; i < impl_->begun; ++i) {
+        usage.prompt_tokens += uint32_t(impl_->prompts[i].size());
+        usage.cached_tokens += impl_->choices[i * impl_->sampling.choices]->timings.cached_tokens;
+    }
     for (const auto& choice : impl_->choices) {
         usage.completion_tokens += uint32_t(choice->answer.ids().size());
         usage.reasoning_tokens += choice->answer.reasoning_tokens();

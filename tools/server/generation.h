@@ -53,9 +53,9 @@ struct ChatTask {
     std::set<std::string> ignored; // what the request has that is not used: for the log
 };
 
-// A text to go on with: token ids.
+// Texts to go on with: token ids. Prompts are answered in their order, as many at the same time as there are slots.
 struct TextTask {
-    std::vector<uint32_t> prompt;
+    std::vector<std::vector<uint32_t>> prompts;
     Format format;
     Sampling sampling;
     bool prompt_logprobs = false; // those of the prompt's tokens are wanted, too: Generation::prompt_tokens()
@@ -68,16 +68,18 @@ struct TokenText {
     std::vector<std::pair<std::string, float>> top; // bytes and logprobs, descending
 };
 
-struct Event {
-    uint32_t choice = 0;
-    AnswerPart part;               // of a TextTask all is content
-    std::vector<TokenText> tokens; // where logprobs are wanted: those that became certain since the last event of the choice
-};
-
 enum class FinishReason { stop, length, tool_calls };
 
+struct Event {
+    uint32_t choice = 0;           // of a TextTask: the prompt's number times Sampling::choices, and the choice's number
+    AnswerPart part;               // of a TextTask all is content
+    std::vector<TokenText> tokens; // where logprobs are wanted: those that became certain since the last event of the choice
+    std::optional<FinishReason> finish = {}; // the choice is at its end; the part is empty
+};
+
 struct Usage {
-    uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0; // of all choices; the prompt once
+    uint32_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0,
+             reasoning_tokens = 0; // of all choices; each prompt once
 };
 
 // The answers to one task. Waits in next(); destroyed early, it stops what is running.
@@ -97,14 +99,12 @@ class Generation {
     void stop();       // gives up what is running
     bool done() const; // all choices are at their end, and all events were returned
 
-    // The prompt is in the cache: the first token is near. Before, a client that waits wants pings.
-    uint32_t prompt_done() const;
     FinishReason finish(uint32_t choice) const;                           // when done
     const std::optional<std::string>& stop_string(uint32_t choice) const; // the one that ended the answer
     // From the second token on; all there when the choice has an event, or is done.
     const std::vector<TokenText>& prompt_tokens(uint32_t choice) const;
     Usage usage() const;
-    serving::RequestTimings timings() const; // of the first choice
+    serving::RequestTimings timings() const; // of the last prompt's first choice
     uint32_t choices() const;
 
     // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background where it differs

@@ -1,8 +1,7 @@
 // The endpoints. Each answers one request; an ApiError that it throws becomes the reply in the envelope of its API.
 #pragma once
-#include "tools/server/api_error.h"
+#include "tools/server/server.h"
 #include "tools/server/service.h"
-#include <span>
 
 namespace tq::server {
 
@@ -32,12 +31,8 @@ HttpReply apply_template(Service& service, const HttpRequest& request);
 // Our own: pages of a prompt, for `--prefill-from` of another machine.
 HttpReply prefill(Service& service, const HttpRequest& request);
 
-struct Route {
-    std::string_view method, path;
-    HttpReply (*handle)(Service& service, const HttpRequest& request);
-    Envelope envelope = Envelope::openai;
-};
-// /health and the page are not among them: they are answered while the model is loading.
-std::span<const Route> routes();
+// What is where, answered by the service, which must outlive the routes. /health and the page are not among them: they are
+// answered while the model is loading.
+std::vector<Route> routes(Service& service);
 
 } // namespace tq::server

@@ -1,5 +1,4 @@
-// HTTP as the handlers see it: a request, a reply, and a reply that is sent piece by piece. Only tools/server/httplib/ knows the
-// library.
+// HTTP as the handlers see it: a request, a reply, and a reply that is sent piece by piece.
 #pragma once
 #include <functional>
 #include <map>
@@ -23,8 +22,19 @@ struct HttpRequest {
     }
 };
 
-// Sends a part of a body at once; returns false where the client is gone.
-using Send = std::function<bool(std::string_view bytes)>;
+// Sends a body part by part, each at once. Each call returns false if the client is gone.
+class Send {
+  public:
+    using Sink = std::function<bool(std::string_view bytes, bool is_last)>;
+    explicit Send(Sink sink) : sink_(std::move(sink)) {}
+
+    bool operator()(std::string_view bytes) const { return sink_(bytes, false); }
+    // The last part goes out with the end of the body, so that a client that closes after it has read all.
+    bool last(std::string_view bytes) const { return sink_(bytes, true); }
+
+  private:
+    Sink sink_;
+};
 
 struct HttpReply {
     int status = 200;
@@ -36,10 +46,5 @@ struct HttpReply {
 };
 
 using Handler = std::function<HttpReply(const HttpRequest&)>;
-
-// Sends the last part of a body: it goes out with the end of the body, so that a client that closes after it has read all.
-bool send_last(const Send& send, std::string_view bytes);
-// True within send_last(), for who gives a Send.
-bool is_last_part();
 
 } // namespace tq::server

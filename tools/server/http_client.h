@@ -1,4 +1,4 @@
-// A request to a server. Only tools/server/httplib/ knows the library.
+// A request to a server.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -11,7 +11,8 @@ struct HttpAnswer {
     std::string body; // at most 1 MiB of it
 };
 
-// GET of a path at "http://127.0.0.1:8080", with a bearer key where it is not empty. Nothing where no server answers in time.
+// GET of a path at "http://127.0.0.1:8080", also https, with a bearer key where it is not empty. Nothing where no server answers
+// in time. Throws Error for what is no such address, and for https in a build without OpenSSL.
 std::optional<HttpAnswer> http_get(const std::string& url, const std::string& path, const std::string& key,
                                    std::chrono::milliseconds timeout);
 

@@ -1,4 +1,4 @@
-// Serves HTTP: connections, threads, time limits. Only tools/server/httplib/ knows the library; without it nothing is served.
+// Serves HTTP/1.1: connections, threads, time limits.
 #pragma once
 #include "tools/server/http.h"
 #include <chrono>

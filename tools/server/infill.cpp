@@ -1,4 +1,5 @@
 // POST /completion and /infill, llama.cpp's: a text to go on with, and one whose middle is to be written.
+#include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_reply.h"
@@ -20,51 +21,63 @@ TextTask read_infill(Service& service, const Json& body) {
         if (!one.is_object()) bad_request(path, "{} must be an object with a filename and a text", path);
         others.push_back({text_field(one, "filename", path).value_or("tmp"), text_field(one, "text", path).value_or("")});
     }
-    return {.prompt = infill_prompt(service, prefix, suffix, begun, others, "input_suffix")};
+    return {.prompts = {infill_prompt(service, prefix, suffix, begun, others, "input_suffix")}};
 }
 
-Json piece(const std::string& content) { return {{"content", content}, {"stop", false}}; }
+class NativeWriter final : public AnswerWriter {
+  public:
+    NativeWriter(const Service& service, bool stream) : service_(service), stream_(stream) {}
 
-Json last_piece(const Service& service, const Generation& generation, const std::string& content) {
-    const auto& word = generation.stop_string(0);
-    const Usage usage = generation.usage();
-    return {{"content", content},
+    std::string begin(const Usage&) override { return {}; }
+    std::string write(const std::vector<Event>& events) override {
+        std::string out;
+        for (const Event& event : events) {
+            if (event.finish) continue;
+            if (stream_)
+                out += data_event({{"content", event.part.text}, {"stop", false}});
+            else
+                content_ += event.part.text;
+        }
+        return out;
+    }
+    std::string ping() override { return data_event({{"content", ""}, {"stop", false}}); }
+    std::string end(const Outcome& outcome) override {
+        outcome_ = outcome;
+        return stream_ ? data_event(whole()) : std::string();
+    }
+    std::string fail(const ApiError& error) override { return error_event(error); }
+    Json whole() const override; // of a stream the last event, without content
+
+  private:
+    const Service& service_;
+    const bool stream_;
+    std::string content_;
+    Outcome outcome_;
+};
+
+Json NativeWriter::whole() const {
+    const auto& word = outcome_.stop_string;
+    return {{"content", content_},
             {"stop", true},
-            {"model", service.model_name()},
-            {"stop_type", word                                           ? "word"
-                          : generation.finish(0) == FinishReason::length ? "limit"
-                                                                         : "eos"},
+            {"model", service_.model_name()},
+            {"stop_type", word                                      ? "word"
+                          : outcome_.finish == FinishReason::length ? "limit"
+                                                                    : "eos"},
             {"stopping_word", word.value_or("")},
             {"truncated", false},
-            {"tokens_predicted", usage.completion_tokens},
-            {"tokens_evaluated", usage.prompt_tokens},
-            {"tokens_cached", usage.cached_tokens},
-            {"timings", timings_json(generation.timings())}};
+            {"tokens_predicted", outcome_.usage.completion_tokens},
+            {"tokens_evaluated", outcome_.usage.prompt_tokens},
+            {"tokens_cached", outcome_.usage.cached_tokens},
+            {"timings", timings_json(outcome_.timings)}};
 }
 
 HttpReply complete(Service& service, const HttpRequest& request, const Json& body, TextTask task) {
     const bool streams = bool_field(body, "stream").value_or(false);
     task.sampling = read_sampling(service, body);
     task.sampling.choices = 1;
-    task.format = read_format(body);
-    auto generation = std::make_shared<Generation>(service, task, request.tenant);
-    if (streams)
-        return event_stream([&service, generation, client = without_body(request)](const Send& send) {
-            const auto on_events = [&](const std::vector<Event>& events) {
-                std::string out;
-                for (const Event& event : events) out += data_event(piece(event.part.text));
-                return send_some(send, out);
-            };
-            if (run_generation(service, *generation, client, on_events, [&] { return send(data_event(piece(""))); }))
-                send_last(send, data_event(last_piece(service, *generation, "")));
-        });
-    std::string content;
-    const auto on_events = [&](const std::vector<Event>& events) {
-        for (const Event& event : events) content += event.part.text;
-        return true;
-    };
-    if (!run_generation(service, *generation, request, on_events, [] { return true; })) return {.status = 499}; // nobody reads it
-    return json_reply(last_piece(service, *generation, content));
+    task.format = read_formats(body);
+    return answer(service, request, std::make_shared<Generation>(service, task, request.tenant),
+                  std::make_shared<NativeWriter>(service, streams), streams);
 }
 
 } // namespace
@@ -76,7 +89,7 @@ HttpReply infill(Service& service, const HttpRequest& request) {
 
 HttpReply completion(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
-    return complete(service, request, body, {.prompt = text_prompt(service, body)});
+    return complete(service, request, body, {.prompts = {text_prompt(service, body)}});
 }
 
 } // namespace tq::server

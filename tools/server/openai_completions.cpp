@@ -6,7 +6,6 @@
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_reply.h"
 #include "tools/server/prompt.h"
-#include <deque>
 #include <utility>
 
 namespace tq::server {
@@ -15,8 +14,7 @@ namespace {
 constexpr uint32_t default_max_tokens = 16; // OpenAI's
 
 struct CompletionTask {
-    std::vector<std::vector<uint32_t>> prompts;
-    TextTask common; // without a prompt
+    TextTask text;
     bool echo = false, streams = false, usage = false;
 };
 
@@ -59,15 +57,15 @@ std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Js
 CompletionTask read_completion_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;
     CompletionTask task;
-    Sampling& sampling = task.common.sampling = read_sampling(service, body);
+    Sampling& sampling = task.text.sampling = read_sampling(service, body);
     if (!sampling.max_tokens && !member(body, "max_tokens")) sampling.max_tokens = default_max_tokens;
     if (const auto top = integer_field(body, "logprobs", 0, limits.top_logprobs)) {
         sampling.logprobs = true;
         sampling.top_logprobs = uint32_t(*top);
     }
-    task.common.format = read_format(body);
+    task.text.format = read_formats(body);
     task.echo = bool_field(body, "echo").value_or(false);
-    task.common.prompt_logprobs = task.echo && sampling.logprobs;
+    task.text.prompt_logprobs = task.echo && sampling.logprobs;
     const auto best_of = integer_field(body, "best_of", 1, INT32_MAX);
     if (best_of && *best_of != sampling.choices)
         bad_request("best_of", "\"best_of\" is {}, but must be as \"n\", {}", *best_of, sampling.choices);
@@ -75,13 +73,13 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
     task.usage = wants_usage(body);
     const auto suffix = text_field(body, "suffix");
     if (!suffix || suffix->empty()) {
-        task.prompts = read_prompts(service, body);
+        task.text.prompts = read_prompts(service, body);
         return task;
     }
     const Json* prefix = member(body, "prompt");
     if (task.echo) bad_request("echo", "\"echo\" has no use with \"suffix\": leave one of them out");
     if (prefix && !prefix->is_string()) bad_request("prompt", "\"prompt\" must be one text where there is a \"suffix\"");
-    task.prompts = {infill_prompt(service, prefix ? prefix->get<std::string>() : "", *suffix, "", {}, "suffix")};
+    task.text.prompts = {infill_prompt(service, prefix ? prefix->get<std::string>() : "", *suffix, "", {}, "suffix")};
     return task;
 }
 
@@ -132,112 +130,80 @@ struct TextChoice {
     }
 };
 
-// The answers to all prompts in their order: those of a few run at the same time.
-class Completions {
+class TextWriter final : public AnswerWriter {
   public:
-    Completions(Service& service, CompletionTask task, const HttpRequest& request)
-        : service_(service), task_(std::move(task)), request_(without_body(request)) {
-        begin_more();
-    }
+    TextWriter(const Service& service, const CompletionTask& task, std::shared_ptr<const Generation> generation)
+        : service_(service), head_(completion_head(service, random_id("cmpl-"), "text_completion")), task_(task),
+          generation_(std::move(generation)), choices_(generation_->choices()), list_(choices_.size()) {}
 
-    // Calls `on_events` with what is new of one prompt's choices, then `on_end`. Returns false when the client is gone.
-    bool run(const std::function<bool(const Generation&, const std::vector<Event>&, size_t first_choice)>& on_events,
-             const std::function<bool(const Generation&, size_t first_choice)>& on_end, const std::function<bool()>& on_idle) {
-        for (size_t first = 0; !running_.empty(); first += task_.common.sampling.choices) {
-            Generation& generation = *running_.front();
-            const bool whole = run_generation(
-                service_, generation, request_, [&](const auto& events) { return on_events(generation, events, first); },
-                on_idle);
-            if (!whole || !on_end(generation, first)) return false;
-            const Usage usage = generation.usage();
-            usage_.prompt_tokens += usage.prompt_tokens;
-            usage_.cached_tokens += usage.cached_tokens;
-            usage_.completion_tokens += usage.completion_tokens;
-            timings_ = generation.timings();
-            running_.pop_front();
-            begin_more();
-        }
-        return true;
-    }
-
-    const CompletionTask& task() const { return task_; }
-    size_t choices() const { return task_.prompts.size() * task_.common.sampling.choices; }
-    // Begins the text of a choice, once, with its prompt where that is wanted.
-    void begin(TextChoice& text, const Generation& generation, size_t first, uint32_t choice) const {
-        if (std::exchange(text.begun, true) || !task_.echo) return;
-        const Tokenizer& tokenizer = service_.model.tokenizer;
-        const std::vector<uint32_t>& prompt = task_.prompts[first / task_.common.sampling.choices];
-        Utf8Stream utf8;
-        text.text = utf8.push(tokenizer.decode(prompt, false));
-        text.text += utf8.flush();
-        if (task_.common.prompt_logprobs)
-            text.add_prompt(text.text, std::string(tokenizer.bytes(prompt.front())), generation.prompt_tokens(choice));
-    }
-    const Usage& usage() const { return usage_; }
-    const serving::RequestTimings& timings() const { return timings_; } // of the last prompt
+    std::string begin(const Usage&) override { return {}; }
+    std::string write(const std::vector<Event>& events) override;
+    std::string ping() override { return event(TextChoice().json(0, false, nullptr)); }
+    std::string end(const Outcome& outcome) override;
+    std::string fail(const ApiError& error) override { return error_event(error); }
+    Json whole() const override;
 
   private:
-    void begin_more() {
-        while (begun_ < task_.prompts.size() && running_.size() < std::max(service_.scheduler.slots(), 1u)) {
-            TextTask one = task_.common;
-            one.prompt = task_.prompts[begun_++];
-            running_.push_back(std::make_unique<Generation>(service_, one, request_.tenant));
-        }
-    }
+    void begin_choice(uint32_t choice);
+    std::string event(Json choice) const;
 
-    Service& service_;
+    const Service& service_;
+    const Json head_;
     const CompletionTask task_;
-    const HttpRequest request_;
-    std::deque<std::unique_ptr<Generation>> running_;
-    size_t begun_ = 0;
-    Usage usage_;
-    serving::RequestTimings timings_;
+    const std::shared_ptr<const Generation> generation_;
+    std::vector<TextChoice> choices_;
+    std::vector<Json> list_; // of an answer that is sent as one: the choices that are at their end
+    Outcome outcome_;
 };
 
-void write_completions(const Service& service, Completions& completions, const Send& send) {
-    const CompletionTask& task = completions.task();
-    const Json head = completion_head(service, random_id("cmpl-"), "text_completion");
-    std::vector<TextChoice> choices(completions.choices());
-    const auto chunk = [&](size_t i, const char* finish) {
-        Json json = head;
-        json["choices"] = Json::array({choices[i].json(i, task.common.sampling.logprobs, finish)});
-        const size_t sent = choices[i].offset + characters(choices[i].text);
-        choices[i] = {.begun = true, .offset = sent};
-        return data_event(json);
-    };
-    const bool whole = completions.run(
-        [&](const Generation& generation, const std::vector<Event>& events, size_t first) {
-            std::string out;
-            for (const Event& event : events) {
-                const size_t i = first + event.choice;
-                completions.begin(choices[first + event.choice], generation, first, event.choice);
-                choices[i].add(event);
-                out += chunk(i, nullptr);
-            }
-            return send_some(send, out);
-        },
-        [&](const Generation& generation, size_t first) {
-            std::string out;
-            for (uint32_t c = 0; c < generation.choices(); ++c) {
-                completions.begin(choices[first + c], generation, first, c);
-                out += chunk(first + c, finish_name(generation.finish(c)));
-            }
-            return send_some(send, out);
-        },
-        [&] { // for readers of events, who do not count comments
-            Json json = head;
-            json["choices"] = Json::array({TextChoice().json(0, false, nullptr)});
-            return send(data_event(json));
-        });
-    if (!whole) return;
-    std::string end;
-    if (task.usage) {
-        Json json = head;
-        json["choices"] = Json::array();
-        json["usage"] = completion_usage(completions.usage());
-        end = data_event(json);
+// With its prompt where that is wanted.
+void TextWriter::begin_choice(uint32_t choice) {
+    TextChoice& text = choices_[choice];
+    if (std::exchange(text.begun, true) || !task_.echo) return;
+    const Tokenizer& tokenizer = service_.model.tokenizer;
+    const std::vector<uint32_t>& prompt = task_.text.prompts[choice / task_.text.sampling.choices];
+    Utf8Stream utf8;
+    text.text = utf8.push(tokenizer.decode(prompt, false));
+    text.text += utf8.flush();
+    if (task_.text.prompt_logprobs)
+        text.add_prompt(text.text, std::string(tokenizer.bytes(prompt.front())), generation_->prompt_tokens(choice));
+}
+
+std::string TextWriter::event(Json choice) const {
+    Json json = head_;
+    json["choices"] = Json::array({std::move(choice)});
+    return data_event(json);
+}
+
+std::string TextWriter::write(const std::vector<Event>& events) {
+    std::string out;
+    for (const Event& one : events) {
+        TextChoice& text = choices_[one.choice];
+        begin_choice(one.choice);
+        if (!one.finish) text.add(one);
+        if (!one.finish && !task_.streams) continue;
+        Json json = text.json(one.choice, task_.text.sampling.logprobs, one.finish ? finish_name(*one.finish) : nullptr);
+        const size_t sent = text.offset + characters(text.text);
+        text = {.begun = true, .offset = sent};
+        if (task_.streams)
+            out += event(std::move(json));
+        else
+            list_[one.choice] = std::move(json);
     }
-    send_last(send, end.append(done_event));
+    return out;
+}
+
+std::string TextWriter::end(const Outcome& outcome) {
+    outcome_ = outcome;
+    return task_.streams ? end_of_events(head_, task_.usage ? &outcome.usage : nullptr) : std::string();
+}
+
+Json TextWriter::whole() const {
+    Json json = head_;
+    json["choices"] = list_;
+    json["usage"] = completion_usage(outcome_.usage);
+    json["timings"] = timings_json(outcome_.timings);
+    return json;
 }
 
 } // namespace
@@ -250,35 +216,10 @@ std::vector<uint32_t> text_prompt(const Service& service, const Json& body) {
 
 HttpReply completions(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
-    auto all = std::make_shared<Completions>(service, read_completion_task(service, body), request);
-    const CompletionTask& task = all->task();
-    if (task.streams) return event_stream([&service, all](const Send& send) { write_completions(service, *all, send); });
-
-    std::vector<TextChoice> choices(all->choices());
-    Json list = Json::array();
-    const bool whole = all->run(
-        [&](const Generation& generation, const std::vector<Event>& events, size_t first) {
-            for (const Event& event : events) {
-                all->begin(choices[first + event.choice], generation, first, event.choice);
-                choices[first + event.choice].add(event);
-            }
-            return true;
-        },
-        [&](const Generation& generation, size_t first) {
-            for (uint32_t c = 0; c < generation.choices(); ++c) {
-                all->begin(choices[first + c], generation, first, c);
-                list.push_back(
-                    choices[first + c].json(first + c, task.common.sampling.logprobs, finish_name(generation.finish(c))));
-            }
-            return true;
-        },
-        [] { return true; });
-    if (!whole) return {.status = 499}; // nobody reads it
-    Json json = completion_head(service, random_id("cmpl-"), "text_completion");
-    json["choices"] = std::move(list);
-    json["usage"] = completion_usage(all->usage());
-    json["timings"] = timings_json(all->timings());
-    return json_reply(json);
+    const CompletionTask task = read_completion_task(service, body);
+    auto generation = std::make_shared<Generation>(service, task.text, request.tenant);
+    auto writer = std::make_shared<TextWriter>(service, task, generation);
+    return answer(service, request, std::move(generation), std::move(writer), task.streams);
 }
 
 } // namespace tq::server

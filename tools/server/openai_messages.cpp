@@ -54,7 +54,6 @@ void read_tools(ChatTask& task, const Json& body, const Limits& limits) {
             task.strict_tools.insert((*function)["name"].get<std::string>());
     }
     if (tools && !tools->empty()) task.tools = *tools;
-    task.parallel_tool_calls = bool_field(body, "parallel_tool_calls").value_or(true);
     read_tool_choice(task, body, limits);
 }
 
@@ -68,7 +67,7 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
                   {"functions", "function_call", "web_search_options", "audio", "guided_json", "guided_regex", "guided_choice",
                    "guided_grammar", "structured_outputs", "prompt_logprobs"});
     read_tools(task, body, limits);
-    task.format = read_format(body);
+    task.format = read_formats(body);
     task.think = read_think(body);
     for (const char* name : {"thinking_budget_tokens", "reasoning_budget", "thinking_budget"})
         if (const auto budget = integer_field(body, name, -1, INT32_MAX)) task.thinking_budget = uint32_t(*budget); // -1: none

@@ -69,16 +69,17 @@ const char* finish_name(FinishReason reason) {
 std::string data_event(const Json& json) { return sse::event("", json); }
 HttpReply json_reply(const Json& json) { return {.body = dump_text(json)}; }
 
-HttpReply event_stream(std::function<void(const Send&)> write) {
-    return sse::reply([write = std::move(write)](const Send& send) {
-        try {
-            write(send);
-        } catch (const ApiError& error) { // the status was sent long ago
-            send(data_event(Json::parse(error_body(error, Envelope::openai))));
-        } catch (const std::exception& error) {
-            send(data_event(Json::parse(error_body(ApiError(500, "server_error", error.what()), Envelope::openai))));
-        }
-    });
+std::string error_event(const ApiError& error) { return data_event(Json::parse(error_body(error, Envelope::openai))); }
+
+std::string end_of_events(const Json& head, const Usage* usage) {
+    std::string out;
+    if (usage) {
+        Json json = head;
+        json["choices"] = Json::array();
+        json["usage"] = completion_usage(*usage);
+        out = data_event(json);
+    }
+    return out + "data: [DONE]\n\n";
 }
 
 HttpRequest without_body(const HttpRequest& request) {
@@ -93,27 +94,13 @@ bool wants_usage(const Json& body) {
     return options && bool_field(*options, "include_usage", "stream_options").value_or(false);
 }
 
-Format read_format(const Json& body) {
-    Format format;
+Format read_formats(const Json& body) {
+    Format format = read_format(object_field(body, "response_format"), "response_format", true);
     const auto set = [&](Format::Kind kind, const char* field) {
         if (format.kind != Format::Kind::text)
             bad_request(field, "\"{}\" is one of several that say what the answer must be: leave all but one out", field);
         format.kind = kind;
     };
-    if (const Json* given = object_field(body, "response_format")) {
-        const std::string type = text_field(*given, "type", "response_format").value_or("");
-        if (type != "text" && type != "json_object" && type != "json_schema")
-            bad_request("response_format.type",
-                        "\"response_format.type\" must be \"text\", \"json_object\" or \"json_schema\", but is \"{}\"", type);
-        const Json* own = type == "json_schema" ? object_field(*given, "json_schema", "response_format") : nullptr;
-        const Json& holder = own ? *own : *given; // llama.cpp has the schema in the format itself
-        const Json* schema = type != "text" ? member(holder, "schema") : nullptr;
-        format.strict = bool_field(holder, "strict", own ? "response_format.json_schema" : "response_format").value_or(false);
-        if (type == "json_schema" && !schema)
-            bad_request("response_format.json_schema.schema", "\"response_format.json_schema.schema\" is missing");
-        if (type != "text") set(schema ? Format::Kind::json_schema : Format::Kind::json_object, "response_format");
-        if (schema) format.schema = *schema;
-    }
     if (const Json* schema = member(body, "json_schema")) {
         set(Format::Kind::json_schema, "json_schema");
         format.schema = *schema;

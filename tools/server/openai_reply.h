@@ -15,13 +15,10 @@ Json content_logprobs(const Event& event);
 void append(Json& list, Json more); // the entries of a list to another
 
 std::string data_event(const Json& json);
-constexpr std::string_view done_event = "data: [DONE]\n\n";
-// An empty part would end a body: it is not sent.
-inline bool send_some(const Send& send, const std::string& bytes) { return bytes.empty() || send(bytes); }
+std::string error_event(const ApiError& error);
+// The end of a stream: a chunk with the usage, where it is wanted, and [DONE].
+std::string end_of_events(const Json& head, const Usage* usage);
 HttpReply json_reply(const Json& json);
-
-// A reply as events. `write` sends them, also [DONE]; an error that it throws becomes the last event.
-HttpReply event_stream(std::function<void(const Send&)> write);
 
 // What run_generation() needs of a request, to be kept for a stream.
 HttpRequest without_body(const HttpRequest& request);
@@ -29,7 +26,7 @@ HttpRequest without_body(const HttpRequest& request);
 // stream_options.include_usage
 bool wants_usage(const Json& body);
 
-// response_format, and llama.cpp's grammar and json_schema.
-Format read_format(const Json& body);
+// response_format, and llama.cpp's grammar and json_schema, of which there may be one.
+Format read_formats(const Json& body);
 
 } // namespace tq::server

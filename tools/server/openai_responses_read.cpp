@@ -173,7 +173,6 @@ Request read_with_items(const Json& body, const Limits& limits, const FindItem& 
     task.ignored = conversation.ignored();
     ignore_fields(task, body, {"max_tool_calls"});
     read_functions(request, body, limits);
-    task.parallel_tool_calls = bool_field(body, "parallel_tool_calls").value_or(true);
     read_tool_choice(task, body, limits);
     read_reasoning_effort(task, body);
     if (const Json* text = object_field(body, "text"))

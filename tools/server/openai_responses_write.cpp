@@ -80,7 +80,8 @@ std::string Writer::ping() {
 }
 
 std::string Writer::write(const std::vector<Event>& events) {
-    for (const Event& event : events) part(event.part, content_logprobs(event));
+    for (const Event& event : events)
+        if (!event.finish) part(event.part, content_logprobs(event));
     return take();
 }
 

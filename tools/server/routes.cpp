@@ -1,43 +1,45 @@
 // What is where. Paths without /v1 are llama.cpp's, where they have the same form as those with it.
 #include "tools/server/handlers.h"
-#include <array>
 
 namespace tq::server {
 
-std::span<const Route> routes() {
-    constexpr Envelope anthropic = Envelope::anthropic;
-    static constexpr std::array all{
-        Route{"POST", "/v1/chat/completions", chat_completions},
-        Route{"POST", "/chat/completions", chat_completions},
-        Route{"POST", "/v1/completions", completions},
-        Route{"POST", "/v1/responses", responses},
-        Route{"POST", "/responses", responses},
-        Route{"POST", "/v1/responses/input_tokens", response_input_tokens},
-        Route{"GET", "/v1/responses/*", stored_response},
-        Route{"DELETE", "/v1/responses/*", stored_response},
-        Route{"POST", "/v1/responses/*", stored_response},
-        Route{"POST", "/v1/embeddings", embeddings},
-        Route{"POST", "/embeddings", embeddings},
-        Route{"GET", "/v1/models", list_models},
-        Route{"GET", "/v1/models/*", list_models},
-        Route{"GET", "/models", list_models},
-        Route{"POST", "/v1/messages", messages, anthropic},
-        Route{"POST", "/v1/messages/count_tokens", count_tokens, anthropic},
-        Route{"POST", "/v1/rerank", rerank},
-        Route{"POST", "/v1/reranking", rerank},
-        Route{"POST", "/rerank", rerank},
-        Route{"POST", "/reranking", rerank},
-        Route{"POST", "/v1/prefill", prefill},
-        Route{"POST", "/completion", completion},
-        Route{"POST", "/completions", completion},
-        Route{"POST", "/infill", infill},
-        Route{"GET", "/props", props},
-        Route{"GET", "/slots", slots},
-        Route{"GET", "/metrics", metrics},
-        Route{"POST", "/tokenize", tokenize},
-        Route{"POST", "/detokenize", detokenize},
-        Route{"POST", "/apply-template", apply_template},
+std::vector<Route> routes(Service& service) {
+    using Answer = HttpReply (*)(Service&, const HttpRequest&);
+    std::vector<Route> all;
+    const auto add = [&](const char* method, const char* path, Answer answer, Envelope envelope = Envelope::openai) {
+        all.push_back(
+            {method, path, [&service, answer](const HttpRequest& request) { return answer(service, request); }, envelope});
     };
+    add("POST", "/v1/chat/completions", chat_completions);
+    add("POST", "/chat/completions", chat_completions);
+    add("POST", "/v1/completions", completions);
+    add("POST", "/v1/responses", responses);
+    add("POST", "/responses", responses);
+    add("POST", "/v1/responses/input_tokens", response_input_tokens);
+    add("GET", "/v1/responses/*", stored_response);
+    add("DELETE", "/v1/responses/*", stored_response);
+    add("POST", "/v1/responses/*", stored_response);
+    add("POST", "/v1/embeddings", embeddings);
+    add("POST", "/embeddings", embeddings);
+    add("GET", "/v1/models", list_models);
+    add("GET", "/v1/models/*", list_models);
+    add("GET", "/models", list_models);
+    add("POST", "/v1/messages", messages, Envelope::anthropic);
+    add("POST", "/v1/messages/count_tokens", count_tokens, Envelope::anthropic);
+    add("POST", "/v1/rerank", rerank);
+    add("POST", "/v1/reranking", rerank);
+    add("POST", "/rerank", rerank);
+    add("POST", "/reranking", rerank);
+    add("POST", "/v1/prefill", prefill);
+    add("POST", "/completion", completion);
+    add("POST", "/completions", completion);
+    add("POST", "/infill", infill);
+    add("GET", "/props", props);
+    add("GET", "/slots", slots);
+    add("GET", "/metrics", metrics);
+    add("POST", "/tokenize", tokenize);
+    add("POST", "/detokenize", detokenize);
+    add("POST", "/apply-template", apply_template);
     return all;
 }
 

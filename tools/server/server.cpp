@@ -60,25 +60,25 @@ HttpRequest without_slash(HttpRequest request) {
     return request;
 }
 
-bool matches(const Endpoint& endpoint, const std::string& path) {
-    if (!endpoint.path.ends_with("/*")) return endpoint.path == path;
-    const size_t base = endpoint.path.size() - 1;
-    return path.size() > base && path.compare(0, base, endpoint.path, 0, base) == 0;
+bool matches(const Route& route, const std::string& path) {
+    if (!route.path.ends_with("/*")) return route.path == path;
+    const size_t base = route.path.size() - 1;
+    return path.size() > base && path.compare(0, base, route.path, 0, base) == 0;
 }
 
-bool allows(const Endpoint& endpoint, const std::string& method) {
-    return endpoint.method == method || (method == "HEAD" && endpoint.method == "GET");
+bool allows(const Route& route, const std::string& method) {
+    return route.method == method || (method == "HEAD" && route.method == "GET");
 }
 
-HttpReply options_reply(const std::vector<const Endpoint*>& found) {
+HttpReply options_reply(const std::vector<const Route*>& found) {
     HttpReply reply{.status = 204};
     std::string methods = "OPTIONS";
-    for (const Endpoint* one : found) methods += ", " + one->method + (one->method == "GET" ? ", HEAD" : "");
+    for (const Route* one : found) methods += ", " + one->method + (one->method == "GET" ? ", HEAD" : "");
     reply.headers["Allow"] = methods;
     return reply;
 }
 
-HttpReply wrong_method(const HttpRequest& request, const std::vector<const Endpoint*>& found) {
+HttpReply wrong_method(const HttpRequest& request, const std::vector<const Route*>& found) {
     HttpReply allowed = options_reply(found);
     ApiError error = plain_error(
         405, fmt::format("{} takes no {}, only {}", printable(request.path, 100), request.method, allowed.headers["Allow"]));
@@ -132,8 +132,8 @@ bool Server::is_logged(const Call& call) {
     return !call.asks_health || health_.exchange(call.status) != call.status || options_.log_health;
 }
 
-void Server::ready(std::vector<Endpoint> endpoints) {
-    endpoints_ = std::move(endpoints);
+void Server::ready(std::vector<Route> routes) {
+    routes_ = std::move(routes);
     is_ready_ = true;
 }
 
@@ -162,7 +162,7 @@ HttpReply Server::answer(const HttpRequest& request) {
     HttpRequest changed = without_slash(request);
     HttpReply reply;
     try {
-        if (const Endpoint* endpoint = find(changed, *one, reply)) reply = call(*endpoint, changed, *one);
+        if (const Route* route = find(changed, *one, reply)) reply = call(*route, changed, *one);
     } catch (const ApiError& error) {
         reply = error_reply(error, envelope_at(changed.path));
     }
@@ -201,11 +201,11 @@ void Server::follow(HttpReply& reply, std::shared_ptr<Call> call, std::function<
                     stream = std::move(reply.stream)](const Send& send) {
         bool is_gone = false, ended = false;
         try {
-            stream([&](std::string_view bytes) {
-                ended = ended || is_last_part();
-                is_gone = is_gone || !send(bytes);
+            stream(Send([&](std::string_view bytes, bool is_last) {
+                ended = ended || is_last;
+                is_gone = is_gone || !(is_last ? send.last(bytes) : send(bytes));
                 return !is_gone;
-            });
+            }));
         } catch (const std::exception& error) {
             call->remark = fmt::format(", broke off: {}", printable(error.what(), 300));
             throw;
@@ -227,11 +227,11 @@ HttpReply Server::health() const {
     return {.body = R"({"status":"ok"})"};
 }
 
-// Returns the endpoint of a request that may be answered; null where `reply` has been set.
-const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
+// Returns the route of a request that may be answered; null where `reply` has been set.
+const Route* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
     const auto is = [&](HttpReply made) {
         reply = std::move(made);
-        return static_cast<const Endpoint*>(nullptr);
+        return static_cast<const Route*>(nullptr);
     };
     const auto& origins = options_.cors_origins;
     if (guards_hosts_ && is_foreign_host(request, origins))
@@ -254,37 +254,37 @@ const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) 
     }
     if (!is_ready_) throw plain_error(503, "Loading model");
 
-    std::vector<const Endpoint*> found;
-    for (const Endpoint& endpoint : endpoints_)
-        if (matches(endpoint, request.path)) found.push_back(&endpoint);
+    std::vector<const Route*> found;
+    for (const Route& route : routes_)
+        if (matches(route, request.path)) found.push_back(&route);
     if (request.method == "OPTIONS") return is(options_reply(found));
     if (found.empty())
         throw plain_error(404, fmt::format("there is nothing at {}: there are /v1/chat/completions, /v1/responses, /v1/messages, "
                                            "/v1/models and others (docs/serve.md)",
                                            printable(request.path, 100)));
-    const auto fitting = std::ranges::find_if(found, [&](const Endpoint* one) { return allows(*one, request.method); });
+    const auto fitting = std::ranges::find_if(found, [&](const Route* one) { return allows(*one, request.method); });
     if (fitting == found.end()) return is(wrong_method(request, found));
     if (!reads && drain_retry_s_ > 0) return is(error_reply(draining(), (*fitting)->envelope));
     return *fitting;
 }
 
-HttpReply Server::call(const Endpoint& endpoint, const HttpRequest& request, const Call& one) {
+HttpReply Server::call(const Route& route, const HttpRequest& request, const Call& one) {
     // A request whose grammar is still compiled when a drain begins would come too late.
     const grammar::InterruptScope until_over(
         [&] { return drain_retry_s_ > 0 || (request.disconnected && request.disconnected()); });
     try {
-        return endpoint.handle(request);
+        return route.handle(request);
     } catch (const ApiError& error) {
-        return error_reply(error, endpoint.envelope);
+        return error_reply(error, route.envelope);
     } catch (const grammar::Interrupted&) {
-        return drain_retry_s_ > 0 ? error_reply(draining(), endpoint.envelope) : HttpReply{.status = 499}; // which nobody reads
+        return drain_retry_s_ > 0 ? error_reply(draining(), route.envelope) : HttpReply{.status = 499}; // which nobody reads
     } catch (const std::exception& error) {
         log(fmt::format("{} failed ({}): {}", one.what, one.id, printable(error.what(), 1000)));
         return error_reply(
             plain_error(500, fmt::format("the server could not answer because of an error of its own, which its log "
                                          "names under {}",
                                          one.id)),
-            endpoint.envelope);
+            route.envelope);
     }
 }
 

@@ -176,7 +176,7 @@ TEST_CASE("trip-wire 10: a client that goes away stops its answer") {
     for (const auto& [handle, body] : requests) {
         HttpReply reply = server.post(handle, body.dump());
         int sent = 0;
-        reply.stream([&](std::string_view) { return ++sent < 6; });
+        reply.stream(Send([&](std::string_view, bool) { return ++sent < 6; }));
         CHECK(sent == 6);
     }
     CHECK(server.scheduler.drain(std::chrono::seconds(60)));

@@ -138,7 +138,7 @@ TEST_CASE("trip-wire 10: a client that is gone stops its answer, before the firs
         server.disconnected = true;
         const HttpReply reply = server.post(chat_completions, chat_body("Say", {{"stream", streams}}).dump());
         std::string bytes;
-        if (reply.stream) reply.stream([&](std::string_view part) { return bytes += part, true; });
+        if (reply.stream) reply.stream(Send([&](std::string_view part, bool) { return bytes += part, true; }));
         CHECK(bytes.find("[DONE]") == std::string::npos);
         if (!reply.stream) CHECK(reply.status == 499);
         server.disconnected = false;
@@ -154,7 +154,7 @@ TEST_CASE("trip-wire 10: a client that takes no more bytes stops its answer") {
     ScriptedServer server("one two three four five");
     const HttpReply reply = server.post(chat_completions, chat_body("Say", {{"stream", true}}).dump());
     int sent = 0;
-    reply.stream([&](std::string_view) { return ++sent < 2; });
+    reply.stream(Send([&](std::string_view, bool) { return ++sent < 2; }));
     CHECK(sent == 2);
 }
 

@@ -40,7 +40,7 @@ std::vector<Bytes> pages_of(const server::HttpReply& reply, size_t page_bytes, u
         pages.push_back(std::move(page));
         return pages.size() < most;
     });
-    reply.stream([&](std::string_view bytes) { return reader.push(std::as_bytes(std::span(bytes))); });
+    reply.stream(server::Send([&](std::string_view bytes, bool) { return reader.push(std::as_bytes(std::span(bytes))); }));
     CHECK(reader.is_between_pages());
     return pages;
 }

@@ -48,11 +48,11 @@ class ScriptedServer {
         REQUIRE(reply.stream);
         CHECK(reply.type.starts_with("text/event-stream"));
         std::string bytes;
-        reply.stream([&](std::string_view part) {
+        reply.stream(Send([&](std::string_view part, bool) {
             CHECK(!part.empty()); // it would end the body
             bytes += part;
             return true;
-        });
+        }));
         return bytes;
     }
 

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-std::vector<Endpoint> endpoints() {
+std::vector<Route> few_routes() {
     const auto echo = [](const HttpRequest& request) {
         return HttpReply{.body = request.method + " " + request.path + " tenant " + request.tenant, .type = "text/plain"};
     };
@@ -39,7 +39,7 @@ std::vector<Endpoint> endpoints() {
 
 struct Running {
     explicit Running(ServerOptions options = {}, bool ready = true) : server(logging(std::move(options))) {
-        if (ready) server.ready(endpoints());
+        if (ready) server.ready(few_routes());
     }
     ServerOptions logging(ServerOptions options) {
         options.log = [this](const std::string& line) {
@@ -80,7 +80,7 @@ TEST_CASE("health, loading and readiness") {
     CHECK(status_of(running.ask(post("/v1/chat/completions", "{}"))) == 503);
     CHECK(message_of(running.ask(post("/v1/messages", "{}"))) == "Loading model");
     CHECK(body_of(running.ask(get("/"))) == "page");
-    running.server.ready(endpoints());
+    running.server.ready(few_routes());
     CHECK(body_of(running.ask(get("/health"))) == R"({"status":"ok"})");
     CHECK(status_of(running.ask(post("/v1/chat/completions", "{}"))) == 200);
     CHECK(status_of(running.ask("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200);
@@ -235,7 +235,7 @@ TEST_CASE("files of the page are served behind a proxy with a host of its own, a
 TEST_CASE("a drain answers what runs, and refuses what comes") {
     Running running({}, false);
     std::atomic<bool> began = false, go_on = false;
-    auto all = endpoints();
+    auto all = few_routes();
     all.push_back({"POST", "/slow", [&](const HttpRequest&) {
                        return HttpReply{.type = "text/plain", .stream = [&](const Send& send) {
                                             send("one ");
@@ -332,7 +332,7 @@ TEST_CASE("of the questions for the health those with news are logged, unless al
             running.ask(get("/v1/models"));
         };
         ask_twice(); // loading
-        running.server.ready(endpoints());
+        running.server.ready(few_routes());
         ask_twice();
         running.server.begin_drain(9);
         ask_twice();

@@ -16,6 +16,6 @@ TEST_CASE("clients ignore a comment, proxies pass a stream on at once") {
     CHECK(reply.type.starts_with("text/event-stream"));
     CHECK(reply.headers.at("Cache-Control") == "no-cache");
     std::string sent;
-    reply.stream([&](std::string_view bytes) { return sent += bytes, true; });
+    reply.stream(Send([&](std::string_view bytes, bool) { return sent += bytes, true; }));
     CHECK(sent == "x");
 }

@@ -1,8 +1,8 @@
 // tq-run launch with clients that only tell how they were started.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
+#include "tools/server/http/sockets.h"
 #include "tools/server/http_client.h"
-#include "tools/server/httplib/sockets.h"
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <fstream>

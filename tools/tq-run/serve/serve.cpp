@@ -155,15 +155,6 @@ struct StopAtEnd {
     ~StopAtEnd() { server.stop(); }
 };
 
-std::vector<server::Endpoint> endpoints(server::Service& service) {
-    std::vector<server::Endpoint> all;
-    for (const server::Route& route : server::routes())
-        all.push_back({std::string(route.method), std::string(route.path),
-                       [&service, handle = route.handle](const server::HttpRequest& request) { return handle(service, request); },
-                       route.envelope});
-    return all;
-}
-
 int run(const ServeArguments& arguments) {
     if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
@@ -177,7 +168,7 @@ int run(const ServeArguments& arguments) {
     size_cache(setup, arguments);
     Backend backend(arguments, std::move(setup), console);
     const StopAtEnd stop{server};
-    server.ready(endpoints(backend.service()));
+    server.ready(server::routes(backend.service()));
     write_error(fmt::format("{}access    {}\nopen {}\n", backend.banner(), describe_access(arguments), url));
     while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     drain(server, backend.scheduler());

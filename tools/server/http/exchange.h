@@ -1,8 +1,7 @@
-// A request and its reply on a connection, by cpp-httplib: it decodes addresses, and frames replies. Its own sockets
-// and threads are not used: they bound neither what a head may hold nor how long it may take.
+// A request and its reply on a connection: addresses are decoded, replies are framed.
 #pragma once
+#include "tools/server/http/connection.h"
 #include "tools/server/http_server.h"
-#include "tools/server/httplib/connection.h"
 
 namespace tq::server {
 
@@ -11,19 +10,24 @@ using Refuse = std::function<HttpReply(int status, const std::string& reason, co
 
 class Exchanges {
   public:
-    Exchanges(Handler handler, Refuse refuse, RefuseHead refuse_head, std::chrono::seconds idle_timeout);
-    ~Exchanges();
+    Exchanges(Handler handler, Refuse refuse, RefuseHead refuse_head, std::chrono::seconds idle_timeout)
+        : handler_(std::move(handler)), refuse_(std::move(refuse)), refuse_head_(std::move(refuse_head)),
+          idle_timeout_(idle_timeout) {}
 
     // Answers the request whose head and body were received. Returns whether the connection can be used for another one.
-    bool answer(Connection& connection);
+    bool answer(Connection& connection) const;
     // The bytes of a reply that ends the connection, where the body of a request with this head is not wanted.
     std::optional<std::string> refusal(const Head& head) const;
     // The bytes of a reply that ends the connection.
     std::string refusal(int status, const std::string& reason, const std::string& path = {}) const;
 
   private:
-    class Library;
-    std::unique_ptr<Library> library_;
+    std::string keep_alive(bool closes) const; // a header
+
+    const Handler handler_;
+    const Refuse refuse_;
+    const RefuseHead refuse_head_;
+    const std::chrono::seconds idle_timeout_;
 };
 
 } // namespace tq::server

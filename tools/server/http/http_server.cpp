@@ -1,8 +1,8 @@
 // One thread waits for all connections until a request is complete, so that slow clients hold no thread; others, as many as are
 // needed, answer.
 #include "tools/server/http_server.h"
-#include "tools/server/httplib/exchange.h"
-#include "tools/server/httplib/workers.h"
+#include "tools/server/http/exchange.h"
+#include "tools/server/http/workers.h"
 #include <algorithm>
 #include <mutex>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "tools/server/httplib/workers.h"
+#include "tools/server/http/workers.h"
 #include <chrono>
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "tools/server/httplib/head.h"
+#include "tools/server/http/head.h"
 #include "base/printable.h"
 #include <algorithm>
 #include <charconv>
@@ -29,15 +29,30 @@ std::string_view without_spaces(std::string_view text) {
 
 std::optional<Refusal> refuse(int status, std::string reason) { return Refusal{status, std::move(reason)}; }
 
+// Of an address as clients send it to proxies, "http://host:80/path", takes all before the path, and returns "host:80".
+std::string take_authority(std::string_view& target) {
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (lower_case(target.substr(0, scheme.size())) != scheme) continue;
+        const std::string_view authority =
+            target.substr(scheme.size()).substr(0, target.find_first_of("/?", scheme.size()) - scheme.size());
+        if (authority.empty() || authority.find('@') != authority.npos) break;
+        target.remove_prefix(scheme.size() + authority.size());
+        return std::string(authority);
+    }
+    return {};
+}
+
 std::optional<Refusal> read_target(std::string_view target, const HeadLimits& limits, Head& head) {
     if (target.size() > limits.target)
         return refuse(414, fmt::format("the address has {} bytes, but at most {} are served: parameters belong into the body",
                                        target.size(), limits.target));
     const bool is_plain = std::ranges::all_of(target, [](char c) { return c > 0x20 && c < 0x7f && c != '#'; });
-    if (!is_plain || (target[0] != '/' && !(target == "*" && head.method == "OPTIONS")))
-        return refuse(400, fmt::format("the address {} is not a path such as /v1/models", printable(target, 100)));
-    head.target = target;
-    head.path = target.substr(0, target.find('?'));
+    const std::string_view whole = target;
+    head.authority = take_authority(target);
+    head.target = fmt::format("{}{}", !head.authority.empty() && !target.starts_with('/') ? "/" : "", target);
+    if (!is_plain || (head.target[0] != '/' && !(target == "*" && head.method == "OPTIONS")))
+        return refuse(400, fmt::format("the address {} is not a path such as /v1/models", printable(whole, 100)));
+    head.path = head.target.substr(0, head.target.find('?'));
     return std::nullopt;
 }
 
@@ -104,6 +119,10 @@ std::optional<Refusal> read_framing(const HeadLimits& limits, Head& head) {
         return refuse(415, "the body is compressed (Content-Encoding): send it as it is");
     the_one(head, "host", hosts);
     if (hosts > 1 || (hosts == 0 && !head.http10)) return refuse(400, "the request must have one Host header");
+    if (!head.authority.empty()) { // RFC 9112, section 3.2.2: it replaces what the header says
+        head.headers.erase("host");
+        head.headers.emplace("host", head.authority);
+    }
     if (const auto expected = the_one(head, "expect", ignored);
         ignored > 1 || (expected && lower_case(*expected) != "100-continue"))
         return refuse(417, "only 100-continue can be expected (Expect)");
@@ -111,6 +130,19 @@ std::optional<Refusal> read_framing(const HeadLimits& limits, Head& head) {
 }
 
 } // namespace
+
+std::string percent_decoded(std::string_view text, bool plus_is_space) {
+    std::string decoded;
+    for (size_t i = 0; i < text.size(); ++i) {
+        unsigned byte = 0;
+        const std::string_view digits = text.substr(std::min(i + 1, text.size()), 2);
+        const bool is_code = text[i] == '%' && digits.size() == 2 &&
+                             std::from_chars(digits.data(), digits.data() + 2, byte, 16).ptr == digits.data() + 2;
+        if (is_code) i += 2;
+        decoded += is_code ? char(byte) : text[i] == '+' && plus_is_space ? ' ' : text[i];
+    }
+    return decoded;
+}
 
 size_t head_length(std::string_view bytes) {
     const size_t end = bytes.find("\r\n\r\n");

@@ -1,8 +1,8 @@
 // Winsock. A socket that is connected to itself by UDP wakes a waiting thread: there are no pipes in WSAPoll.
 #include "base/error.h"
 #include "base/printable.h"
+#include "tools/server/http/sockets.h"
 #include "tools/server/http_server.h"
-#include "tools/server/httplib/sockets.h"
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -150,6 +150,24 @@ void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout) {
         sockets[i].read = failed || (all[i].revents & POLLIN);
         sockets[i].write = failed || (all[i].revents & POLLOUT);
     }
+}
+
+Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds timeout) {
+    const Addresses addresses = look_up(host, port);
+    for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
+        Socket socket(intptr_t(::socket(at->ai_family, at->ai_socktype, at->ai_protocol)));
+        if (!socket.is_open()) continue;
+        const SOCKET handle = SOCKET(socket.handle());
+        prepare(handle);
+        if (::connect(handle, at->ai_addr, int(at->ai_addrlen)) != 0 && !would_block()) continue;
+        Waiting one{socket.handle(), false, true};
+        wait_for({&one, 1}, timeout);
+        int error = 0;
+        int size = sizeof(error);
+        ::getsockopt(handle, SOL_SOCKET, SO_ERROR, reinterpret_cast<char*>(&error), &size);
+        if (one.write && error == 0) return socket;
+    }
+    return Socket();
 }
 
 Waker::Waker() {

@@ -41,6 +41,8 @@ struct Waiting {
     intptr_t handle;
     bool read, write; // wanted; afterwards: ready
 };
+// A connection to a server, or a closed socket where there is none within `timeout`. Throws Error for a name that nobody knows.
+Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds timeout);
 // Returns when a socket is ready or failed, or after `timeout`.
 void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout);
 

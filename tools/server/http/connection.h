@@ -1,7 +1,7 @@
 // One client's connection: its bytes, in clear, and how long they may take.
 #pragma once
-#include "tools/server/httplib/body.h"
-#include "tools/server/httplib/tls.h"
+#include "tools/server/http/body.h"
+#include "tools/server/http/tls.h"
 #include <atomic>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// The head of an HTTP request, checked before the library parses it: one that proxies might understand in another way is refused.
+// The head of an HTTP request: one that proxies might understand in another way is refused.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,7 +14,8 @@ struct HeadLimits {
 };
 
 struct Head {
-    std::string method, target, path;                // path: of the target, without its query, not decoded
+    std::string method, target, path;                // target: from its path on; path: without the query, not decoded
+    std::string authority;                           // of an absolute address; empty where it is a path
     std::multimap<std::string, std::string> headers; // names in lower case
     bool http10 = false, has_body = false, chunked = false, keep_alive = true;
     uint64_t content_length = 0;
@@ -25,6 +26,9 @@ struct Refusal {
     int status;
     std::string reason; // a sentence
 };
+
+// Bytes for %XX; `plus` is a space. What is no such code stays as it is.
+std::string percent_decoded(std::string_view text, bool plus_is_space);
 
 // The length of a head, with the empty line at its end; 0 where that has not come yet.
 size_t head_length(std::string_view bytes);

@@ -1,4 +1,4 @@
-#include "tools/server/httplib/body.h"
+#include "tools/server/http/body.h"
 #include <algorithm>
 #include <fmt/format.h>
 

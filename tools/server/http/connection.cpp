@@ -1,4 +1,4 @@
-#include "tools/server/httplib/connection.h"
+#include "tools/server/http/connection.h"
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -1,6 +1,6 @@
 // The body of a request as its bytes come.
 #pragma once
-#include "tools/server/httplib/head.h"
+#include "tools/server/http/head.h"
 
 namespace tq::server {
 

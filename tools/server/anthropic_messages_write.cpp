@@ -1,5 +1,5 @@
-#include "base/json.h"
 #include "tools/server/anthropic_messages.h"
+#include "tools/server/call_arguments.h"
 #include "tools/server/sse.h"
 #include <utility>
 
@@ -20,41 +20,6 @@ const char* stop_reason(const Outcome& outcome) {
     case FinishReason::stop: break;
     }
     return outcome.stop_string ? "stop_sequence" : "end_turn";
-}
-
-// The arguments of a call as an object; nothing where they are none.
-std::optional<Json> read_input(const std::string& arguments) {
-    try {
-        Json input = build_json<Json>(arguments, "arguments", {.max_depth = 128, .repeated_keys = true, .lone_surrogates = true});
-        if (input.is_object()) return input;
-    } catch (const Error&) {
-    }
-    return std::nullopt;
-}
-
-// Of an object that was cut off: what came whole before. A part of a command could be another one.
-Json complete_members(const std::string& text) {
-    std::string open, closed; // the brackets that are open; what closes those at `whole`
-    size_t whole = 0;
-    bool in_string = false;
-    const auto mark = [&](size_t end) {
-        whole = end;
-        closed.assign(open.rbegin(), open.rend());
-    };
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string && c == '\\')
-            ++i;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            open += c == '{' ? '}' : ']', mark(i + 1);
-        else if (!in_string && (c == '}' || c == ']') && !open.empty())
-            open.pop_back(), mark(i + 1);
-        else if (!in_string && c == ',')
-            mark(i);
-    }
-    return read_input(text.substr(0, whole) + closed).value_or(Json::object());
 }
 
 } // namespace
@@ -127,7 +92,7 @@ void Writer::delta(const char* type, const char* name, const std::string& text) 
 }
 
 void Writer::end_call(const AnswerPart& part) {
-    const auto input = part.valid ? read_input(text_) : std::nullopt;
+    const auto input = part.valid ? read_arguments(text_) : std::nullopt;
     if (!input && !part.cut && !stream_) {
         block_ = {{"type", "text"}, {"text", ""}};
         open_ = Block::text;
@@ -144,7 +109,7 @@ void Writer::close() {
     } else if (open_ == Block::text) {
         block_["text"] = text_;
     } else {
-        block_["input"] = read_input(text_).value_or(complete_members(text_));
+        block_["input"] = read_arguments(text_).value_or(whole_members(text_));
     }
     send("content_block_stop", {{"index", message_.at("content").size()}});
     message_["content"].push_back(std::move(block_));

@@ -38,6 +38,8 @@ std::string error_body(const ApiError& error, Envelope envelope) {
                 {"request_id", request_id()}};
         if (error.code.starts_with("thread_"))
             body["error"]["details"] = {{"error_code", error.code}, {"unsupported", ErrorJson::array({error.param})}};
+    } else if (envelope == Envelope::ollama) {
+        body = {{"error", error.what()}};
     } else {
         body = {{"error",
                  {{"message", error.what()},

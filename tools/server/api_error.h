@@ -24,8 +24,9 @@ template <class... Args>
 }
 
 enum class Envelope {
-    openai,   // {"error": {"message", "type", "param", "code"}}
-    anthropic // {"type": "error", "error": {"type", "message", "details": {"error_code", "unsupported"}}, "request_id"}
+    openai,    // {"error": {"message", "type", "param", "code"}}
+    ollama,    // {"error": message}
+    anthropic, // {"type": "error", "error": {"type", "message", "details": {"error_code", "unsupported"}}, "request_id"}
 };
 std::string error_body(const ApiError& error, Envelope envelope);
 HttpReply error_reply(const ApiError& error, Envelope envelope);

@@ -117,6 +117,8 @@ void MessageReader::user(const Json& message, const std::string& path) {
             has_text = true;
         }
     });
+    const Json* images = array_field(message, "images", limits_.messages, path); // Ollama's
+    for (size_t i = 0; images && i < images->size(); ++i) append_text(all, conversation_.left_out("image"), "\n");
     if (has_text || !has_result) conversation_.user(all);
 }
 
@@ -131,7 +133,7 @@ void MessageReader::part_of_answer(const Json& part, const std::string& type, co
 
 void MessageReader::assistant(const Json& message, const std::string& path) {
     conversation_.answer("");
-    for (const char* name : {"reasoning_content", "reasoning"}) {
+    for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
         const Json* reasoning = member(message, name);
         if (!reasoning || !reasoning->is_string() || *reasoning == "") continue;
         conversation_.reasoning(reasoning->get<std::string>());

@@ -4,6 +4,7 @@
 #include "tools/server/prompt_values.h"
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <fmt/ranges.h>
 
@@ -126,12 +127,43 @@ std::string embeddings_body(const Service& service, const EmbeddingsTask& task, 
 
 } // namespace
 
+static PromptValues run_embeddings(Service& service, const HttpRequest& request, const EmbeddingsTask& task) {
+    const auto field = [&](size_t i) { return embedding_field(i, task.one); };
+    return run_prompts(service, request, task.prompts, {}, field);
+}
+
 HttpReply embeddings(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
     require_last_token(service.model);
     const EmbeddingsTask task = read_embeddings(service, body);
-    const auto field = [&](size_t i) { return embedding_field(i, task.one); };
-    return {.body = embeddings_body(service, task, run_prompts(service, request, task.prompts, {}, field))};
+    return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
+}
+
+HttpReply ollama_embed(Service& service, const HttpRequest& request) {
+    const auto began = std::chrono::steady_clock::now();
+    const Json body = parse_body(request.body, service.options.limits);
+    require_last_token(service.model);
+    const EmbeddingsTask task = read_embeddings(service, body);
+    const PromptValues results = run_embeddings(service, request, task);
+    std::string vectors;
+    for (const auto& state : results.values)
+        vectors += fmt::format("{}[{}]", vectors.empty() ? "" : ",", fmt::join(unit_vector(state, task.dimensions), ","));
+    const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began);
+    return {.body =
+                fmt::format(R"({{"model":{},"embeddings":[{}],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
+                            Json(service.model_name()).dump(), vectors, time.count(), results.prompt_tokens)};
+}
+
+HttpReply ollama_embeddings(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    require_last_token(service.model);
+    const auto prompt = text_field(body, "prompt");
+    if (!prompt) bad_request("prompt", "\"prompt\" is missing: a text");
+    EmbeddingsTask task{.dimensions = service.model.config.hidden_size};
+    task.one = true;
+    task.prompts.push_back(read_embedding_input(service.model, *prompt, "prompt"));
+    const PromptValues results = run_prompts(service, request, task.prompts, {}, [](size_t) { return std::string("prompt"); });
+    return {.body = fmt::format(R"({{"embedding":[{}]}})", fmt::join(unit_vector(results.values.at(0), task.dimensions), ","))};
 }
 
 } // namespace tq::server

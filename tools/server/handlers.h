@@ -18,6 +18,15 @@ HttpReply messages(Service& service, const HttpRequest& request);
 HttpReply count_tokens(Service& service, const HttpRequest& request);
 // Jina's, as llama.cpp has it.
 HttpReply rerank(Service& service, const HttpRequest& request);
+// Ollama's.
+HttpReply ollama_chat(Service& service, const HttpRequest& request);
+HttpReply ollama_generate(Service& service, const HttpRequest& request);
+HttpReply ollama_embed(Service& service, const HttpRequest& request);
+HttpReply ollama_embeddings(Service& service, const HttpRequest& request); // of one prompt: the older form
+HttpReply ollama_tags(Service& service, const HttpRequest& request);
+HttpReply ollama_ps(Service& service, const HttpRequest& request);
+HttpReply ollama_show(Service& service, const HttpRequest& request);
+HttpReply ollama_version(Service& service, const HttpRequest& request);
 // llama.cpp's.
 HttpReply completion(Service& service, const HttpRequest& request);
 HttpReply infill(Service& service, const HttpRequest& request);

@@ -1,17 +1,28 @@
 // GET /v1/models and /v1/models/{id}: one model, in the forms that OpenAI's clients, Codex and Anthropic's clients read.
+#include "tools/server/models.h"
 #include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/openai_reply.h"
+#include <algorithm>
 #include <chrono>
+#include <map>
 
 namespace tq::server {
-namespace {
 
-uint64_t parameters(const Model& model) {
+uint64_t parameter_count(const Model& model) {
     uint64_t count = 0;
     for_each_tensor(model.weights, [&](const Tensor& tensor) { count += uint64_t(tensor.rows) * tensor.cols; });
     return count;
 }
+
+std::string weight_type_text(const Model& model) {
+    std::map<std::string, uint64_t> bytes;
+    for_each_tensor(model.weights, [&](const Tensor& tensor) { bytes[type_name(tensor.type)] += tensor.bytes(); });
+    const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+    return most == bytes.end() ? "" : most->first;
+}
+
+namespace {
 
 Json openai_model(const Service& service) {
     const Model& model = service.model;
@@ -26,7 +37,7 @@ Json openai_model(const Service& service) {
               {"n_ctx_train", model.config.max_position_embeddings},
               {"n_vocab", model.config.vocab_size},
               {"n_embd", model.config.hidden_size},
-              {"n_params", parameters(model)},
+              {"n_params", parameter_count(model)},
               {"size", model.weights.bytes()}}}};
 }
 
@@ -44,16 +55,11 @@ Json codex_model(const Service& service) {
 }
 
 Json anthropic_model(const Service& service) {
-    const std::chrono::sys_seconds created{std::chrono::seconds(service.options.started_unix_s)};
-    const auto day = std::chrono::floor<std::chrono::days>(created);
-    const std::chrono::year_month_day date(day);
-    const std::chrono::hh_mm_ss time(created - day);
-    return {
-        {"type", "model"},
-        {"id", service.model_name()},
-        {"display_name", service.model_name()},
-        {"created_at", fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", int(date.year()), unsigned(date.month()),
-                                   unsigned(date.day()), time.hours().count(), time.minutes().count(), time.seconds().count())}};
+    const std::chrono::system_clock::time_point created{std::chrono::seconds(service.options.started_unix_s)};
+    return {{"type", "model"},
+            {"id", service.model_name()},
+            {"display_name", service.model_name()},
+            {"created_at", utc_text(created)}};
 }
 
 } // namespace

@@ -30,6 +30,7 @@ std::vector<Route> routes(Service& service) {
     add("POST", "/v1/reranking", rerank);
     add("POST", "/rerank", rerank);
     add("POST", "/reranking", rerank);
+    add("POST", "/v2/rerank", rerank);
     add("POST", "/v1/prefill", prefill);
     add("POST", "/completion", completion);
     add("POST", "/completions", completion);
@@ -40,6 +41,15 @@ std::vector<Route> routes(Service& service) {
     add("POST", "/tokenize", tokenize);
     add("POST", "/detokenize", detokenize);
     add("POST", "/apply-template", apply_template);
+    constexpr Envelope ollama = Envelope::ollama;
+    add("POST", "/api/chat", ollama_chat, ollama);
+    add("POST", "/api/generate", ollama_generate, ollama);
+    add("POST", "/api/embed", ollama_embed, ollama);
+    add("POST", "/api/embeddings", ollama_embeddings, ollama);
+    add("GET", "/api/tags", ollama_tags, ollama);
+    add("GET", "/api/ps", ollama_ps, ollama);
+    add("POST", "/api/show", ollama_show, ollama);
+    add("GET", "/api/version", ollama_version, ollama);
     return all;
 }
 

@@ -14,6 +14,7 @@ namespace {
 using RequestClock = std::chrono::steady_clock;
 
 Envelope envelope_at(const std::string& path) {
+    if (path.starts_with("/api/")) return Envelope::ollama;
     return path == "/v1/messages" || path.starts_with("/v1/messages/") ? Envelope::anthropic : Envelope::openai;
 }
 
@@ -191,6 +192,7 @@ void Server::finish(HttpReply& reply, const HttpRequest& request, const std::sha
     reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;
     reply.headers["X-Content-Type-Options"] = "nosniff";
     call->status = reply.status;
+    if (reply.status == 499) call->remark = ", the client went away";
     follow(reply, call, request.disconnected);
 }
 
@@ -260,7 +262,7 @@ const Route* Server::find(HttpRequest& request, Call& one, HttpReply& reply) con
     if (request.method == "OPTIONS") return is(options_reply(found));
     if (found.empty())
         throw plain_error(404, fmt::format("there is nothing at {}: there are /v1/chat/completions, /v1/responses, /v1/messages, "
-                                           "/v1/models and others (docs/serve.md)",
+                                           "/v1/models, /api/chat and others (docs/serve.md)",
                                            printable(request.path, 100)));
     const auto fitting = std::ranges::find_if(found, [&](const Route* one) { return allows(*one, request.method); });
     if (fitting == found.end()) return is(wrong_method(request, found));

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+using namespace tq;
 using namespace tq::server;
 
 static HttpReply refuse_plainly(int status, const std::string& reason, const std::string&) {

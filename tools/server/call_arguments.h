@@ -1,0 +1,12 @@
+// The arguments of a call for the APIs that have them as an object, not as its text.
+#pragma once
+#include "tools/server/generation.h"
+
+namespace tq::server {
+
+// Nothing where the text is no JSON object.
+std::optional<Json> read_arguments(const std::string& text);
+// Of an object that was cut off: the members that came whole. A part of a command could be another one.
+Json whole_members(const std::string& text);
+
+} // namespace tq::server

@@ -1,0 +1,48 @@
+// Ollama's API: a request becomes a chat or a text, an answer becomes lines of JSON.
+#pragma once
+#include "tools/server/answer_writer.h"
+#include "tools/server/chat_parts.h"
+#include <variant>
+
+namespace tq::server::ollama_api {
+
+struct Request {
+    std::variant<ChatTask, TextTask> task;
+    bool stream = true;
+    bool only_loads = false; // it asks for no answer: the model is to be loaded, which it is
+};
+
+// POST /api/chat and /api/generate. Both throw ApiError (400).
+Request read_chat(Service& service, const Json& body);
+Request read_generate(Service& service, const Json& body);
+
+enum class Form { chat, generate };
+
+class Writer final : public AnswerWriter {
+  public:
+    Writer(const Service& service, Form form, bool stream);
+
+    std::string begin(const Usage&) override { return {}; }
+    std::string write(const std::vector<Event>& events) override;
+    std::string ping() override { return line(piece("", "")); }
+    std::string end(const Outcome& outcome) override;
+    std::string fail(const ApiError& error) override;
+    Json whole() const override { return last_; }
+
+  private:
+    Json piece(const std::string& content, const std::string& thinking, Json calls = {}) const;
+    std::string line(const Json& json) const;
+    std::string show(const AnswerPart& part);
+    std::string say(const std::string& content, const std::string& thinking, Json calls = {});
+
+    const std::string model_;
+    const Form form_;
+    const bool stream_;
+    const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+    std::string content_, thinking_; // of an answer that is sent as one
+    Json calls_ = Json::array();
+    std::string name_, arguments_; // of the call that is not at its end
+    Json last_;
+};
+
+} // namespace tq::server::ollama_api

@@ -48,7 +48,15 @@ Model load_model(const std::filesystem::path& path) {
     for (std::string& note : sampling_notes(file)) notes.push_back(std::move(note));
     if (const auto note = template_note(file)) notes.push_back(*note);
     check_mapped_files();
-    return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, std::move(name), std::move(notes)};
+    std::string system = default_system_prompt(file);
+    return {.file = std::move(file),
+            .config = config,
+            .weights = std::move(weights),
+            .tokenizer = std::move(tokenizer),
+            .chat = chat,
+            .name = std::move(name),
+            .notes = std::move(notes),
+            .system = std::move(system)};
 }
 
 SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {

@@ -18,6 +18,7 @@ struct Model {
     ChatVariant chat;
     std::string name;                    // the file's general.name, else its file name; printable
     std::vector<std::string> notes = {}; // on what was ignored in the file, a sentence each
+    std::string system = {};             // the system prompt of conversations that have none: the template's own
 };
 
 // Throws an Error when the file is not a model we can run. The values of the weights are not checked here: see load.h. `path`

@@ -22,6 +22,9 @@ constexpr bool may_think(ChatVariant variant) { return variant == ChatVariant::h
 // <think> in its generation prompt, <parameter= in its calls, or <|start_header_id|>. instruct when the file has none.
 ChatVariant chat_variant(const ModelFile& file);
 
+// Returns the system prompt that the file's template has for conversations without one, as Qwen2.5's and SmolLM2's; empty: none.
+std::string default_system_prompt(const ModelFile& file);
+
 struct ChatOptions {
     ChatVariant variant = ChatVariant::hybrid;
     bool add_generation_prompt = true;

@@ -33,6 +33,14 @@ void append_open_answer(std::vector<Piece>& pieces, const std::string& reasoning
     pieces.push_back({content, false});
 }
 
+// As the file's template begins a conversation that has no system prompt.
+void add_default_system(const Service& service, Json& messages) {
+    const std::string& system = service.options.system ? *service.options.system : service.model.system;
+    const bool has_own = messages.is_array() && !messages.empty() && messages.front().is_object() &&
+                         messages.front().value("role", "") == "system";
+    if (!system.empty() && !has_own) messages.insert(messages.begin(), Json{{"role", "system"}, {"content", system}});
+}
+
 template <class Render> auto rendered(const Render& render) {
     try {
         return render();
@@ -95,6 +103,7 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
         messages.erase(messages.size() - 1);
         prompt.continues = !content.empty() || !reasoning.empty();
     }
+    add_default_system(service, messages);
     const bool open_thinking = prompt.thinking.possible && !prompt.continues;
     const ChatOptions options{.variant = variant, .enable_thinking = open_thinking || !reasoning.empty(), .cut_arguments = true};
     prompt.ids = rendered([&] {
@@ -138,6 +147,7 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
         message["tool_calls"].push_back(
             {{"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     Json messages = task.messages;
+    add_default_system(service, messages);
     messages.push_back(std::move(message));
     // The template treats the last message otherwise: another follows, which is cut off again.
     messages.push_back({{"role", answer.calls.empty() ? "user" : "tool"}, {"content", ""}});

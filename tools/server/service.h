@@ -33,6 +33,7 @@ struct ServiceOptions {
     std::string alias;       // the model's name in the API; empty: its own
     SamplerOptions sampling; // where a request says nothing
     uint32_t max_tokens = UINT32_MAX;
+    std::optional<std::string> system;        // prompt of conversations that have none; empty: the template's own
     std::optional<bool> think;                // of a hybrid model, where a request says nothing; empty: it thinks
     std::optional<uint32_t> reasoning_budget; // tokens of thinking, where a request says nothing; empty: no limit
     bool embeddings = false;                  // the model makes embeddings

@@ -265,3 +265,26 @@ TEST_CASE("the variant is read from the template") {
     CHECK(chat_variant(open_keys({})) == ChatVariant::instruct);
     CHECK(chat_variant(read_gguf(test_data("qwen3-mixed.gguf"))) == ChatVariant::hybrid); // Qwen3's own
 }
+
+TEST_CASE("the system prompt that a template has for conversations without one") {
+    const auto system_of = [](std::string_view chat_template) {
+        return default_system_prompt(open_keys({{"tokenizer.chat_template", chat_template}}));
+    };
+    // Qwen2.5's and SmolLM2's.
+    CHECK(
+        system_of(
+            R"({%- if tools %}{{- '<|im_start|>system\n' }}{%- if messages[0]['role'] == 'system' %}{{- messages[0]['content'] }}
+        {%- else %}{{- 'You are Qwen.' }}{%- endif %}{%- else %}{%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}{%- else %}
+        {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud.<|im_end|>\n' }}{%- endif %})") ==
+        "You are Qwen, created by Alibaba Cloud.");
+    CHECK(system_of(R"({% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system
+You are SmolLM<|im_end|>
+' }}{% endif %})") == "You are SmolLM");
+    CHECK(system_of(R"({{ "<|im_start|>system\nIt's \"me\".\nYou\\I<|im_end|>\n" }})") == "It's \"me\".\nYou\\I");
+    CHECK(system_of("{% if not system %}<|im_start|>system\nPlain text.<|im_end|>\n{% endif %}") == "Plain text.");
+    for (const char* none :
+         {"", R"({{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }})", R"({{ '<|im_start|>system\nYou are' }})",
+          "<|im_start|>system\n{{ content }}<|im_end|>", R"({{ '<|im_start|>system\n<|im_end|>' }})"})
+        CHECK(system_of(none) == "");
+}

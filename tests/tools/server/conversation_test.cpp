@@ -240,3 +240,26 @@ TEST_CASE("what a server cut off itself can be sent back to it, in every API and
         }
     }
 }
+
+TEST_CASE("a conversation without a system prompt has the template's own, or the server's, by every API") {
+    for (const bool is_set : {false, true})
+        for (const std::string wanted : {"", "You are here."}) {
+            ServiceOptions options = ScriptedServer::greedy();
+            if (is_set) options.system = wanted;
+            ScriptedServer server([](const std::string&) { return "ok"; }, ChatVariant::instruct, options);
+            server.model.system = is_set ? "The file's." : wanted;
+            const std::string turn = wanted.empty() ? "" : "<|im_start|>system\n" + wanted + "<|im_end|>\n";
+            const Json messages = Json::array({{{"role", "user"}, {"content", "Hi"}}});
+            const auto prompt = [&](const ChatTask& task) { return prompt_of(server, task); };
+            const std::string rest = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+            CHECK(prompt(read_chat_task(server.service, {{"messages", messages}})) == turn + rest);
+            CHECK(prompt(responses_api::read({{"input", "Hi"}}, Limits()).task) == turn + rest);
+            CHECK(prompt(messages_api::read_prompt({{"messages", messages}}, Limits()).task) == turn + rest);
+            Json own = messages;
+            own.insert(own.begin(), Json{{"role", "system"}, {"content", "Mine."}});
+            CHECK(prompt(read_chat_task(server.service, {{"messages", own}})) == "<|im_start|>system\nMine.<|im_end|>\n" + rest);
+            const Json tools = weather_tools();
+            const std::string with_tools = prompt(read_chat_task(server.service, {{"messages", messages}, {"tools", tools}}));
+            CHECK(with_tools.starts_with("<|im_start|>system\n" + (wanted.empty() ? "" : wanted + "\n\n") + "# Tools"));
+        }
+}

@@ -42,12 +42,21 @@ int run(const TemplateArguments& arguments) {
         fail("standard input is not a JSON object with a list of \"messages\"");
     ChatOptions options;
     Console console(ColorMode::automatic, false);
-    if (!arguments.model.is_demo()) options.variant = chat_variant(open_model_file(find_model(arguments.model, console)));
+    auto messages = input["messages"];
+    if (!arguments.model.is_demo()) {
+        const ModelFile file = open_model_file(find_model(arguments.model, console));
+        options.variant = chat_variant(file);
+        const std::string system = default_system_prompt(file);
+        const bool has_own = messages.is_array() && !messages.empty() && messages[0].is_object() &&
+                             messages[0].value("role", nlohmann::ordered_json()) == "system";
+        if (!system.empty() && messages.is_array() && !has_own)
+            messages.insert(messages.begin(), nlohmann::ordered_json{{"role", "system"}, {"content", system}});
+    }
     if (!arguments.variant.empty()) options.variant = parse_variant(arguments.variant);
     options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
     options.enable_thinking = boolean(input, "enable_thinking", true);
     const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();
-    write_output(to_text(render_chat(input["messages"], tools, options)));
+    write_output(to_text(render_chat(messages, tools, options)));
     return 0;
 }
 

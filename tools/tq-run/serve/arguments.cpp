@@ -80,6 +80,12 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
         .excludes(think)
         .group("Sampling");
     command
+        .add_option(
+            "--system-prompt", a.system,
+            "system prompt of conversations that have none; '': none; default: what the model's chat template has, if anything")
+        .option_text("TEXT")
+        .group("Server");
+    command
         .add_option("--reasoning-budget", a.reasoning_budget,
                     "tokens of thinking where a request says nothing; default: -1 (no limit)")
         .option_text("N")

@@ -57,6 +57,7 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     options.alias = a.alias;
     options.sampling = a.sampling.options(recommended_sampling(model.file, may_think(model.chat)));
     options.max_tokens = a.sampling.max_tokens();
+    options.system = a.system;
     if (a.think || a.no_think) options.think = a.think;
     if (a.reasoning_budget >= 0) options.reasoning_budget = uint32_t(a.reasoning_budget);
     constexpr uint64_t last_token = 3;

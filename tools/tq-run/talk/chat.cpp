@@ -54,7 +54,10 @@ void add_chat(ArgumentParser& app, Action& action) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
         add_flags(command, a.prefix);
-        command.add_option("--system-prompt", a.system, "system prompt; default: none").option_text("TEXT");
+        command
+            .add_option("--system-prompt", a.system,
+                        "system prompt; '': none; default: what the model's chat template has, if anything")
+            .option_text("TEXT");
         command.add_flag("--single-turn", a.single_turn, "answer one question, then exit");
         add_context_shift(command, a.context_shift);
         add_resume(command, a.resume);

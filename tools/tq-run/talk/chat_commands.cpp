@@ -246,7 +246,7 @@ void Chat::load(const std::string& given, bool resumed) {
     const bool is_name = is_conversation_name(given);
     const LoadedConversation file = load_conversation(is_name ? conversation_path(given) : given, settings, loaded);
     if (resumed) settings = with_flags(settings);
-    if (resumed && !arguments_.system.empty()) loaded.set_system(arguments_.system);
+    if (resumed && arguments_.system) loaded.set_system(*arguments_.system);
     sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
     sampler_.constrain(constraint_.get());
     const std::string before = sampling_description(std::exchange(settings_, settings).sampling);

@@ -51,7 +51,7 @@ Chat::Chat(const ChatArguments& arguments, Console& console)
                 arguments.sampling.max_tokens()},
       constraint_(arguments.grammar.constraint(engine_->model.tokenizer, grammar_start(options_))),
       sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
-      conversation_(engine_->model.tokenizer, options_, arguments.system),
+      conversation_(engine_->model.tokenizer, options_, arguments.system.value_or(engine_->model.system)),
       prompt_cache_(arguments.prompt_cache, *engine_, session_, console),
       questions_(console, complete_chat_line, !arguments.no_history) {
     sampler_.constrain(constraint_.get());

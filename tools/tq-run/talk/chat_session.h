@@ -20,8 +20,8 @@ struct ChatArguments {
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;
     PrefixArguments prefix;
-    std::string system;
-    std::string resume = "-"; // the name of a conversation; empty: the latest; "-": a new one
+    std::optional<std::string> system; // none: the template's own
+    std::string resume = "-";          // the name of a conversation; empty: the latest; "-": a new one
     bool single_turn = false, think = false, no_think = false, context_shift = true, no_history = false;
 };
 

@@ -45,20 +45,34 @@ test('Markdown is drawn', () => withPage(async (page) => {
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'let answer = 42; // why');
 }));
 
+test('formulas keep their backslashes, and indented lines are code', () => withPage(async (page) => {
+    const drawn = await page.evaluate(async (texts) => {
+        const { Markdown } = await import('/markdown.js');
+        return texts.map((text) => {
+            const markdown = new Markdown();
+            markdown.show(text);
+            return [...markdown.element.querySelectorAll('p, pre')].map((node) => `${node.tagName} ${node.textContent}`);
+        });
+    }, ['\\(x\\,dx\\), \\[a\\_b\\], $$\\{1\\}$$ and $x\\,y$', 'it costs $5 \\* 2 or \\(so', 'See:\n\n    if x:\n        y\n\n    z\n\nend', '- a\n\n    b']);
+    assert.deepEqual(drawn, [['P \\(x\\,dx\\), \\[a\\_b\\], $$\\{1\\}$$ and $x\\,y$'], ['P it costs $5 * 2 or \\(so'], ['P See:', 'PRE if x:\n    y\n\nz', 'P end'],
+        ['P a', 'P b']]);
+}));
+
 test('text made to be slow or deep is drawn', () => withPage(async (page) => {
     const drawn = await page.evaluate(async () => {
         const { Markdown } = await import('/markdown.js');
         const repeat = (text, count) => text.repeat(count);
         const texts = [repeat('[', 20000), repeat('*a ', 20000) + repeat('a* ', 20000), repeat('**x*', 10000), repeat('> ', 5000) + 'x', repeat('- ', 5000) + 'x', repeat('`a``b```c', 5000),
             repeat('[a](', 10000), repeat('<a:', 10000), repeat('https://', 5000), repeat('_a*', 10000), repeat('|', 3000) + '\n' + repeat('|-', 2999) + '|\n' + repeat('|\n', 300),
-            Array.from({ length: 200 }, (_, i) => ' '.repeat(2 * i) + '- x').join('\n'), repeat('```\n', 10001), '\u0000\ud800\u202e', repeat('1. \n', 5000)];
+            Array.from({ length: 200 }, (_, i) => ' '.repeat(2 * i) + '- x').join('\n'), repeat('```\n', 10001), '\u0000\ud800\u202e', repeat('1. \n', 5000),
+            repeat('$\\', 20000), repeat('$$ ', 20000), repeat('\\(', 20000), repeat('    x\n\n', 5000)];
         return texts.map((text) => {
             const markdown = new Markdown();
             markdown.show(text);
             return markdown.element.textContent.length;
         });
     });
-    assert.equal(drawn.length, 15);
+    assert.equal(drawn.length, 19);
     assert.equal(drawn[0], 20000);
 }));
 

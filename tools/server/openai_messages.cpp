@@ -65,7 +65,7 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
     task.ignored = conversation.ignored();
     ignore_fields(task, body,
                   {"functions", "function_call", "web_search_options", "audio", "guided_json", "guided_regex", "guided_choice",
-                   "guided_grammar", "structured_outputs", "prompt_logprobs"});
+                   "guided_grammar", "structured_outputs", "prompt_logprobs", "num_beams", "use_beam_search"});
     read_tools(task, body, limits);
     task.format = read_formats(body);
     task.think = read_think(body);

@@ -1,5 +1,7 @@
-// POST /v1/rerank: Jina's shape, as llama.cpp has it. A document's score is how probable "yes" is, of "yes" and "no", after
-// Qwen3-Reranker's prompt.
+// POST /v1/rerank: Jina's shape, as llama.cpp has it, which is Cohere's v2, too; or that of Hugging Face's
+// text-embeddings-inference, where the documents are "texts". A document's score is how probable "yes" is, of "yes" and "no",
+// after Qwen3-Reranker's prompt.
+#include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/prompt_values.h"
@@ -17,16 +19,19 @@ struct RerankTask {
     std::vector<std::string> documents;
     size_t top_n;
     bool return_documents = false;
+    bool is_tei = false;     // text-embeddings-inference's shape
+    bool raw_scores = false; // logits, not probabilities
 };
-
-std::string document_field(size_t i) { return fmt::format("documents[{}]", i); }
 
 RerankTask read_rerank(const Service& service, const Json& body) {
     RerankTask task;
     task.instruction = text_field(body, "instruction").value_or(default_instruction);
     task.query = text_field(body, "query").value_or("");
     if (task.query.empty()) bad_request("query", "\"query\" is missing or empty");
-    const Json* documents = array_field(body, "documents", service.options.limits.batch_inputs);
+    task.is_tei = !member(body, "documents") && member(body, "texts");
+    const char* const name = task.is_tei ? "texts" : "documents";
+    const auto document_field = [&](size_t i) { return fmt::format("{}[{}]", name, i); };
+    const Json* documents = array_field(body, name, service.options.limits.batch_inputs);
     if (!documents || documents->empty()) bad_request("documents", "\"documents\" is missing or empty: a list of texts");
     for (size_t i = 0; i < documents->size(); i++) {
         const Json& document = (*documents)[i];
@@ -38,7 +43,8 @@ RerankTask read_rerank(const Service& service, const Json& body) {
     }
     const auto top_n = integer_field(body, "top_n", 1, INT32_MAX);
     task.top_n = std::min(task.documents.size(), top_n ? size_t(*top_n) : SIZE_MAX);
-    task.return_documents = bool_field(body, "return_documents").value_or(false);
+    task.return_documents = bool_field(body, task.is_tei ? "return_text" : "return_documents").value_or(false);
+    task.raw_scores = bool_field(body, "raw_scores").value_or(false);
     return task;
 }
 
@@ -55,6 +61,16 @@ std::vector<uint32_t> rerank_prompt(const Tokenizer& tokenizer, const RerankTask
         {document},
         {"<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", true}};
     return tokenizer.encode(pieces);
+}
+
+std::vector<std::vector<uint32_t>> rerank_prompts(const Model& model, const RerankTask& task) {
+    std::vector<std::vector<uint32_t>> prompts;
+    try {
+        for (const std::string& document : task.documents) prompts.push_back(rerank_prompt(model.tokenizer, task, document));
+    } catch (const Error& error) { // the vocabulary lacks what the prompt is made of
+        bad_request("model", "{} cannot rerank ({}): load a model such as Qwen3-Reranker", model.name, error.what());
+    }
+    return prompts;
 }
 
 // The tokens whose logits are compared: the first of "yes" and of "no".
@@ -92,8 +108,10 @@ Json ranked_results(const RerankTask& task, const std::vector<double>& scores) {
     std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
     Json results = Json::array();
     for (const size_t i : std::span(order).first(task.top_n)) {
-        Json result{{"index", i}, {"relevance_score", scores[i]}};
-        if (task.return_documents) result["document"] = {{"text", task.documents[i]}};
+        const double score = task.raw_scores ? std::log(scores[i] / (1 - scores[i])) : scores[i];
+        Json result{{"index", i}, {task.is_tei ? "score" : "relevance_score", score}};
+        if (task.return_documents && task.is_tei) result["text"] = task.documents[i];
+        if (task.return_documents && !task.is_tei) result["document"] = {{"text", task.documents[i]}};
         results.push_back(std::move(result));
     }
     return results;
@@ -107,13 +125,15 @@ HttpReply rerank(Service& service, const HttpRequest& request) {
     const RerankTask task = read_rerank(service, body);
     const auto& weights = service.model.weights.classifier; // else the logits of two tokens
     const auto classifier = weights ? to_floats(*weights) : std::vector<float>();
-    std::vector<std::vector<uint32_t>> prompts;
-    for (const std::string& document : task.documents) prompts.push_back(rerank_prompt(service.model.tokenizer, task, document));
+    const auto prompts = rerank_prompts(service.model, task);
     const auto scored = classifier.empty() ? answer_ids(service.model) : std::vector<uint32_t>();
-    const PromptValues results = run_prompts(service, request, prompts, scored, document_field);
+    const auto field = [&](size_t i) { return fmt::format("{}[{}]", task.is_tei ? "texts" : "documents", i); };
+    const PromptValues results = run_prompts(service, request, prompts, scored, field);
     std::vector<double> scores;
     for (const auto& values : results.values) scores.push_back(score_of(values, classifier));
-    const Json reply{{"model", service.model_name()},
+    if (task.is_tei) return {.body = ranked_results(task, scores).dump()};
+    const Json reply{{"id", random_id("rerank-")},
+                     {"model", service.model_name()},
                      {"object", "list"},
                      {"usage", {{"prompt_tokens", results.prompt_tokens}, {"total_tokens", results.prompt_tokens}}},
                      {"results", ranked_results(task, scores)}};

@@ -129,7 +129,7 @@ TEST_CASE("what could be read in two ways, or is no HTTP, is refused with a sent
     CHECK(refused("GET /a HTTP/2.0\r\nHost: a\r\n\r\n") == 505);
     CHECK(refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") == 505);
     CHECK(refused("BREW /coffee HTTP/1.1\r\nHost: a\r\n\r\n") == 501);
-    CHECK(refused("\x16\x03\x01\x02 hello TLS\r\n\r\n") == 400);
+    CHECK(echo.ask("\x16\x03\x01\x02 hello TLS") == std::string("\x15\x03\x01\x00\x02\x02\x28", 7)); // an alert, at once
     CHECK(echo.ask(start + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n").find("more than once how long") !=
           std::string::npos);
     CHECK(status_of(echo.ask(get("/a"))) == 200);

@@ -71,4 +71,7 @@ TEST_CASE("a model whose vocabulary lacks the template's tokens completes texts,
     CHECK(contains(served.refusal(server::chat_completions, chat(Json::object()).dump()).at("message").get<std::string>(),
                    "the model's vocabulary has no token <|im_start|>"));
     served.answer(server::completions, {{"prompt", "the"}, {"max_tokens", 1}});
+    const Json ranked = served.refusal(server::rerank, Json{{"query", "the"}, {"documents", {"a"}}}.dump());
+    CHECK(contains(ranked.at("message").get<std::string>(), "cannot rerank"));
+    CHECK(contains(ranked.at("message").get<std::string>(), "<|im_start|>"));
 }

@@ -147,3 +147,22 @@ TEST_CASE("what is no request is refused with the field's name, and nothing is r
                    "last token"));
     CHECK(served.scheduler().status().requests == 0);
 }
+
+TEST_CASE("text-embeddings-inference's shape: texts in, a list of scores out") {
+    const Model model = demo();
+    test::ServedModel served(model, {.slots = 2});
+    const Json ranked = served.answer(server::rerank, question(documents)).at("results");
+    Json body = {{"query", "What is the capital of China?"}, {"texts", documents}};
+    const Json plain = served.answer(server::rerank, body);
+    body.update({{"raw_scores", true}, {"return_text", true}});
+    const Json raw = served.answer(server::rerank, body);
+    REQUIRE(plain.size() == ranked.size());
+    REQUIRE(raw.size() == ranked.size());
+    for (size_t i = 0; i < ranked.size(); ++i) {
+        const double score = ranked.at(i).at("relevance_score");
+        CHECK(plain.at(i) == Json{{"index", ranked.at(i).at("index")}, {"score", score}});
+        CHECK(raw.at(i).at("score") == doctest::Approx(std::log(score / (1 - score))));
+        CHECK(raw.at(i).at("text") == documents.at(ranked.at(i).at("index").get<size_t>()));
+    }
+    CHECK(served.refusal(server::rerank, R"({"query": "a", "texts": [1]})").at("param") == "texts[0]");
+}

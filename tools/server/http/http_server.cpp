@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds linger_timeout{2000};
 constexpr size_t read_at_once = 64 << 10;
 constexpr size_t other_descriptors = 64; // that are not connections
 constexpr uint32_t urgent_threads = 4;
+constexpr char tls_handshake = 22;                                       // the first byte of a client that speaks TLS
+constexpr std::string_view tls_alert("\x15\x03\x01\x00\x02\x02\x28", 7); // fatal, handshake_failure
 
 HttpOptions within_limits(HttpOptions options) {
     const size_t most = raise_descriptor_limit();
@@ -197,6 +199,13 @@ bool HttpServer::Loop::receive(Connection& connection) {
     if (connection.state == idle) { // an empty line between requests is allowed
         while (connection.received().starts_with("\r\n")) connection.take(2);
         if (!connection.received().empty()) enter(connection, head);
+    }
+    if (!tls_ && connection.state == head && connection.received().starts_with(tls_handshake)) {
+        exchanges_.refusal(400,
+                           "a client speaks https, but this port serves http: give it an address that begins with http://, or "
+                           "serve https with --ssl-cert-file and --ssl-key-file"); // for the log
+        end_with(connection, std::string(tls_alert));
+        return open;
     }
     if (head_length(connection.received()) > 0) return true; // is answered, though nothing may follow
     if (connection.received().size() > limits_.bytes) refuse(connection, 431, "the head of the request is too long");

@@ -38,7 +38,9 @@ async function errorOf(response) {
     const text = await response.text().catch(() => '');
     let message = '';
     try {
-        message = JSON.parse(text).error?.message ?? '';
+        const { error } = JSON.parse(text);
+        message = error?.message ?? '';
+        if (error?.code === 'context_length_exceeded') message += ' Edit your message to shorten it, or begin a new chat.';
     } catch { /* no JSON: the status has to do */ }
     return new ApiError(message || `The server answered with status ${response.status}.`, response.status);
 }

@@ -4,6 +4,7 @@
 const deepest = 12; // beyond, quotes and lists are text
 
 const fencePattern = /^( {0,3})(`{3,}|~{3,})\s*([^`]*)$/;
+const indentedPattern = /^ {4}/; // code, where no paragraph or list goes on
 const headingPattern = /^ {0,3}(#{1,6})(?:\s+(.*?))?(?:\s+#+)?\s*$/;
 const rulePattern = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const quotePattern = /^ {0,3}> ?/;
@@ -32,6 +33,7 @@ function parseLines(lines, depth) {
 
 // Returns the block that begins at a line, and the line after it.
 function parseBlock(lines, at, depth) {
+    if (indentedPattern.test(lines[at])) return parseIndented(lines, at);
     const fence = fencePattern.exec(lines[at]);
     if (fence) return parseFence(lines, at, fence);
     const heading = headingPattern.exec(lines[at]);
@@ -53,6 +55,13 @@ function parseFence(lines, at, [, indent, mark, info]) {
     while (end < lines.length && !closing.test(lines[end])) content.push(lines[end++].replace(new RegExp(`^ {0,${indent.length}}`), ''));
     const closed = end < lines.length;
     return [{ type: 'code', language: info.trim().split(/\s+/)[0], text: content.join('\n'), closed }, closed ? end + 1 : end];
+}
+
+function parseIndented(lines, at) {
+    let end = at;
+    while (end < lines.length && (indentedPattern.test(lines[end]) || !lines[end].trim())) end++;
+    while (!lines[end - 1].trim()) end--;
+    return [{ type: 'code', language: '', text: lines.slice(at, end).map((line) => line.slice(4)).join('\n'), closed: true }, end];
 }
 
 function parseQuote(lines, at, depth) {

@@ -1,7 +1,7 @@
 // Markdown within a paragraph, as a tree: {type: 'text' | 'code' | 'break' | 'strong' | 'em' | 'del' | 'link', text, href, children}.
 // Emphasis and links are CommonMark's, by its stack of delimiters, so that hostile text takes no more than linear time. HTML is text.
 
-const special = /[\\`*_~[\]!<\n]|https?:\/\//g;
+const special = /[\\`*_~[\]!<\n$]|https?:\/\//g;
 const deepest = 64; // open emphasis at once; further marks are text
 const punctuation = /[\p{P}\p{S}]/u;
 
@@ -36,7 +36,7 @@ class Parser {
         this.text = text;
         this.parts = []; // nodes, and delimiters {mark, length, opens, closes} that are not yet paired
         this.brackets = []; // indices of open brackets in `parts`
-        this.unclosed = new Set(); // lengths of backtick runs that have no second one further on
+        this.unclosed = new Set(); // lengths of backtick runs, and ends of formulas, that do not come further on
     }
 
     add(text) {
@@ -62,6 +62,7 @@ class Parser {
     take(mark, at) {
         if (mark === '\\') return this.escape(at);
         if (mark === '`') return this.code(at);
+        if (mark === '$') return this.dollar(at);
         if (mark === '\n') return this.lineBreak(at);
         if (mark === '*' || mark === '_' || mark === '~') return this.delimiter(at);
         if (mark === '<') return this.autolink(at);
@@ -77,10 +78,38 @@ class Parser {
 
     escape(at) {
         const next = this.text[at + 1] ?? '';
-        // Not \( and \[, which begin formulas: these stay as they are.
+        if (next === '(') return this.formula(at, '\\(', '\\)');
+        if (next === '[') return this.formula(at, '\\[', '\\]');
         const escaped = /[!"#$%&'*+,\-./:;<=>?@\\^_`{|}~]/.test(next);
         this.add(escaped ? next : `\\${next === '\n' ? '' : next}`);
         return at + 1 + (next && next !== '\n' ? next.length : 0);
+    }
+
+    // Formulas are not drawn, and stay as they are.
+    formula(at, begin, close) {
+        const end = this.unclosed.has(close) ? -1 : this.text.indexOf(close, at + begin.length);
+        if (end < 0) {
+            this.unclosed.add(close);
+            this.add(begin);
+            return at + begin.length;
+        }
+        this.text.slice(at, end + close.length).split('\n').forEach((line, i) => {
+            if (i > 0) this.parts.push({ type: 'break' });
+            this.add(line);
+        });
+        return end + close.length;
+    }
+
+    // $$…$$, and $…$ with a backslash in it: a price has none.
+    dollar(at) {
+        if (this.text[at + 1] === '$') return this.formula(at, '$$', '$$');
+        const stop = /[$\n]/g;
+        stop.lastIndex = at + 1;
+        const end = stop.exec(this.text)?.index;
+        const inside = this.text[end] === '$' ? this.text.slice(at, end + 1) : '';
+        const formula = inside.includes('\\') ? inside : '$';
+        this.add(formula);
+        return at + formula.length;
     }
 
     code(at) {

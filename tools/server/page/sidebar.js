@@ -147,7 +147,7 @@ async function importFile(file) {
     try {
         const conversations = importText(await file.text());
         for (const conversation of conversations) await keep({ ...conversation, id: newId() });
-        announce(`${conversations.length} conversations were imported.`);
+        announce(conversations.length === 1 ? '1 conversation was imported.' : `${conversations.length} conversations were imported.`);
     } catch (error) {
         await confirmDialog('The file was not imported', error.message, null);
     }

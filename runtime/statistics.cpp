@@ -1,6 +1,6 @@
 #include "runtime/statistics.h"
+#include "base/printable.h"
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 
 namespace tq {
@@ -8,11 +8,7 @@ namespace {
 
 using Value = std::optional<uint64_t>;
 
-bool same(std::string_view a, std::string_view b) {
-    return std::ranges::equal(a, b, [](char x, char y) {
-        return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
-    });
-}
+bool same(std::string_view a, std::string_view b) { return lowercase(a) == lowercase(b); }
 
 Value find(std::span<const Statistic> statistics, std::string_view name) {
     for (const Statistic& one : statistics)

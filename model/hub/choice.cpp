@@ -41,7 +41,7 @@ Part split_name(const std::string& path) {
 
 bool is_model(const HubFile& file) {
     if (!file.path.ends_with(".gguf")) return false;
-    const std::string name = lower_case(file.path.substr(file.path.rfind('/') + 1));
+    const std::string name = lowercase(file.path.substr(file.path.rfind('/') + 1));
     constexpr std::array others{"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"}; // companion files of a model
     return std::none_of(others.begin(), others.end(), [&](const char* other) { return name.find(other) != std::string::npos; }) &&
            split_name(file.path).number == 1;
@@ -49,7 +49,7 @@ bool is_model(const HubFile& file) {
 
 // True where the quant is a word of the name: after the beginning, -, ., _ or /, and before - or .
 bool has_quant(const HubFile& file, const std::string& quant) {
-    const std::string path = lower_case(file.path), word = lower_case(quant);
+    const std::string path = lowercase(file.path), word = lowercase(quant);
     for (size_t at = path.find(word); at != std::string::npos; at = path.find(word, at + 1)) {
         const size_t end = at + word.size();
         const bool begins = at == 0 || std::string_view("-._/").find(path[at - 1]) != std::string_view::npos;
@@ -96,7 +96,7 @@ const HubFile* find_model(const std::vector<HubFile>& files, const HubTarget& ta
         const auto found = std::find_if(files.begin(), files.end(), matches);
         return found == files.end() ? nullptr : &*found;
     };
-    if (!target.file.empty()) return first([&](const HubFile& file) { return lower_case(file.path) == lower_case(target.file); });
+    if (!target.file.empty()) return first([&](const HubFile& file) { return lowercase(file.path) == lowercase(target.file); });
     const auto of_quant = [&](const std::string& quant) {
         return first([&](const HubFile& file) { return is_model(file) && has_quant(file, quant); });
     };
@@ -146,7 +146,7 @@ HubChoice choose_safetensors(const std::vector<HubFile>& files, const HubTarget&
 } // namespace
 
 HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& target) {
-    if (!target.file.empty() && !lower_case(target.file).ends_with(".gguf"))
+    if (!target.file.empty() && !lowercase(target.file).ends_with(".gguf"))
         fail("{} is not a GGUF file: name one with --hf-file, or leave that out to have one chosen", printable(target.file));
     const bool has_models = std::any_of(files.begin(), files.end(), is_model);
     const HubFile* model = find_model(files, target);

@@ -1,4 +1,5 @@
 #include "model/hub/http_head.h"
+#include "base/printable.h"
 #include "model/hub/names.h"
 #include <array>
 #include <charconv>
@@ -17,7 +18,7 @@ template <class T> T to_number(std::string_view text) {
 
 // Returns the first byte of "bytes 7-99/100" or "bytes 7-99/*"; nothing where it is not such a range.
 std::optional<uint64_t> first_of_range(std::string_view text) {
-    if (!lower_case(text).starts_with("bytes ")) return std::nullopt;
+    if (!lowercase(text).starts_with("bytes ")) return std::nullopt;
     std::array<uint64_t, 2> ends{};
     const char *at = text.data() + 6, *const end = text.data() + text.size();
     for (size_t i = 0; i < ends.size(); i++) {
@@ -40,7 +41,7 @@ void read_header(HttpHead& head, std::string_view line) {
     }
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos || line.size() > max_header_bytes) return;
-    const std::string name = lower_case(line.substr(0, colon));
+    const std::string name = lowercase(line.substr(0, colon));
     std::string_view value = line.substr(colon + 1);
     while (value.starts_with(' ')) value.remove_prefix(1);
     if (name == "link") head.link = value;

@@ -63,7 +63,7 @@ std::string text_of(const Json& item, const char* key) {
 HubFile read_file(const Json& item, const std::string& repository) {
     HubFile file{text_of(item, "path")};
     const Json& large = item.contains("lfs") && item["lfs"].is_object() ? item["lfs"] : item;
-    file.oid = lower_case(text_of(large, "oid"));
+    file.oid = lowercase(text_of(large, "oid"));
     if (file.oid.starts_with("sha256:")) file.oid.erase(0, 7);
     const auto size = large.find("size");
     if (file.path.empty() || !is_object_id(file.oid) || size == large.end() || !size->is_number_unsigned() ||
@@ -78,7 +78,7 @@ HubFile read_file(const Json& item, const std::string& repository) {
 std::string find_commit(HttpClient& http, const std::string& repository, const HubOptions& options) {
     const Page page =
         get_json(http, fmt::format("{}/api/models/{}/revision/main", options.endpoint, repository), repository, options);
-    const std::string commit = lower_case(text_of(page.json, "sha"));
+    const std::string commit = lowercase(text_of(page.json, "sha"));
     if (!is_commit(commit)) fail("the hub's answer about {} names no commit: is {} a hub?", repository, options.endpoint);
     return commit;
 }

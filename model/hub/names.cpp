@@ -68,11 +68,4 @@ std::string url_path(std::string_view text) {
     return out;
 }
 
-std::string lower_case(std::string_view text) {
-    std::string out(text);
-    for (char& c : out)
-        if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-    return out;
-}
-
 } // namespace tq

@@ -16,6 +16,4 @@ bool is_safe_file_name(std::string_view text);
 // Returns the text with everything but letters, digits and -._~/ as %XX.
 std::string url_path(std::string_view text);
 
-std::string lower_case(std::string_view text); // ASCII
-
 } // namespace tq

@@ -1,4 +1,5 @@
 #include "base/path_text.h"
+#include "base/printable.h"
 #include "model/hub/hub.h"
 #include <algorithm>
 #include <array>
@@ -30,8 +31,8 @@ std::filesystem::path cache_directory(const Environment& environment) {
     fail("there is no place for downloaded models: set HF_HOME (or {}) to a directory", home);
 }
 
-bool is_true(std::string value) {
-    std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+bool is_true(const std::string& given) {
+    const std::string value = lowercase(given);
     return value == "1" || value == "true" || value == "yes" || value == "on";
 }
 

@@ -34,11 +34,6 @@ constexpr Shape shapes[] = {
     {"qwen3-235b-a22b", 4096, 1536, 94, 64, false, 40960, 1e6f, 4, 128, 8},
 };
 
-std::string in_lower_case(std::string text) {
-    std::ranges::transform(text, text.begin(), [](char c) { return char(std::tolower(uint8_t(c))); });
-    return text;
-}
-
 struct Mixture {
     std::string name;
     GgmlType type; // of most matrices
@@ -48,9 +43,9 @@ struct Mixture {
 std::vector<Mixture> mixtures() {
     std::vector<Mixture> all;
     for (const GgmlType type : weight_formats)
-        if (type != GgmlType::Q4_K && type != GgmlType::Q5_K) all.push_back({in_lower_case(type_name(type)), type});
+        if (type != GgmlType::Q4_K && type != GgmlType::Q5_K) all.push_back({lowercase(type_name(type)), type});
     for (const GgmlType type : {GgmlType::Q4_K, GgmlType::Q5_K})
-        for (const char* more_bits : {"_s", "_m"}) all.push_back({in_lower_case(type_name(type)) + more_bits, type});
+        for (const char* more_bits : {"_s", "_m"}) all.push_back({lowercase(type_name(type)) + more_bits, type});
     return all;
 }
 
@@ -129,7 +124,7 @@ void put_config(ModelFile& file, const SyntheticModel& model) {
 } // namespace
 
 SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
-    const std::string name = in_lower_case(std::string(text));
+    const std::string name = lowercase(text);
     const size_t colon = std::min(name.find(':'), name.size());
     const std::string mixture = colon == name.size() ? "q8_0" : name.substr(colon + 1);
     const auto shape = find_named(shapes, std::string_view(name).substr(0, colon));

@@ -1,10 +1,10 @@
 // make_random_model: writes a GGUF file of a given Qwen3 shape with random weights.
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/formats/gguf.h"
 #include "model/synthetic/synthetic.h"
 #include "tests/support/random_model.h"
 #include <CLI/CLI.hpp>
-#include <cctype>
 #include <cstdio>
 #include <map>
 
@@ -17,9 +17,7 @@ using tq::GgmlType;
 std::map<std::string, GgmlType> named_types() {
     std::map<std::string, GgmlType> types;
     for (const GgmlType type : tq::weight_formats) {
-        std::string name = tq::type_name(type);
-        for (char& c : name) c = char(std::tolower(static_cast<unsigned char>(c)));
-        types.emplace(name, type);
+        types.emplace(tq::lowercase(tq::type_name(type)), type);
     }
     return types;
 }

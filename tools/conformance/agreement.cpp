@@ -1,5 +1,6 @@
 #include "tools/conformance/agreement.h"
 #include "base/ensure.h"
+#include "base/statistics.h"
 #include "tools/conformance/logits.h"
 #include <algorithm>
 #include <cmath>
@@ -30,13 +31,6 @@ Floors floors(const KvOptions& kv, uint32_t layers, bool halves) {
     if (!rounded) return {exact, exact, exact_bounds(halves).limit, first_codes, codes};
     if (!coded) return {std::max(exact, 5e-3), std::max(exact, 1e-3), std::max(exact, 5e-3), first_codes, codes};
     return {halves ? 0.2 : 0.1, halves ? 2e-2 : 1e-3, halves ? 0.1 : 0.05, first_codes, codes};
-}
-
-double median(std::vector<double>& values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    return *middle;
 }
 
 // Keeps the last values of a tap of each layer.
@@ -189,7 +183,7 @@ std::optional<Agreement> Comparison::run(std::span<const uint32_t> ids) {
     }
     compare_logits();
     for (uint32_t i = 0; i < options_.decode; i++) {
-        const uint32_t id = greatest_logit(reference_.logits);
+        const uint32_t id = argmax(reference_.logits);
         follow(id);
         run_block({&id, 1}, false);
         compare_logits();
@@ -245,7 +239,7 @@ void Comparison::compare_logits() {
 }
 
 void Comparison::follow(uint32_t token) {
-    const uint32_t other = greatest_logit(measured_.logits);
+    const uint32_t other = argmax(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];
     out_.same += other == token ? 1 : 0;
     if (other != token && (!out_.different || margin > out_.different->margin))

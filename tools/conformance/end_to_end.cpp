@@ -1,5 +1,6 @@
 // Rows of whole forward passes: the demo model on the device and on the CPU, tap by tap, on the same tokens.
 #include "base/error.h"
+#include "base/statistics.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/model.h"
@@ -103,7 +104,7 @@ Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
         follower.next_run(device->position());
         const std::span<const float> logits = leader->run(ids);
         device->run(ids);
-        ids = {greatest_logit(logits)};
+        ids = {argmax(logits)};
     }
     follower.next_run(device->position());
     return follower.outcome();

@@ -62,8 +62,6 @@ Bounds attention_bounds(const KvOptions& kv) { return is_exact(kv) ? exact_bound
 // One code that falls on the other side of a threshold moves the logits by some hundredths.
 double error_limit(const KvOptions& kv, bool halves) { return is_exact(kv) ? exact_bounds(halves).limit : 0.05; }
 
-uint32_t greatest_logit(std::span<const float> logits) { return uint32_t(std::ranges::max_element(logits) - logits.begin()); }
-
 double relative_error(std::span<const float> a, std::span<const float> b) {
     double error = 0, norm = 0;
     for (size_t i = 0; i < b.size(); i++) {

@@ -40,9 +40,6 @@ Bounds attention_bounds(const KvOptions& kv);
 // Between two tunings of one device, on workloads for which there is no reference.
 double error_limit(const KvOptions& kv, bool halves);
 
-// The id with the greatest logit, the first of equal ones.
-uint32_t greatest_logit(std::span<const float> logits);
-
 // ||a - b|| / ||b||
 double relative_error(std::span<const float> a, std::span<const float> b);
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/stopwatch.h"
 #include "runtime/device_state.h"
 #include "tools/conformance/evidence.h"
 #include "tools/conformance/rig.h"
@@ -84,10 +85,9 @@ class Worker {
     }
 
     Json run(const Row& row) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         Json result = guarded(row);
-        const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
-        result["ms"] = std::round(taken.count() * 10) / 10;
+        result["ms"] = std::round(stopwatch.seconds() * 10000) / 10;
         return result;
     }
 

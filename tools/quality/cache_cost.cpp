@@ -1,7 +1,7 @@
 #include "tools/quality/cache_cost.h"
 #include "base/ensure.h"
+#include "base/stopwatch.h"
 #include <algorithm>
-#include <chrono>
 
 namespace tq::quality {
 
@@ -12,9 +12,9 @@ class CacheCosts::Timed final : public Forward {
         : forward_(forward), facts_(without_sampling(forward.facts())), one_by_one_(one_by_one) {}
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         const bool done = one_by_one_ ? run_singly(spans[0], each, progress) : forward_.run(spans, each, progress);
-        seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        seconds += stopwatch.seconds();
         return done;
     }
     const ForwardFacts& facts() const override { return facts_; }

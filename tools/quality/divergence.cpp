@@ -1,16 +1,15 @@
 #include "tools/quality/divergence.h"
 #include "base/ensure.h"
+#include "base/statistics.h"
 #include <algorithm>
 #include <cmath>
 
 namespace tq::quality {
 namespace {
 
-size_t top(std::span<const float> logits) { return size_t(std::ranges::max_element(logits) - logits.begin()); }
-
 // log of the sum of exp(logits)
 double log_sum(std::span<const float> logits) {
-    const double most = logits[top(logits)];
+    const double most = logits[argmax(logits)];
     double sum = 0;
     for (const float l : logits) sum += std::exp(double(l) - most);
     return most + std::log(sum);
@@ -57,7 +56,7 @@ Divergence divergence(std::span<const float> logits, std::span<const float> refe
         const double log_p = logits[i] - sum, log_q = reference[i] - reference_sum;
         kl += std::exp(log_q) * (log_q - log_p);
     }
-    return {sum - logits[next], reference_sum - reference[next], std::max(kl, 0.0), top(logits) == top(reference)};
+    return {sum - logits[next], reference_sum - reference[next], std::max(kl, 0.0), argmax(logits) == argmax(reference)};
 }
 
 Summary summarise(std::span<const Divergence> tokens) {

@@ -5,7 +5,6 @@
 #include "model/formats/json.h"
 #include "model/prefix/page_signature.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/plan.h"
 #include "tools/tq-run/prefix.h"
 #include "tools/tq-run/progress.h"
 #include "tools/tq-run/table.h"

@@ -5,6 +5,7 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/stopwatch.h"
 #include "model/cpu/forward.h"
 #include "model/files/calibration.h"
 #include "model/gpu/forward.h"
@@ -18,6 +19,7 @@
 #include "tools/tq-run/plan.h"
 #include "tools/tq-run/progress.h"
 #include "tools/tq-run/ranks.h"
+#include "tools/tq-run/table.h"
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -293,11 +295,11 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     catch_interrupts();
     measure_keys(*engine, placing, options, console);
     TransferStatus status(console);
-    const auto started = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     const auto on_load = [&, what = fmt::format("loading {}", engine->model.name)](uint64_t done, uint64_t total) {
         status.update(what, done, total, done);
         engine->loaded_bytes = done;
-        engine->load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+        engine->load_seconds = stopwatch.seconds();
         return !interrupted();
     };
     engine->forward = placing.open(engine->model.config, engine->model.weights, options, on_load,

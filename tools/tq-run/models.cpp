@@ -5,7 +5,6 @@
 #include "model/hub/hub.h"
 #include "model/hub/kept.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/plan.h"
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
 #include <nlohmann/json.hpp>

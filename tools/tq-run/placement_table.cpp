@@ -1,7 +1,7 @@
 #include "tools/tq-run/placement_table.h"
 #include "base/printable.h"
 #include "tools/tq-run/engine.h"
-#include "tools/tq-run/plan.h"
+#include "tools/tq-run/table.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

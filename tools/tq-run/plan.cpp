@@ -5,6 +5,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/placement_table.h"
+#include "tools/tq-run/table.h"
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -275,11 +276,6 @@ int run(const PlanArguments& arguments) {
 }
 
 } // namespace
-
-std::string size_text(uint64_t bytes) {
-    const double mib = double(bytes) / (1 << 20);
-    return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.2f} GiB", mib / 1024);
-}
 
 std::string memory_name(const Setup& setup) {
     if (setup.memory_limit_bytes != 0 && setup.plan().available == setup.memory_limit_bytes)

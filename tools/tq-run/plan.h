@@ -1,14 +1,10 @@
 // The memory that a model needs on a device, as a table for people.
 #pragma once
-#include <cstdint>
 #include <string>
 
 namespace tq {
 
 struct Setup;
-
-// "604.2 MiB", and from 1 GiB on "23.42 GiB".
-std::string size_text(uint64_t bytes);
 
 // The name of the memory that a model has to fit, as "the memory of llvmpipe (...)" or "the 8.00 GiB of --memory".
 std::string memory_name(const Setup& setup);

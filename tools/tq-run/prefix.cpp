@@ -9,8 +9,8 @@
 #include "model/store/directory_store.h"
 #include "model/store/hmac.h"
 #include "model/store/redis_store.h"
-#include "tools/tq-run/plan.h"
 #include "tools/tq-run/prefill.h"
+#include "tools/tq-run/table.h"
 #include <algorithm>
 
 namespace tq {

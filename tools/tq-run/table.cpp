@@ -14,6 +14,11 @@ std::string without_bars(std::string text) {
 
 } // namespace
 
+std::string size_text(uint64_t bytes, int mib_digits) {
+    const double mib = double(bytes) / (1 << 20);
+    return mib < 1024 ? fmt::format("{:.{}f} MiB", mib, mib_digits) : fmt::format("{:.2f} GiB", mib / 1024);
+}
+
 size_t shown_length(std::string_view text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }

@@ -14,6 +14,9 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t f
 std::string table_row(const std::vector<std::string>& cells, const std::vector<int>& widths);
 std::string table_rule(const std::vector<int>& widths);
 
+// "604.2 MiB", and from 1 GiB on "23.42 GiB".
+std::string size_text(uint64_t bytes, int mib_digits = 1);
+
 size_t shown_length(std::string_view text); // in characters of UTF-8
 
 // "2.0779 ± 0.0012", "(1.93 ± 0.28)e-03", "97.85 ± 0.31 %": two digits of the error, which has the same unit and exponent.

@@ -34,7 +34,7 @@ Origin origin_of(const std::string& url) {
     const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
     if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
         fail("'{}' is not an address that can be fetched", printable(url));
-    const Origin origin{lower_case(part_of(parsed.get(), CURLUPART_SCHEME)), lower_case(part_of(parsed.get(), CURLUPART_HOST)),
+    const Origin origin{lowercase(part_of(parsed.get(), CURLUPART_SCHEME)), lowercase(part_of(parsed.get(), CURLUPART_HOST)),
                         part_of(parsed.get(), CURLUPART_PORT)};
     if (origin.scheme != "https" && origin.scheme != "http")
         fail("'{}' is not fetched: it is neither https nor http", printable(url));

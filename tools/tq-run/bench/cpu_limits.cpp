@@ -1,8 +1,8 @@
 // Measures the processor's limits, with the vectors that the CPU path uses.
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "tools/tq-run/bench/limits.h"
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -73,9 +73,9 @@ constexpr int timings = 4; // the best one counts
 template <class Work> double best_seconds(Work work) {
     double best = 1e9;
     for (int i = 0; i < timings; i++) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         work();
-        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        best = std::min(best, stopwatch.seconds());
     }
     return best;
 }

@@ -90,14 +90,14 @@ void EnergyMeter::watch_power(const std::stop_token& stop) {
 
 void EnergyMeter::start() {
     for (Counter& counter : counters_) counter.first = number_in(counter.file).value_or(0);
-    started_ = std::chrono::steady_clock::now();
+    stopwatch_ = {};
     watts_sum_ = 0;
     watts_count_ = 0;
     if (!power_.empty()) watcher_ = std::jthread([this](const std::stop_token& stop) { watch_power(stop); });
 }
 
 std::vector<Energy> EnergyMeter::stop() {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+    const double seconds = stopwatch_.seconds();
     std::vector<Energy> out;
     for (const Counter& counter : counters_) {
         const auto now = number_in(counter.file);

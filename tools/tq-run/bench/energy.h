@@ -1,7 +1,7 @@
 // Measures energy where Linux reports it: RAPL's counters of processor packages, and the hwmon sensor of the measured GPU.
 // Elsewhere, and where the files may not be read, there are no values.
 #pragma once
-#include <chrono>
+#include "base/stopwatch.h"
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -46,7 +46,7 @@ class EnergyMeter {
     std::string power_source_;
     double watts_sum_ = 0;
     uint64_t watts_count_ = 0;
-    std::chrono::steady_clock::time_point started_;
+    Stopwatch stopwatch_;  // since start()
     std::jthread watcher_; // the last member: joined before the members that it uses are destroyed
 };
 

@@ -1,9 +1,9 @@
 #include "tools/tq-run/bench/kernels.h"
 #include "base/interrupt.h"
+#include "base/stopwatch.h"
 #include "base/system_memory.h"
 #include "tools/tq-run/bench/report.h"
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -203,9 +203,9 @@ CacheInput::CacheInput(const CacheShape& shape) {
 double seconds_per_call(const std::function<void(uint32_t)>& work) {
     for (uint32_t times = 1;;) {
         work(times); // warms up, and records
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         work(times);
-        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        const double seconds = stopwatch.seconds();
         if (seconds >= kernel_seconds || times >= 4096) return seconds / times;
         times *= uint32_t(std::clamp(1.3 * kernel_seconds / seconds, 2.0, 64.0));
     }

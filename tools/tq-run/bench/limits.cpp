@@ -1,12 +1,12 @@
 #include "tools/tq-run/bench/limits.h"
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "bench_shaders.gen.h"
 #include "runtime/recorder.h"
 #include "runtime/subgroup_size.h"
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <chrono>
 
 namespace tq::bench {
 namespace {
@@ -65,9 +65,9 @@ template <class Record> double LimitBench::best_seconds(Record record) {
         Commands commands = recorder.finish();
         double best = 1e9;
         for (int i = 0; i < timings + 1; i++) { // the first warms up
-            const auto start = std::chrono::steady_clock::now();
+            const Stopwatch stopwatch;
             commands.run();
-            best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+            best = std::min(best, stopwatch.seconds());
             if (best > 20 * limit_seconds) break; // a slow device needs no more repetitions
         }
         if (best >= limit_seconds || repeats >= 4096) return best / repeats;

@@ -1,10 +1,10 @@
 #include "tools/tq-run/bench/measure.h"
 #include "base/interrupt.h"
+#include "base/stopwatch.h"
 #include "model/pace.h"
 #include "model/sampling/sampler.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include <algorithm>
-#include <chrono>
 #include <random>
 
 namespace tq::bench {
@@ -22,11 +22,6 @@ bool fill(Forward& forward, uint32_t vocab_size, uint32_t depth) {
     return !interrupted();
 }
 
-uint64_t since(std::chrono::steady_clock::time_point start) {
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
-    return uint64_t(ns);
-}
-
 // Runs ids.size() tokens one by one: these ids, or where the device samples by itself the first id and the tokens it finds most
 // likely from there, in the batches of a conversation. False after Ctrl-C.
 bool generate(Forward& forward, std::span<const uint32_t> ids) {
@@ -42,9 +37,9 @@ bool generate(Forward& forward, std::span<const uint32_t> ids) {
     uint32_t id = ids[0];
     for (size_t done = 0; done < ids.size() && !interrupted();) {
         const uint32_t n = pace.next(std::min(most, uint32_t(ids.size() - done)));
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         const std::vector<uint32_t> sampled = forward.run_sampled(id, n, sampler.device_sampling(n));
-        pace.took(n, since(start));
+        pace.took(n, stopwatch.nanoseconds());
         done += sampled.size();
         id = sampled.back();
     }
@@ -54,10 +49,10 @@ bool generate(Forward& forward, std::span<const uint32_t> ids) {
 // One repetition, from `depth` on; nothing after Ctrl-C.
 std::optional<uint64_t> run_once(Forward& forward, const Test& test, std::span<const uint32_t> ids) {
     forward.truncate(test.depth);
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     if (test.prompt > 0 && forward.run(ids.first(test.prompt), keep_going).empty()) return std::nullopt;
     if (ids.size() > test.prompt && !generate(forward, ids.subspan(test.prompt))) return std::nullopt;
-    const uint64_t ns = since(start);
+    const uint64_t ns = stopwatch.nanoseconds();
     return interrupted() ? std::nullopt : std::optional(ns);
 }
 

@@ -9,11 +9,6 @@
 namespace tq::bench {
 namespace {
 
-std::string size_text(uint64_t bytes) {
-    const double mib = double(bytes) / (1 << 20);
-    return mib < 1024 ? fmt::format("{:.2f} MiB", mib) : fmt::format("{:.2f} GiB", mib / 1024);
-}
-
 std::string count_text(uint64_t count) {
     return count < 1'000'000'000 ? fmt::format("{:.2f} M", double(count) * 1e-6) : fmt::format("{:.2f} B", double(count) * 1e-9);
 }
@@ -44,7 +39,7 @@ std::vector<Reporter::Column> Reporter::columns(const Subject& first) const {
     const bool one_model = arguments_.model_count() == 1;
     const std::vector<KvOptions> caches = arguments_.caches();
     const auto cache = [](const KvOptions& kv) { return describe(kv); };
-    const auto size = [](const Subject& s) { return size_text(s.setup.model.weights.bytes()); };
+    const auto size = [](const Subject& s) { return size_text(s.setup.model.weights.bytes(), 2); };
     const auto count = [](const Subject& s) { return count_text(parameters(s.setup.model.weights)); };
     const std::span<const Subject> known(&first, 1);
     const auto model_width = widest(

@@ -36,17 +36,10 @@ std::string processor_name() {
     return printable(name, 120);
 }
 
-// Whether the text has the word, ignoring case.
-bool has_word(const std::string& text, const std::string& word) {
-    return !std::ranges::search(
-                text, word, {}, [](char c) { return std::tolower(uint8_t(c)); }, [](char c) { return std::tolower(uint8_t(c)); })
-                .empty();
-}
-
 std::string label_of(const ModelArguments& arguments, const Model& model) {
     if (arguments.synthetic.empty()) {
         const std::string type = weight_type(model.weights);
-        return has_word(model.name, type) ? model.name : model.name + " " + type;
+        return lowercase(model.name).find(lowercase(type)) != std::string::npos ? model.name : model.name + " " + type;
     }
     const SyntheticModel whole = parse_synthetic(arguments.synthetic);
     if (model.config.num_hidden_layers == whole.config.num_hidden_layers) return whole.name;
@@ -103,15 +96,6 @@ Json energy_json(const Result& result) {
 }
 
 } // namespace
-
-Statistics statistics(std::span<const double> values) {
-    if (values.empty()) return {};
-    const auto count = double(values.size());
-    const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
-    double squares = 0;
-    for (const double value : values) squares += (value - mean) * (value - mean);
-    return {mean, values.size() < 2 ? 0 : std::sqrt(squares / (count - 1))};
-}
 
 std::vector<double> Result::rates() const {
     std::vector<double> rates;

@@ -1,6 +1,7 @@
 // Measurements as JSON: one object per test, which can be understood and compared without any other file. It has llama-bench's
 // fields by their names, and more.
 #pragma once
+#include "base/statistics.h"
 #include "model/ranks/rank_group.h"
 #include "runtime/profile.h"
 #include "tools/tq-run/bench/arguments.h"
@@ -28,11 +29,6 @@ struct Subject {
 };
 // Opens both, after a download. Throws Error.
 Subject open_subject(const ModelArguments& arguments, Console& console);
-
-struct Statistics {
-    double mean = 0, deviation = 0; // deviation: of a sample of these; 0 of one value
-};
-Statistics statistics(std::span<const double> values);
 
 struct Result {
     Test test;

@@ -1,8 +1,9 @@
 #include "tools/tq-run/bench/sequences.h"
 #include "base/interrupt.h"
+#include "base/statistics.h"
+#include "base/stopwatch.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 namespace tq::bench {
@@ -10,13 +11,6 @@ namespace {
 
 constexpr uint32_t filled_tokens = 32; // of each slot, that are run to fill it; even, as repeat() requires
 constexpr uint32_t checked_prompt = 16, checked_generated = 4;
-
-uint64_t nanoseconds_since(std::chrono::steady_clock::time_point start) {
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
-    return uint64_t(ns);
-}
-
-uint32_t most_likely(std::span<const float> logits) { return uint32_t(std::ranges::max_element(logits) - logits.begin()); }
 
 std::vector<uint32_t> all_slots(uint32_t count) {
     std::vector<uint32_t> slots(count);
@@ -73,7 +67,7 @@ std::vector<Sequences::Logits> Sequences::sample(const BatchedTest& part, std::s
     Ids next(part.sequences);
     std::vector<Logits> out(kept.size());
     const auto keep = [&](uint32_t slot, std::span<const float> logits) {
-        next[slot] = {most_likely(logits)};
+        next[slot] = {argmax(logits)};
         if (const auto at = std::ranges::find(kept, slot); at != kept.end())
             out[size_t(at - kept.begin())].emplace_back(logits.begin(), logits.end());
     };
@@ -108,12 +102,12 @@ std::optional<BatchedTime> Sequences::time(const BatchedTest& test) {
     const std::vector<uint32_t> slots = all_slots(test.sequences);
     const Ids ids = ids_for(test, test.prompt + test.generated);
     for (const uint32_t slot : slots) forward_.cache().truncate(slot, test.depth);
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     if (!run(spans_of(slots, ids, 0, test.prompt))) return std::nullopt;
-    const uint64_t prompt_ns = nanoseconds_since(start);
+    const uint64_t prompt_ns = stopwatch.nanoseconds();
     for (uint32_t i = 0; i < test.generated; i++)
         if (!run(spans_of(slots, ids, test.prompt + i, 1))) return std::nullopt;
-    return BatchedTime{prompt_ns, nanoseconds_since(start) - prompt_ns};
+    return BatchedTime{prompt_ns, stopwatch.nanoseconds() - prompt_ns};
 }
 
 } // namespace tq::bench

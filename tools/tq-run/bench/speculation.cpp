@@ -2,6 +2,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
+#include "base/statistics.h"
+#include "base/stopwatch.h"
 #include "model/decoder.h"
 #include "model/files/calibration.h"
 #include "model/formats/json.h"
@@ -10,7 +12,6 @@
 #include "tools/tq-run/shared_model.h"
 #include "tools/tq-run/table.h"
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -74,7 +75,7 @@ Decoded decode(Forward& device, const SpecText& text, uint32_t tokens, Ids& cach
     Sampler sampler(options);
     Ids in_cache = text.prompt, all = text.prompt;
     Decoded out;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     Decoder decoder(forward, in_cache, sampler, logits, speculation);
     for (uint32_t i = 0; i < tokens; i++) {
         if (interrupted()) throw LoadStopped();
@@ -82,15 +83,10 @@ Decoded decode(Forward& device, const SpecText& text, uint32_t tokens, Ids& cach
         all.push_back(text.answer.empty() ? out.sampled.back() : text.answer[i]);
         if (i + 1 < tokens) decoder.run(all, text.prompt.size(), tokens - i - 1);
     }
-    out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    out.seconds = stopwatch.seconds();
     out.drafted = decoder.drafted();
     out.accepted = decoder.accepted();
     return out;
-}
-
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
 }
 
 // One model on one device with one cache.

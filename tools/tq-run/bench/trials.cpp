@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/stopwatch.h"
 #include "model/gpu/forward.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include "tools/tq-run/bench/tune.h"
@@ -106,12 +107,12 @@ class Trials::Trial {
     double seconds(const Extent& extent, uint32_t repeats) {
         go_to(extent.depth);
         device_.take_profile();
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         for (uint32_t i = 0; i < repeats; i++) {
             forward_->truncate(extent.depth);
             run(extent.tokens);
         }
-        const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        const double wall = stopwatch.seconds();
         double ns = 0;
         for (const ProfileRow& row : device_.take_profile()) ns += row.ns;
         return (ns > 0 ? ns * 1e-9 : wall) / repeats;

@@ -2,6 +2,7 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/stopwatch.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
 #include "model/synthetic/synthetic.h"
@@ -18,14 +19,6 @@ using gpu::Tuning, gpu::GroupChoice;
 
 constexpr const char* default_shapes[] = {"qwen3-0.6b:q8_0", "qwen3-8b:q4_k_s"};
 constexpr double runs_in_budget = 300; // of the longest workload
-
-class Clock {
-  public:
-    double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
-  private:
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 std::string one_device(const Arguments& arguments) {
     const std::vector<std::string> all = arguments.device_list();
@@ -77,7 +70,7 @@ class Progress {
     const bool verbose_;
 };
 
-gpu::Found search(Trials& trials, Device& device, const Clock& clock, double budget, Progress& progress) {
+gpu::Found search(Trials& trials, Device& device, const Stopwatch& clock, double budget, Progress& progress) {
     return gpu::search_tuning(
         device.capabilities(),
         {.make = [&](const Tuning& tuning, gpu::Workload workload) { return trials.make(tuning, workload); },
@@ -196,7 +189,7 @@ int reset(const Capabilities& device) {
 } // namespace
 
 int run_tune(const Arguments& arguments, Console& console) {
-    const Clock clock;
+    const Stopwatch clock;
     const std::string selector = one_device(arguments);
     const KvOptions kv = one_cache(arguments);
     const auto chosen = find_device(selector, WithoutGpu::software);

@@ -1,5 +1,7 @@
 // tq-run codec bench: checks the bytes of CPU and device against each other, then times both.
 #include "base/error.h"
+#include "base/statistics.h"
+#include "base/stopwatch.h"
 #include "tools/tq-run/codec/codec.h"
 #include "tools/tq-run/codec/vector_machine.h"
 #include <algorithm>
@@ -50,12 +52,11 @@ double median_seconds(uint32_t rounds, const std::function<void()>& work) {
     std::vector<double> seconds;
     work();
     for (uint32_t i = 0; i < rounds; i++) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         work();
-        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        seconds.push_back(stopwatch.seconds());
     }
-    std::ranges::nth_element(seconds, seconds.begin() + ptrdiff_t(rounds / 2));
-    return seconds[rounds / 2];
+    return median(std::move(seconds));
 }
 
 void print_row(const KvCodec& codec, size_t count, uint32_t rounds, VectorMachine& machine) {

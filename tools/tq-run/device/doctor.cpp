@@ -16,7 +16,7 @@
 #include "tools/tq-run/devices.h"
 #include "tools/tq-run/drivers.h"
 #include "tools/tq-run/engine.h"
-#include "tools/tq-run/plan.h"
+#include "tools/tq-run/table.h"
 #include "tools/tq-run/verdict_file.h"
 #include <fstream>
 #include <thread>

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/stopwatch.h"
 #include "model/gpu/variants.h"
 #include "runtime/compiler.h"
 #include "runtime/specialise.h"
@@ -164,7 +165,7 @@ void compile(Compiler& compiler, Row& row) {
 
 // Prints each row as it is made. Returns whether all compiled, and none of them spills.
 bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     size_t failed = 0, spilling = 0, of_other_subgroups = 0;
     print_header();
     for (size_t i = 0; i < rows.size(); i++) {
@@ -176,12 +177,11 @@ bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
         spilling += rows[i].spills();
         of_other_subgroups += rows[i].has_other_subgroups();
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const std::string spills =
         compiler.has_statistics() ? fmt::format("{} spill or use scratch", spilling) : "the driver says nothing of spills";
     write_output(fmt::format("{} variants on {} in {:.1f} s: {} failed, {} in subgroups of another size than they count on, {}\n",
-                             rows.size(), printable(compiler.capabilities().name, 256), seconds, failed, of_other_subgroups,
-                             spills));
+                             rows.size(), printable(compiler.capabilities().name, 256), stopwatch.seconds(), failed,
+                             of_other_subgroups, spills));
     return failed + of_other_subgroups + spilling == 0;
 }
 

@@ -1,5 +1,6 @@
 // tq-run grammar: prints a grammar, checks a text against it, and measures what it costs per token.
 #include "base/error.h"
+#include "base/stopwatch.h"
 #include "model/formats/open.h"
 #include "model/grammar/matcher.h"
 #include "model/text/tokenizer.h"
@@ -7,7 +8,6 @@
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/grammar_arguments.h"
 #include <algorithm>
-#include <chrono>
 
 namespace tq {
 namespace {
@@ -19,10 +19,6 @@ struct CheckArguments {
     bool json = false;
 };
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
-
 struct Checked {
     size_t tokens = 0, offset = 0; // that follow the grammar, and their bytes
     bool allowed = true, can_end = false;
@@ -32,9 +28,9 @@ struct Checked {
 Checked check(grammar::Matcher& matcher, const Tokenizer& tokenizer, const std::vector<uint32_t>& ids) {
     Checked result;
     for (size_t i = 0; i <= ids.size(); ++i) {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         const auto mask = matcher.mask();
-        result.mask_ms.push_back(milliseconds_since(start));
+        result.mask_ms.push_back(1e3 * stopwatch.seconds());
         if (i == ids.size()) break;
         const bool allowed = mask[ids[i] / 64] >> ids[i] % 64 & 1;
         if (!matcher.accept(ids[i]) || !allowed) {
@@ -59,9 +55,9 @@ std::string verdict(const Checked& checked) {
 int run(const CheckArguments& arguments) {
     if (!arguments.grammar.given())
         throw UsageError("grammar needs one: --grammar TEXT, --grammar-file FILE, -j SCHEMA or -jf FILE");
-    auto start = std::chrono::steady_clock::now();
+    const Stopwatch compiling;
     const auto compiled = arguments.grammar.compile();
-    const double compile_ms = milliseconds_since(start);
+    const double compile_ms = 1e3 * compiling.seconds();
     if (!arguments.text.given) {
         const std::string gbnf = arguments.grammar.gbnf();
         write_output(gbnf.ends_with('\n') ? gbnf : gbnf + "\n");
@@ -69,9 +65,9 @@ int run(const CheckArguments& arguments) {
     }
     Console console(ColorMode::automatic, false);
     const Tokenizer tokenizer(open_model_file(find_model(arguments.model, console)));
-    start = std::chrono::steady_clock::now();
+    const Stopwatch reading;
     const auto tokens = std::make_shared<grammar::TokenTrie>(tokenizer);
-    const double tokens_ms = milliseconds_since(start);
+    const double tokens_ms = 1e3 * reading.seconds();
     grammar::Matcher matcher(compiled, tokens);
     Checked checked = check(matcher, tokenizer, tokenizer.encode(arguments.text.read(), false));
     auto& ms = checked.mask_ms;

@@ -3,10 +3,10 @@
 #include "tools/server/handlers.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
-#include "tools/tq-run/plan.h"
 #include "tools/tq-run/prefill.h"
 #include "tools/tq-run/ranks.h"
 #include "tools/tq-run/serve/arguments.h"
+#include "tools/tq-run/table.h"
 #include <algorithm>
 #include <ctime>
 #include <thread>

@@ -2,8 +2,8 @@
 #include "base/printable.h"
 #include "tools/tq-run/console.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <type_traits>
-#include <vector>
 
 namespace tq {
 namespace {
@@ -48,6 +48,35 @@ Option Option::expected(int least, int most) const { return Option(*option_->exp
 Option Option::take_all() const { return Option(*option_->take_all()); }
 Option Option::join() const { return Option(*option_->multi_option_policy(CLI::MultiOptionPolicy::Join)); }
 Option Option::delimiter(char separator) const { return Option(*option_->delimiter(separator)); }
+
+Option Option::list(const std::string& help) const {
+    for (int i = 0;; i++) try {
+            CLI::Validator& validator = *option_->get_validator(i);
+            validator.operation([one = validator](std::string& text) {
+                try {
+                    for (std::string& item : list_items(text))
+                        if (const std::string problem = one(item); !problem.empty()) return problem;
+                } catch (const Error& error) {
+                    return std::string(error.what());
+                }
+                return std::string();
+            });
+        } catch (const CLI::OptionNotFound&) {
+            return option_text("LIST").description(help).join();
+        }
+}
+
+std::vector<std::string> list_items(std::string_view list, const char* separators) {
+    constexpr size_t max_items = 1024;
+    std::vector<std::string> out;
+    for (size_t at = 0; at <= list.size();) {
+        const size_t end = std::min(list.find_first_of(separators, at), list.size());
+        out.emplace_back(list.substr(at, end - at));
+        at = end + 1;
+    }
+    if (out.size() > max_items) fail("a list has at most {} items, not {}", max_items, out.size());
+    return out;
+}
 
 template <class T> Option ArgumentParser::add_option(const std::string& names, T& value, const std::string& help) {
     Option option(*app_->add_option(names, value, help));

@@ -6,6 +6,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -44,6 +46,8 @@ class Option {
     Option take_all() const;                    // values, where the flag is given several times
     Option join() const;                        // values of a flag that is given several times, to one text of several lines
     Option delimiter(char separator) const;     // of the values of a list
+    // The text is a list of the values that were described so far, as list_items() splits it: each of these is checked alone.
+    Option list(const std::string& help) const;
 
   private:
     CLI::Option* option_;
@@ -67,6 +71,10 @@ class ArgumentParser {
   private:
     CLI::App* app_;
 };
+
+// "a,b" as {"a", "b"}, also by line ends, where a flag is given several times; an empty list as {""}. Throws Error for more
+// than 1024 items.
+std::vector<std::string> list_items(std::string_view list, const char* separators = ",\n");
 
 // Returns the words of one_of or values; empty without any.
 std::string known_values(CLI::Option& option);

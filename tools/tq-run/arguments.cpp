@@ -297,8 +297,7 @@ void add_flags(ArgumentParser& command, RopeArguments& a) {
         "YaRN: RoPE pairs of fewer than N rotations in the original context are scaled in full; default: 1", 1e-3, 1e6);
 }
 
-void add_flags(ArgumentParser& command, ModelArguments& a) {
-    add_model_flags(command, a.model);
+void add_place_flags(ArgumentParser& command, ModelArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help).option_text(type).group("Device and memory");
     };
@@ -310,9 +309,6 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add_flags(command, a.placement);
     add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
         .one_of("q8_0 q4_0");
-    add("-c,--ctx-size", a.context_size,
-        "context size in tokens, such as 8192 or 32k; 0: the model's maximum; default: that maximum, at most 8192", "N")
-        .transform(tokens(max_context));
     auto synthetic = command.add_option("--synthetic", a.synthetic,
                                         "random weights of a real model's shape instead of a file, such as qwen3-8b:q4_k_m");
     synthetic.option_text("SHAPE").excludes("--model").excludes("--hf-repo").check(parsed_by([](const std::string& text) {
@@ -325,8 +321,19 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add("--memory,--memory-limit-mb", a.memory_limit_bytes,
         "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
         .transform(memory_size());
-    add("-t,--threads", a.threads, "threads of --device cpu; default: all cores", "N").transform(thread_number());
-    add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)", "N")
+}
+
+void add_flags(ArgumentParser& command, ModelArguments& a) {
+    add_model_flags(command, a.model);
+    add_place_flags(command, a);
+    const auto add = [&](const char* name, auto& value, const char* help) {
+        return command.add_option(name, value, help).option_text("N").group("Device and memory");
+    };
+    add("-c,--ctx-size", a.context_size,
+        "context size in tokens, such as 8192 or 32k; 0: the model's maximum; default: that maximum, at most 8192")
+        .transform(tokens(max_context));
+    add("-t,--threads", a.threads, "threads of --device cpu; default: all cores").transform(thread_number());
+    add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)")
         .check(number(0, 65536));
     command
         .add_flag("--deterministic", a.deterministic,

@@ -92,6 +92,7 @@ struct ModelArguments {
     RopeArguments rope;
     bool profile = false, deterministic = false;
     bool measured = false; // it runs on the chosen devices or not at all
+    bool alone = false;    // other processes that MPI has started do something else (--shard)
 };
 
 // The weight format that --weights names, if one was given.
@@ -139,6 +140,8 @@ void add_model_flags(ArgumentParser& command, ModelSource& source);
 void add_flags(ArgumentParser& command, KvArguments& arguments);
 void add_flags(ArgumentParser& command, RopeArguments& arguments);
 void add_flags(ArgumentParser& command, PlacementArguments& arguments);
+// Devices, placement, memory and weights, and random weights instead of a file's.
+void add_place_flags(ArgumentParser& command, ModelArguments& arguments);
 void add_flags(ArgumentParser& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
 void add_flags(ArgumentParser& command, SamplingArguments& arguments);
 void add_flags(ArgumentParser& command, PromptArguments& arguments);

@@ -210,6 +210,8 @@ TEST_CASE("a baseline is one: -ctk alone is for keys and values") {
     CHECK(caches({"-ctk", "tq4,f16"}) == std::vector<std::string>{"tq4/tq4", "f16/f16"});
     CHECK(caches({"-ctv", "f16"}) == std::vector<std::string>{"f16/f16"});
     CHECK(caches({"-ctk", "f16", "-ctk", "q8_0", "-ctv", "tq4"}) == std::vector<std::string>{"f16/tq4", "q8_0/tq4"});
+    CHECK(caches({"-ctk", "tq4,f16", "--kv-layers", "0=q8_0"}) ==
+          std::vector<std::string>{"tq4/tq4, 0 q8_0/q8_0", "f16/f16, 0 q8_0/q8_0"});
 }
 
 TEST_CASE("several files are several rows that can be told apart") {
@@ -371,6 +373,8 @@ TEST_CASE("wrong usage") {
         {{"-hf", "a/b,c/d,e/f", "-hff", "x,y"}, "2 files for 3 repositories"},
         {{"-ctk", "tq4,tq99"}, "tq99"},
         {{"--kv", "balanced,none"}, "none"},
+        {{"--kv-layers", "0=f16", "--kernels"}, "cannot be used together"},
+        {{"--synthetic", "qwen3-0.6b,x"}, "unknown shape 'x'"},
         {{"--kv", "balanced", "-ctk", "f16"}, "cannot be used together"},
         {{"--synthetic", "qwen3-9b"}, "unknown shape 'qwen3-9b'"},
         {{"--plots", "x"}, "--plots is not supported: tools/plot speed A.json B.json -o DIR"},

@@ -1,31 +1,17 @@
 #include "tools/tq-run/bench/arguments.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/files/kv_file.h"
-#include "model/kv/window.h"
-#include "model/synthetic/synthetic.h"
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <tuple>
 
 namespace tq::bench {
 namespace {
 
 constexpr uint32_t max_tokens = 1u << 24; // as elsewhere: positions are exact in a float
-constexpr size_t max_items = 1024;        // of a list
+constexpr size_t max_items = 1024;        // of a range
 constexpr uint32_t max_sequences = 1024;
-
-// "a,b" as {"a", "b"}; an empty list as {""}.
-std::vector<std::string> items(std::string_view list, const char* separators = ",\n") {
-    std::vector<std::string> out;
-    for (size_t at = 0; at <= list.size();) {
-        const size_t comma = std::min(list.find_first_of(separators, at), list.size());
-        out.emplace_back(list.substr(at, comma - at));
-        at = comma + 1;
-    }
-    if (out.size() > max_items) fail("a list has at most {} items, not {}", max_items, out.size());
-    return out;
-}
 
 // Removes the number that `text` begins with and returns it; nothing where there is none up to `most`.
 std::optional<uint64_t> take_number(std::string_view& text, uint32_t most) {
@@ -59,7 +45,7 @@ std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t most)
 
 std::vector<uint32_t> numbers(std::string_view list, uint32_t most, uint32_t least = 0) {
     std::vector<uint32_t> out;
-    for (const std::string& item : items(list)) {
+    for (const std::string& item : list_items(list)) {
         const auto values = range(item, most);
         if (!values || values->front() < least)
             fail("it must be a list of whole numbers from {} to {}, or ranges of them (128-512+128, 16-128*2), not {}", least,
@@ -73,7 +59,7 @@ std::vector<uint32_t> numbers(std::string_view list, uint32_t most, uint32_t lea
 
 // "512,128": tokens of a prompt, and of the generation after it.
 std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
-    const std::vector<std::string> parts = items(text);
+    const std::vector<std::string> parts = list_items(text);
     const auto part = [&](size_t i) {
         std::string_view rest = parts.size() == 2 ? std::string_view(parts[i]) : std::string_view();
         const auto value = take_number(rest, max_tokens);
@@ -87,7 +73,7 @@ std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
 std::vector<uint32_t> counts(const std::string& list, uint32_t most) {
     const std::vector<uint32_t> out = numbers(list, most, 1);
     size_t given = 0;
-    for (const std::string& item : items(list)) given += range(item, most)->size();
+    for (const std::string& item : list_items(list)) given += range(item, most)->size();
     if (given != out.size()) fail("{} has a number twice", printable(list));
     return out;
 }
@@ -98,12 +84,6 @@ ValueCheck list_of_counts(uint32_t most) {
 
 ValueCheck list_of_numbers(uint32_t most) {
     return parsed_by([most](const std::string& text) { numbers(text, most); });
-}
-
-template <class Parse> ValueCheck list_of(Parse parse) {
-    return parsed_by([parse](const std::string& text) {
-        for (const std::string& item : items(text)) parse(item);
-    });
 }
 
 Format parse_format(const std::string& text) {
@@ -164,60 +144,26 @@ void add_parallel_flags(ArgumentParser& command, Arguments& a) {
         parallel.excludes(other);
 }
 
-void add_cache_flags(ArgumentParser& command, Arguments& a) {
-    const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const ValueCheck& check) {
-        auto option = command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
-        several(option);
-        return option;
-    };
-    auto k = add("--cache-type-k", a.types_k,
-                 "cache types of the keys; without -ctv also of the values (tq4,f16 measures tq4/tq4 and f16/f16), with -ctv in "
-                 "every pair; default: tq4",
-                 "LIST", list_of(parse_kv_type))
-                 .values(kv_type_names());
-    auto v = add("--cache-type-v", a.types_v, "cache types of the values; without -ctk also of the keys; default: tq4", "LIST",
-                 list_of(parse_kv_type))
-                 .values(kv_type_names());
-    add("--kv", a.presets,
-        "presets of cache types: balanced, accurate, compact, smallest, safe-lowbit, experimental-max, safe, bold, f16; or files "
-        "of types per layer",
-        "LIST", list_of([](const std::string& text) {
-            if (!is_kv_file(text)) parse_kv_preset(text);
-        }))
-        .values(preset_names() + " FILE")
+// The flags of every command that takes a model, as lists.
+void add_model_lists(ArgumentParser& command, ModelArguments& a) {
+    add_model_flags(command, a.model);
+    add_place_flags(command, a);
+    tq::add_flags(command, a.kv);
+    for (const char* name : {"--model", "--hf-repo", "--hf-file"}) several(command.get_option(name));
+    const auto list = [&](const char* name, const char* help) { return command.get_option(name).list(help); };
+    list("--device",
+         "Vulkan devices by index or part of their names (see tq-run devices), and cpu, one after the other; 0/1: both share a "
+         "model; default: a GPU, else cpu");
+    list("--synthetic", "random weights of real models' shapes instead of files, such as qwen3-8b:q4_k_m");
+    auto k = list("--cache-type-k",
+                  "cache types of the keys; without -ctv also of the values (tq4,f16 measures tq4/tq4 and f16/f16), with -ctv in "
+                  "every pair; default: tq4");
+    auto v = list("--cache-type-v", "cache types of the values; without -ctk also of the keys; default: tq4");
+    list("--kv",
+         "presets of cache types: balanced, accurate, compact, smallest, safe-lowbit, experimental-max, safe, bold, f16; or "
+         "files of types per layer")
         .excludes(k)
         .excludes(v);
-    add("--kv-rotation", a.rotation, "rotation before quantisation: wht (Walsh-Hadamard) or haar (dense random); default: wht",
-        "NAME", parsed_by(parse_rotation));
-    add("--kv-scale", a.scale_rule, "scale rule of tq types: unbiased, least-squares, norm; default: unbiased", "RULE",
-        parsed_by(parse_scale_rule));
-}
-
-void add_place_flags(ArgumentParser& command, Arguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Device and memory");
-    };
-    several(
-        add("--device", a.devices,
-            "Vulkan devices by index or part of their names (see tq-run devices), and cpu, one after the other; 0/1: both share "
-            "a model; default: a GPU, else cpu",
-            "LIST"));
-    tq::add_flags(command, a.placement);
-    add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
-        .one_of("q8_0 q4_0");
-    add("--memory,--memory-limit-mb", a.memory_limit_bytes,
-        "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
-        .transform(memory_size());
-    auto synthetic = command.add_option("--synthetic", a.synthetic,
-                                        "random weights of real models' shapes instead of files, such as qwen3-8b:q4_k_m");
-    several(synthetic);
-    synthetic.option_text("LIST").excludes("--model").excludes("--hf-repo").check(list_of([](const std::string& text) {
-        parse_synthetic(text);
-    }));
-    command.add_option("--layers", a.layers, "only the first N layers of a --synthetic model; default: 0 (all)")
-        .option_text("N")
-        .needs(synthetic)
-        .check(number(0, 1024));
 }
 
 } // namespace
@@ -226,8 +172,8 @@ void add_place_flags(ArgumentParser& command, Arguments& a) {
 static std::vector<ModelSource> sources(const ModelSource& source) {
     std::error_code ignored;
     const bool one = std::filesystem::exists(utf8_path(source.path), ignored);
-    const std::vector<std::string> paths = one ? std::vector{source.path} : items(source.path),
-                                   repositories = items(source.repository), files = items(source.repository_file);
+    const std::vector<std::string> paths = one ? std::vector{source.path} : list_items(source.path),
+                                   repositories = list_items(source.repository), files = list_items(source.repository_file);
     if (files.size() > 1 && files.size() != repositories.size())
         throw UsageError(fmt::format("-hff names {} files for {} repositories of -hf: name one for each, or none", files.size(),
                                      repositories.size()));
@@ -242,13 +188,10 @@ static std::vector<ModelSource> sources(const ModelSource& source) {
     return out;
 }
 
-std::string BatchedTest::name() const {
-    return fmt::format("pp{}+tg{} x {}{}", prompt, generated, sequences, depth > 0 ? fmt::format(" @ d{}", depth) : "");
-}
-
 std::string Test::name() const {
     std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : "";
     if (generated > 0) text += fmt::format("{}tg{}", prompt > 0 ? "+" : "", generated);
+    if (sequences > 0) text += fmt::format(" x {}", sequences);
     if (depth > 0) text += fmt::format(" @ d{}", depth);
     return text;
 }
@@ -257,7 +200,8 @@ std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, max
 std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes, 65536); }
 std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
 std::vector<std::string> Arguments::device_list() const {
-    return placement.layers_per_rank.empty() ? items(devices) : std::vector{devices}; // else they are those of ranks
+    return model.placement.layers_per_rank.empty() ? list_items(model.device)
+                                                   : std::vector{model.device}; // else they are those of ranks
 }
 Format Arguments::output() const { return parse_format(format); }
 std::optional<Format> Arguments::error_output() const {
@@ -267,12 +211,20 @@ size_t Arguments::model_count() const { return model_list().size() / device_list
 
 std::vector<Test> Arguments::tests() const {
     std::vector<Test> out;
+    if (together()) {
+        for (const uint32_t depth : depth_list())
+            for (const uint32_t prompt : counts(parallel_prompts, max_tokens))
+                for (const uint32_t count : counts(parallel_generated, max_tokens))
+                    for (const uint32_t sequences : counts(parallel, max_sequences))
+                        out.push_back({prompt, count, depth, sequences});
+        return out;
+    }
     for (const uint32_t depth : depth_list()) {
         for (const uint32_t prompt : numbers(prompts, max_tokens))
             if (prompt > 0) out.push_back({prompt, 0, depth});
         for (const uint32_t count : numbers(generated, max_tokens))
             if (count > 0) out.push_back({0, count, depth});
-        for (const std::string& pair : items(pairs, "\n")) {
+        for (const std::string& pair : list_items(pairs, "\n")) {
             const auto [prompt, count] = pair.empty() ? std::pair(0u, 0u) : number_pair(pair);
             if (prompt + count > 0) out.push_back({prompt, count, depth});
         }
@@ -280,49 +232,30 @@ std::vector<Test> Arguments::tests() const {
     return out;
 }
 
-std::vector<BatchedTest> Arguments::batched_tests() const {
-    std::vector<BatchedTest> out;
-    for (const uint32_t depth : depth_list())
-        for (const uint32_t prompt : counts(parallel_prompts, max_tokens))
-            for (const uint32_t count : counts(parallel_generated, max_tokens))
-                for (const uint32_t sequences : counts(parallel, max_sequences)) out.push_back({prompt, count, depth, sequences});
-    return out;
-}
-
 std::vector<KvOptions> Arguments::caches() const {
     std::vector<KvOptions> out;
-    const auto add_options = [&](const KvOptions& kv) {
+    const auto add = [&](const std::string& preset, const std::string& k, const std::string& v) {
+        KvArguments one = model.kv;
+        one.preset = preset, one.type_k = k, one.type_v = v;
+        const KvOptions kv = one.options();
         const auto same = [&](const KvOptions& other) { return describe(other) == describe(kv); };
         if (std::ranges::none_of(out, same)) out.push_back(kv);
     };
-    const auto add = [&](KvTypes types, uint32_t of_preset = 0) {
-        KvOptions kv{types.k, types.v, parse_rotation(rotation), parse_scale_rule(scale_rule)};
-        kv.conditioning = parse_key_conditioning(conditioning);
-        kv.window = window.value_or(of_preset);
-        add_options(kv);
-    };
-    const auto type = [](const std::string& text) { return text.empty() ? KvOptions().k : parse_kv_type(text); };
-    if (!presets.empty())
-        for (const std::string& preset : items(presets))
-            if (is_kv_file(preset))
-                add_options(read_kv_file(preset));
-            else
-                add(parse_kv_preset(preset).types, parse_kv_preset(preset).window);
-    else if (types_k.empty() || types_v.empty())
-        for (const std::string& both : items(types_k + types_v)) add({type(both), type(both)});
-    else
-        for (const std::string& k : items(types_k))
-            for (const std::string& v : items(types_v)) add({type(k), type(v)});
+    const auto& [presets, types_k, types_v] = std::tie(model.kv.preset, model.kv.type_k, model.kv.type_v);
+    for (const std::string& preset : list_items(presets))
+        if (types_k.empty() || types_v.empty())
+            for (const std::string& both : list_items(types_k + types_v)) add(preset, both, both);
+        else
+            for (const std::string& k : list_items(types_k))
+                for (const std::string& v : list_items(types_v)) add(preset, k, v);
     return out;
 }
 
 std::vector<ModelArguments> Arguments::model_list() const {
-    ModelArguments one;
+    ModelArguments one = model;
     one.measured = true;
-    one.layers = layers;
-    one.weights = weights;
-    one.memory_limit_bytes = memory_limit_bytes;
-    one.placement = placement;
+    one.kv = {};          // each test has its own,
+    one.context_size = 1; // and its context: a warning of too long a context would be of no use
     std::vector<ModelArguments> out;
     const auto add = [&] {
         for (const std::string& device : device_list()) {
@@ -330,8 +263,8 @@ std::vector<ModelArguments> Arguments::model_list() const {
             out.push_back(one);
         }
     };
-    for (const ModelSource& each : sources(source))
-        for (const std::string& shape : items(synthetic)) {
+    for (const ModelSource& each : sources(model.model))
+        for (const std::string& shape : list_items(model.synthetic)) {
             one.model = each;
             one.synthetic = shape;
             add();
@@ -341,10 +274,7 @@ std::vector<ModelArguments> Arguments::model_list() const {
 
 void add_flags(ArgumentParser& command, Arguments& a) {
     add_test_flags(command, a);
-    add_model_flags(command, a.source);
-    for (const char* name : {"--model", "--hf-repo", "--hf-file"}) several(command.get_option(name));
-    add_place_flags(command, a);
-    add_cache_flags(command, a);
+    add_model_lists(command, a.model);
     const auto flag = [&](const char* name, bool& value, const char* help) {
         return command.add_flag(name, value, help).group("What is measured");
     };
@@ -359,25 +289,8 @@ void add_flags(ArgumentParser& command, Arguments& a) {
                      "a large one), and store them for later runs")
                     .excludes(limits)
                     .excludes("--kernels");
-    command
-        .add_option("--kv-condition", a.conditioning,
-                    "channel scaling of keys and values: none, norms, for keys a file from tq-run calibrate, or auto; "
-                    "default: auto")
-        .option_text("HOW")
-        .values("auto norms none FILE")
-        .group("KV cache")
-        .excludes("--kernels") // which time no norms
-        .excludes(tune);
-    command
-        .add_option("--kv-window", a.window,
-                    "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; "
-                    "default: by --kv, else 0")
-        .option_text("N")
-        .group("KV cache")
-        .excludes("--kernels")
-        .excludes(tune)
-        .check(number(0, max_window_tokens));
-    command.add_option("--kv-recent", a.window).check(number(0, max_window_tokens)).group(""); // its former name
+    for (const char* name : {"--kv-condition", "--kv-window", "--kv-layers"}) // the kernels have no norms and no layers
+        command.get_option(name).excludes("--kernels").excludes(tune);
     flag("--reset", a.reset, "with --tune: remove the stored tuning, and measure nothing").needs(tune);
     command.add_option("--tune-seconds", a.tune_seconds, "time budget of --tune; default: 50")
         .option_text("SECONDS")

@@ -62,53 +62,54 @@ struct Read {
     bool foreign = false;             // written by llama-bench
 };
 
-std::string file_of(const ResultFields& fields) {
-    return printable(utf8_text(utf8_path(fields.text("model_filename")).filename()), 60);
-}
-
 size_t samples(const Json& json) {
     const auto found = json.find("samples_ns");
     return found != json.end() && found->is_array() ? std::max<size_t>(found->size(), 1) : 1;
 }
 
-Read read_result(const Json& json, const std::string& what) {
-    const ResultFields fields(json, what), model = fields.object("model"), device = fields.object("device");
+// The fields that results of tq-run and of llama-bench have in common.
+Read read_common(const ResultFields& fields, std::string device, std::string cache, uint32_t depth) {
     const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
-    if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", what);
+    if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", fields.what());
     const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
-    if (speed == 0) fail("{} has a speed of 0", what);
-    std::string name = device.text(device.json().contains("placement") ? "placement" : "name"); // of several devices
-    if (device.text("backend") == "CPU") name += fmt::format(", {} threads", fields.count("processor_threads"));
-    Read out{.point = {.device = name,
+    if (speed == 0) fail("{} has a speed of 0", fields.what());
+    Read out{.point = {.device = std::move(device),
                        .model = fields.text("model_type"),
-                       .cache = fields.text("cache"),
+                       .cache = std::move(cache),
                        .prompt = prompt,
                        .generated = generated,
-                       .depth = fields.count("n_depth"),
-                       .settings = {},
-                       .tokens_per_second = speed,
-                       .deviation = deviation,
-                       .error = deviation / std::sqrt(double(samples(json))),
-                       .bandwidth_share = fields.maybe_number("bandwidth_share"),
-                       .joules_per_token = joules(json, what),
-                       .checked = fields.yes("checked"),
-                       .cache_bytes = fields.maybe_number("kv_bytes_stored_per_token"),
-                       .attention_gb_per_s = attention_gb_per_s(json, what)},
-             .note = {},
-             .layers = model.count("layers"),
+                       .depth = depth,
+                       .tokens_per_second = speed},
              .threads = fields.count("n_threads"),
              .batch = fields.count("n_batch"),
-             .device_index = device.count("index"),
-             .file = file_of(fields),
+             .file = printable(utf8_text(utf8_path(fields.text("model_filename")).filename()), 60),
              .bytes = fields.maybe_number("model_size").value_or(0),
              .parameters = fields.maybe_number("model_n_params").value_or(0)};
-    const std::string system = fields.text("system");
-    out.note =
-        fmt::format("{}; {}",
-                    device.text("backend") == "CPU" ? system
-                                                    : fmt::format("{} {}, Vulkan {}, {}", device.text("driver_name"),
-                                                                  device.text("driver_info"), device.text("api_version"), system),
-                    fields.text("build"));
+    if (deviation > 0) {
+        out.point.deviation = deviation;
+        out.point.error = deviation / std::sqrt(double(samples(fields.json())));
+    }
+    return out;
+}
+
+Read read_result(const Json& json, const std::string& what) {
+    const ResultFields fields(json, what), model = fields.object("model"), device = fields.object("device");
+    const bool on_cpu = device.text("backend") == "CPU";
+    std::string name = device.text(device.json().contains("placement") ? "placement" : "name"); // of several devices
+    if (on_cpu) name += fmt::format(", {} threads", fields.count("processor_threads"));
+    Read out = read_common(fields, name, fields.text("cache"), fields.count("n_depth"));
+    out.point.bandwidth_share = fields.maybe_number("bandwidth_share");
+    out.point.joules_per_token = joules(json, what);
+    out.point.checked = fields.yes("checked");
+    out.point.cache_bytes = fields.maybe_number("kv_bytes_stored_per_token");
+    out.point.attention_gb_per_s = attention_gb_per_s(json, what);
+    out.layers = model.count("layers");
+    out.device_index = device.count("index");
+    out.note = fields.text("system");
+    if (!on_cpu)
+        out.note = fmt::format("{} {}, Vulkan {}, {}", device.text("driver_name"), device.text("driver_info"),
+                               device.text("api_version"), out.note);
+    out.note += "; " + fields.text("build");
     return out;
 }
 
@@ -119,36 +120,70 @@ bool is_llama_bench(const Json& json) {
 
 Read read_llama_result(const Json& json, const std::string& what) {
     const ResultFields fields(json, what);
-    const uint32_t prompt = fields.count("n_prompt"), generated = fields.count("n_gen");
-    const double speed = fields.number("avg_ts"), deviation = fields.maybe_number("stddev_ts").value_or(0);
-    if (prompt + generated == 0) fail("{} measures neither a prompt nor generated tokens", what);
-    if (speed == 0) fail("{} has a speed of 0", what);
     const auto layers = json.find("n_gpu_layers");
     const bool on_gpu = !fields.text("gpu_info").empty() && (layers == json.end() || *layers != 0);
     const std::string place =
         on_gpu ? fields.text("gpu_info") : fmt::format("{}, {} threads", fields.text("cpu_info"), fields.count("n_threads"));
-    return {.point = {.device = place + ", llama.cpp",
-                      .model = fields.text("model_type"),
-                      .cache = fields.text("type_k") + "/" + fields.text("type_v"),
-                      .prompt = prompt,
-                      .generated = generated,
-                      .depth = json.contains("n_depth") ? fields.count("n_depth") : 0,
-                      .settings = {},
-                      .tokens_per_second = speed,
-                      .deviation = deviation,
-                      .error = deviation / std::sqrt(double(samples(json))),
-                      .bandwidth_share = std::nullopt,
-                      .joules_per_token = std::nullopt,
-                      .checked = false,
-                      .cache_bytes = std::nullopt,
-                      .attention_gb_per_s = std::nullopt},
-            .note = fmt::format("llama-bench of llama.cpp, commit {}", fields.text("build_commit")),
-            .threads = fields.count("n_threads"),
-            .batch = fields.count("n_batch"),
-            .file = file_of(fields),
-            .bytes = fields.maybe_number("model_size").value_or(0),
-            .parameters = fields.maybe_number("model_n_params").value_or(0),
-            .foreign = true};
+    Read out = read_common(fields, place + ", llama.cpp", fields.text("type_k") + "/" + fields.text("type_v"),
+                           json.contains("n_depth") ? fields.count("n_depth") : 0);
+    out.note = fmt::format("llama-bench of llama.cpp, commit {}", fields.text("build_commit"));
+    out.foreign = true;
+    return out;
+}
+
+// The seconds of each sample; llama-batched-bench has one, and writes it alone.
+std::vector<double> seconds(const ResultFields& fields, const char* samples_ns, const char* alone) {
+    std::vector<double> out = fields.maybe_numbers(samples_ns);
+    for (double& value : out) value *= 1e-9;
+    if (out.empty()) out.push_back(fields.number(alone));
+    if (std::ranges::find(out, 0.0) != out.end()) fail("{} has a time of 0", fields.what());
+    return out;
+}
+
+// Adds the samples of a result of -np or of llama-batched-bench to its cell, which has those of rounds before.
+void add_samples(Comparison& out, Point point, const char* part, double tokens, const std::vector<double>& seconds) {
+    point.part = part;
+    auto cell = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });
+    if (cell == out.points.end()) cell = out.points.insert(out.points.end(), std::move(point));
+    for (const double each : seconds) cell->rates.push_back(tokens / each);
+    const Statistics rate = statistics(cell->rates);
+    cell->tokens_per_second = rate.mean;
+    if (cell->rates.size() < 2) return;
+    cell->deviation = rate.deviation;
+    cell->error = rate.deviation / std::sqrt(double(cell->rates.size()));
+}
+
+void add_line(Comparison& out, const std::string& line) {
+    if (std::ranges::find(out.footnotes, line) == out.footnotes.end()) out.footnotes.push_back(line);
+}
+
+// Results of tq-run name their cache and build.
+void add_batched(Comparison& out, const ResultFile& file, const Json& json, const std::string& what) {
+    const ResultFields fields(json, what);
+    const bool ours = json.contains("schema");
+    if (ours && (fields.text("schema") != batched_schema_name || fields.number("version") != batched_schema_version))
+        fail("{} is not a result of tq-run bench -np that this program reads: measure again, and compare -np with -np", what);
+    Point point{.device = fmt::format("{}: {}, {} threads", file.stem(), ours ? fields.text("cache") : "llama-batched-bench",
+                                      fields.count("n_threads")),
+                .prompt = fields.count("pp"),
+                .generated = fields.count("tg"),
+                .depth = ours ? fields.count("n_depth") : 0,
+                .sequences = fields.count("pl")};
+    if (ours) {
+        const ResultFields device = fields.object("device");
+        if (device.text("backend") != "CPU")
+            point.device = fmt::format("{}: {}, {}", file.stem(), fields.text("cache"), device.text("name"));
+        add_line(out, fmt::format("{}: {}, {}{}", point.device, fields.text("model_type"), fields.text("build"),
+                                  fields.yes("checked") ? "" : ", unchecked"));
+    }
+    const std::vector<double> pp = seconds(fields, "samples_pp_ns", "t_pp"), tg = seconds(fields, "samples_tg_ns", "t_tg");
+    if (pp.size() != tg.size()) fail("{} has {} times of prompts and {} of generation", what, pp.size(), tg.size());
+    std::vector<double> both;
+    for (size_t i = 0; i < pp.size(); i++) both.push_back(pp[i] + tg[i]);
+    const double prompt = double(point.sequences) * point.prompt, generated = double(point.sequences) * point.generated;
+    add_samples(out, point, "speed_tg", generated, tg);
+    add_samples(out, point, "speed_pp", prompt, pp);
+    add_samples(out, point, "speed", prompt + generated, both);
 }
 
 // llama-bench names models in another way: one that is the same, by its file's name or its sizes, gets our name.
@@ -238,14 +273,19 @@ void tell_models_apart(std::vector<std::vector<Read>>& files) {
 
 } // namespace
 
-Comparison compare_results(const std::vector<ResultFile>& files) {
+static Comparison compare_batched(const std::vector<ResultFile>& files) {
+    Comparison out;
+    for (const ResultFile& file : files)
+        for (size_t i = 0; i < file.results.size(); i++) add_batched(out, file, file.results[i], file.describe(i));
+    return out;
+}
+
+static Comparison compare_tests(const std::vector<ResultFile>& files) {
     std::map<std::string, std::vector<size_t>> named; // the files that have a device of that name
     std::vector<std::vector<Read>> all;
-    size_t count = 0;
     for (const ResultFile& file : files) {
         all.push_back(read_file(file));
         tell_apart_in_file(all.back());
-        if ((count += all.back().size()) > max_results) fail("more than {} results are too many to compare", max_results);
         for (const Read& read : all.back())
             if (auto& in = named[read.point.device]; in.empty() || in.back() != all.size()) in.push_back(all.size());
     }
@@ -258,11 +298,23 @@ Comparison compare_results(const std::vector<ResultFile>& files) {
             if (named[point.device].size() > 1) point.device += " [" + files[i].stem() + "]";
             const std::string note = fmt::format("{}: {}", point.device, read.note),
                               unchecked = fmt::format("{}, {}, {}: unchecked", point.device, point.model, point.cache);
-            for (const std::string& line : {note, point.checked ? note : unchecked})
-                if (std::ranges::find(out.footnotes, line) == out.footnotes.end()) out.footnotes.push_back(line);
+            add_line(out, note);
+            if (!point.checked) add_line(out, unchecked);
             add(out, std::move(point));
         }
     return out;
+}
+
+Comparison compare_results(const std::vector<ResultFile>& files) {
+    const auto is_batched = [](const Json& result) { return result.is_object() && result.contains("pl"); };
+    size_t count = 0;
+    bool batched = false;
+    for (const ResultFile& file : files) {
+        count += file.results.size();
+        batched |= std::ranges::any_of(file.results, is_batched);
+    }
+    if (count > max_results) fail("more than {} results are too many to compare", max_results);
+    return batched ? compare_batched(files) : compare_tests(files);
 }
 
 } // namespace tq::bench

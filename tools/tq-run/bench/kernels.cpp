@@ -2,7 +2,9 @@
 #include "base/interrupt.h"
 #include "base/stopwatch.h"
 #include "base/system_memory.h"
+#include "model/load.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/run.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -16,36 +18,35 @@ constexpr uint32_t min_length = 33; // of the comparison with the reference: one
 constexpr double kernel_seconds = 0.01;
 
 // One line of the table.
-struct Row {
+struct KernelTime {
     const char* kernel;
     uint32_t depth, tokens;
     std::vector<double> seconds; // of one call each
     uint64_t bytes, flops;       // of one call
 };
 
-std::vector<double> repeated(uint32_t repetitions, const std::function<double()>& seconds) {
-    std::vector<double> all;
-    for (uint32_t i = 0; i < repetitions && !interrupted(); i++) all.push_back(seconds());
-    return all;
+std::vector<double> repeated(const Arguments& arguments, const std::function<double()>& seconds) {
+    return repeat(
+        arguments, [](const std::string&) {}, [&] { return interrupted() ? std::nullopt : std::optional(seconds()); });
 }
 
-Row time_append(CacheKernels& kernels, const CacheShape& shape, uint32_t tokens, uint32_t repetitions) {
+KernelTime time_append(CacheKernels& kernels, const CacheShape& shape, uint32_t tokens, const Arguments& arguments) {
     const uint64_t values = uint64_t(tokens) * shape.kv_heads * shape.head_dim * 2;
     return {"kv_append",
             0,
             tokens,
-            repeated(repetitions, [&] { return kernels.append_seconds(tokens); }),
+            repeated(arguments, [&] { return kernels.append_seconds(tokens); }),
             values * 4 + tokens * shape.token_bytes(),
             values * 30};
 }
 
-Row time_attention(CacheKernels& kernels, const CacheShape& shape, uint32_t depth, uint32_t repetitions) {
+KernelTime time_attention(CacheKernels& kernels, const CacheShape& shape, uint32_t depth, const Arguments& arguments) {
     kernels.fill(depth + 1);
     kernels.attention(depth + 1);
     return {"attention",
             depth,
             1,
-            repeated(repetitions, [&] { return kernels.attention_seconds(); }),
+            repeated(arguments, [&] { return kernels.attention_seconds(); }),
             (depth + 1) * shape.token_bytes(),
             4ull * shape.heads * shape.head_dim * (depth + 1)};
 }
@@ -66,7 +67,7 @@ LogitsCheck check(CacheKernels& kernels, const CacheShape& shape, uint32_t depth
 struct Measured {
     CacheShape shape;
     std::optional<LogitsCheck> check;
-    std::vector<Row> rows;
+    std::vector<KernelTime> rows;
 };
 
 // Throws Error where the host or the device cannot hold that many tokens: the host holds a rotary table of them, and on the CPU
@@ -92,91 +93,90 @@ Measured measure(const Arguments& arguments, Setup& setup, const KvOptions& kv) 
                                       : make_cpu_kernels(out.shape, most, arguments.thread_list()[0]);
     if (!arguments.unchecked) out.check = check(*kernels, out.shape, *std::ranges::min_element(depths), setup.device_name);
     for (const uint32_t tokens : {1u, first_block})
-        if (!interrupted()) out.rows.push_back(time_append(*kernels, out.shape, tokens, arguments.repetitions));
+        if (!interrupted()) out.rows.push_back(time_append(*kernels, out.shape, tokens, arguments));
     for (const uint32_t depth : depths)
-        if (!interrupted()) out.rows.push_back(time_attention(*kernels, out.shape, depth, arguments.repetitions));
+        if (!interrupted()) out.rows.push_back(time_attention(*kernels, out.shape, depth, arguments));
     if (interrupted() && !out.rows.empty()) out.rows.pop_back(); // it has too few samples
     return out;
 }
 
-Json to_json(const Measured& m, const Row& row, const std::optional<Limits>& limits, const Setup& setup) {
-    const Statistics seconds = statistics(row.seconds);
-    const double gb_per_s = double(row.bytes) * 1e-9 / seconds.mean;
-    Json json{{"kernel", row.kernel},
+Row row_of(const Measured& m, const KernelTime& time, const std::optional<Limits>& limits, const Setup& setup) {
+    const Statistics seconds = statistics(time.seconds);
+    const double gb_per_s = double(time.bytes) * 1e-9 / seconds.mean;
+    Json json{{"kernel", time.kernel},
               {"type_k", name(m.shape.kv.k)},
               {"type_v", name(m.shape.kv.v)},
               {"cache", describe(m.shape.kv)},
               {"heads", m.shape.heads},
               {"kv_heads", m.shape.kv_heads},
               {"head_dim", m.shape.head_dim},
-              {"n_depth", row.depth},
-              {"n_tokens", row.tokens},
+              {"n_depth", time.depth},
+              {"n_tokens", time.tokens},
               {"device", describe_device(setup.device.get())},
               {"samples_ns", Json::array()},
               {"avg_ns", seconds.mean * 1e9},
               {"stddev_ns", seconds.deviation * 1e9},
-              {"bytes", row.bytes},
-              {"flops", row.flops},
+              {"bytes", time.bytes},
+              {"flops", time.flops},
               {"gb_per_s", gb_per_s},
               {"bandwidth_share", limits && limits->read_gb_per_s ? Json(gb_per_s / *limits->read_gb_per_s) : Json(nullptr)},
               {"checked", m.check.has_value()}};
-    for (const double s : row.seconds) json["samples_ns"].push_back(s * 1e9);
+    for (const double s : time.seconds) json["samples_ns"].push_back(s * 1e9);
     if (m.check) json["check"] = {{"error", m.check->error}, {"limit", m.check->bounds.limit}};
-    return json;
+    return {std::move(json)};
 }
 
-std::vector<std::string> cells(const Json& json) {
-    const Json& share = json.at("bandwidth_share");
-    const bool checked = json.at("checked").get<bool>();
-    return {json.at("kernel"),
-            json.at("type_k"),
-            json.at("type_v"),
-            std::to_string(json.at("n_depth").get<uint32_t>()),
-            std::to_string(json.at("n_tokens").get<uint32_t>()),
-            fmt::format("{:.2f} ± {:.2f}", json.at("avg_ns").get<double>() * 1e-3, json.at("stddev_ns").get<double>() * 1e-3),
-            fmt::format("{:.2f}", json.at("gb_per_s").get<double>()),
-            share.is_null() ? "" : share_text(share.get<double>()),
-            checked ? fmt::format("{:.1e}", json.at("check").at("error").get<double>()) : "unchecked"};
+Layout kernel_layout() {
+    const auto plain = [](const char* key) {
+        return [key](const Row& row) {
+            const Json& value = row.fields.at(key);
+            return value.is_string() ? value.get<std::string>() : value.dump();
+        };
+    };
+    const auto us = [](const Row& row) {
+        return fmt::format("{:.2f} ± {:.2f}", row.fields.at("avg_ns").get<double>() * 1e-3,
+                           row.fields.at("stddev_ns").get<double>() * 1e-3);
+    };
+    const auto rate = [](const Row& row) { return fmt::format("{:.2f}", row.fields.at("gb_per_s").get<double>()); };
+    const auto share = [](const Row& row) { return share_text(row.fields.at("bandwidth_share")); };
+    const auto error = [](const Row& row) {
+        const auto check = row.fields.find("check");
+        return check == row.fields.end() ? "unchecked" : fmt::format("{:.1e}", check->at("error").get<double>());
+    };
+    const std::vector<Column> columns{{"kernel", 0, plain("kernel")},
+                                      {"type_k", 0, plain("type_k")},
+                                      {"type_v", 0, plain("type_v")},
+                                      {"depth", 0, plain("n_depth")},
+                                      {"tokens", 0, plain("n_tokens")},
+                                      {"us", 0, us},
+                                      {"GB/s", 0, rate},
+                                      {"of read", 0, share},
+                                      {"error", 0, error}};
+    return {.columns = [columns](const Row&) { return columns; },
+            .first_number = 3,
+            .heading = [](const Row& row) { return row.fields.at("device").at("name").get<std::string>(); },
+            .notes =
+                [share](const std::vector<Row>& rows) {
+                    return std::ranges::any_of(rows, [&](const Row& row) { return share(row).ends_with('*'); }) ? beyond_limit
+                                                                                                                : "";
+                },
+            .list = "kernels"};
 }
 
-void print(const Json& all, Format format) {
-    if (format != Format::markdown) return write_output(all.dump(format == Format::json ? 1 : -1) + "\n");
-    std::vector<std::vector<std::string>> rows{
-        {"kernel", "type_k", "type_v", "depth", "tokens", "us", "GB/s", "of read", "error"}};
-    std::string where;
-    bool beyond = false;
-    for (const Json& json : all.at("kernels")) {
-        const std::string here = json.at("device").at("name");
-        if (here != where && rows.size() > 1) {
-            write_output(fmt::format("{}\n{}\n", where, markdown(rows, 3)));
-            rows.resize(1);
-        }
-        where = here;
-        rows.push_back(cells(json));
-        beyond |= rows.back()[7].ends_with('*');
-    }
-    if (rows.size() > 1) write_output(fmt::format("{}\n{}{}", where, markdown(rows, 3), beyond ? beyond_limit : ""));
-}
-
-// Adds the measurements of one device; returns whether nothing failed.
-bool run_on(const Arguments& arguments, Setup& setup, Console& console, Json& out) {
-    bool good = true;
+// Measures on one device; returns whether nothing failed.
+bool run_on(const Arguments& arguments, Setup& setup, Console& console, Reporters& reporters) {
     std::optional<Limits> limits;
     ThreadPool pool(arguments.thread_list()[0]);
     if (!arguments.no_limits) limits = setup.device ? measure_limits(*setup.device) : measure_cpu_limits(pool);
-    for (const KvOptions& kv : arguments.caches()) try {
-            if (interrupted()) return good;
-            if (kv.layer_count != 0) fail("--kernels times cache types, not files of types per layer: give -ctk and -ctv");
-            console.status(fmt::format("{}: kernels of {}", setup.device_name, describe(kv)));
-            const Measured measured = measure(arguments, setup, kv);
-            for (const Row& row : measured.rows) out.push_back(to_json(measured, row, limits, setup));
-            console.clear_status();
-        } catch (const Error& error) { // the rest can still be measured
-            console.clear_status();
-            write_error(fmt::format("tq-run: {}\n", error.what()));
-            good = false;
-        }
-    return good;
+    return run_caches(arguments, setup, console, [&](const KvOptions& kv) {
+        if (interrupted()) throw LoadStopped();
+        if (kv.layer_count != 0) fail("--kernels times cache types, not files of types per layer: give -ctk and -ctv");
+        console.status(fmt::format("{}: kernels of {}", setup.device_name, describe(kv)));
+        const Measured measured = measure(arguments, setup, kv);
+        console.clear_status();
+        for (const KernelTime& time : measured.rows) reporters.add(row_of(measured, time, limits, setup));
+        if (interrupted()) throw LoadStopped();
+    });
 }
 
 } // namespace
@@ -212,18 +212,10 @@ double seconds_per_call(const std::function<void(uint32_t)>& work) {
 }
 
 int run_kernels(const Arguments& arguments, Console& console) {
-    Json all = describe_machine();
-    all["kernels"] = Json::array();
-    bool good = true;
-    for (ModelArguments model : arguments.model_list()) {
-        model.context_size = 1;
-        Setup setup = set_up(model, console);
-        catch_interrupts();
-        good &= run_on(arguments, setup, console, all["kernels"]);
-        if (interrupted()) break;
-    }
-    print(all, arguments.output());
-    return interrupted() ? 130 : good ? 0 : 1;
+    Reporters reporters(arguments, kernel_layout());
+    return run_subjects(
+        arguments, console, [&](Subject& subject) { return run_on(arguments, subject.setup, console, reporters); },
+        [&] { reporters.finish(); });
 }
 
 } // namespace tq::bench

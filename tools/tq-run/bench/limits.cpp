@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <nlohmann/json.hpp>
 
 namespace tq::bench {
 namespace {
@@ -207,17 +208,19 @@ Limits LimitBench::measure() {
 
 Limits measure_limits(Device& device) { return LimitBench(device).measure(); }
 
-std::string limits_table(const Limits& limits) {
+std::string limits_table(const nlohmann::ordered_json& limits) {
     std::string text;
-    const auto add = [&](const char* what, const std::optional<double>& value, const char* unit) {
-        text += value ? fmt::format("{:<28}{:>12.1f} {}\n", what, *value, unit) : fmt::format("{:<28}not measured\n", what);
+    const auto add = [&](const char* what, const char* key, const char* unit) {
+        const auto& value = limits.at(key);
+        text += value.is_null() ? fmt::format("{:<28}not measured\n", what)
+                                : fmt::format("{:<28}{:>12.1f} {}\n", what, value.get<double>(), unit);
     };
-    add("reading of memory", limits.read_gb_per_s, "GB/s");
-    add("copying (read and written)", limits.copy_gb_per_s, "GB/s");
-    add("fp32 multiply-add", limits.fp32_gflops, "GFLOP/s");
-    add("fp16 multiply-add", limits.fp16_gflops, "GFLOP/s");
-    add("int8 dot product", limits.int8_dot_gops, "GOP/s");
-    add("cooperative matrix", limits.cooperative_matrix_gflops, "GFLOP/s");
+    add("reading of memory", "read_gb_per_s", "GB/s");
+    add("copying (read and written)", "copy_gb_per_s", "GB/s");
+    add("fp32 multiply-add", "fp32_gflops", "GFLOP/s");
+    add("fp16 multiply-add", "fp16_gflops", "GFLOP/s");
+    add("int8 dot product", "int8_dot_gops", "GOP/s");
+    add("cooperative matrix", "cooperative_matrix_gflops", "GFLOP/s");
     return text;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "runtime/device.h"
-#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace tq::bench {
@@ -18,6 +18,7 @@ struct Limits {
 Limits measure_limits(Device& device);
 Limits measure_cpu_limits(ThreadPool& pool);
 
-std::string limits_table(const Limits& limits);
+// Of the fields that to_json(Limits) has.
+std::string limits_table(const nlohmann::ordered_json& limits);
 
 } // namespace tq::bench

@@ -7,76 +7,6 @@
 namespace tq::bench {
 namespace {
 
-struct Field {
-    const char *name, *sql_type;
-};
-
-constexpr std::array fields{
-    Field{"build_commit", "TEXT"},
-    Field{"build_number", "INTEGER"},
-    Field{"cpu_info", "TEXT"},
-    Field{"gpu_info", "TEXT"},
-    Field{"backends", "TEXT"},
-    Field{"model_filename", "TEXT"},
-    Field{"model_type", "TEXT"},
-    Field{"model_size", "INTEGER"},
-    Field{"model_n_params", "INTEGER"},
-    Field{"n_batch", "INTEGER"},
-    Field{"n_ubatch", "INTEGER"},
-    Field{"n_threads", "INTEGER"},
-    Field{"cpu_mask", "TEXT"},
-    Field{"cpu_strict", "INTEGER"},
-    Field{"poll", "INTEGER"},
-    Field{"type_k", "TEXT"},
-    Field{"type_v", "TEXT"},
-    Field{"n_gpu_layers", "INTEGER"},
-    Field{"n_cpu_moe", "INTEGER"},
-    Field{"split_mode", "TEXT"},
-    Field{"main_gpu", "INTEGER"},
-    Field{"no_kv_offload", "INTEGER"},
-    Field{"flash_attn", "INTEGER"},
-    Field{"devices", "TEXT"},
-    Field{"tensor_split", "TEXT"},
-    Field{"tensor_buft_overrides", "TEXT"},
-    Field{"use_mmap", "INTEGER"},
-    Field{"embeddings", "INTEGER"},
-    Field{"no_op_offload", "INTEGER"},
-    Field{"no_host", "INTEGER"},
-    Field{"n_prompt", "INTEGER"},
-    Field{"n_gen", "INTEGER"},
-    Field{"n_depth", "INTEGER"},
-    Field{"test_time", "TEXT"},
-    Field{"avg_ns", "INTEGER"},
-    Field{"stddev_ns", "INTEGER"},
-    Field{"avg_ts", "REAL"},
-    Field{"stddev_ts", "REAL"},
-};
-
-// "" for null; a truth value is 1 or 0, as in llama-bench.
-std::string plain(const Json& value) {
-    if (value.is_null()) return "";
-    if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
-    return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-std::string quoted(const std::string& text, char quote) {
-    std::string out(1, quote);
-    for (const char c : text) out += c == quote ? std::string(2, quote) : std::string(1, c);
-    return out + quote;
-}
-
-std::vector<std::pair<std::string, std::string>> flat(const Json& result) {
-    std::vector<std::pair<std::string, std::string>> out;
-    for (const auto& [key, value] : result.items()) {
-        if (!value.is_structured()) out.emplace_back(key, plain(value));
-        if (key != "model" && key != "device") continue;
-        for (const auto& [inner, part] : value.items()) out.emplace_back(key + "_" + inner, plain(part));
-    }
-    const bool checked = result.at("checked").get<bool>();
-    out.emplace_back("check_error", checked ? plain(result.at("check").at("error")) : "");
-    return out;
-}
-
 // "Vulkan0/Vulkan1" of devices that share the model.
 std::string devices_of(const Subject& subject) {
     if (!subject.setup.device) return "none";
@@ -104,7 +34,8 @@ uint32_t n_cpu_moe(const Setup& setup) {
 Json llama_bench_fields(const Subject& subject, const Result& r) {
     const Setup& setup = subject.setup;
     const bool on_gpu = setup.device != nullptr;
-    const Statistics rate = r.tokens_per_second(), ns = r.nanoseconds();
+    const std::vector<uint64_t> times = r.times([](const Sample& s) { return s.ns(); });
+    const Statistics rate = statistics(r.rates()), ns = statistics(std::vector<double>(times.begin(), times.end()));
     return {{"build_commit", build_commit()},
             {"build_number", 0}, // builds are identified by their commit alone
             {"cpu_info", describe_device(nullptr).at("name")},
@@ -143,49 +74,36 @@ Json llama_bench_fields(const Subject& subject, const Result& r) {
             {"stddev_ns", uint64_t(ns.deviation)},
             {"avg_ts", rate.mean},
             {"stddev_ts", rate.deviation},
-            {"samples_ns", r.samples_ns},
+            {"samples_ns", times},
             {"samples_ts", r.rates()}};
 }
 
-std::string sql_header() {
-    std::vector<std::string> lines;
-    for (const Field& field : fields) lines.push_back(fmt::format("  {} {}", field.name, field.sql_type));
-    return fmt::format("CREATE TABLE IF NOT EXISTS llama_bench (\n{}\n);\n\n", fmt::join(lines, ",\n"));
-}
-
-std::string sql_row(const Json& result) {
-    std::vector<std::string> names, values;
-    for (const Field& field : fields) {
-        names.emplace_back(field.name);
-        values.push_back(quoted(plain(result.at(field.name)), '\''));
-    }
-    return fmt::format("INSERT INTO llama_bench ({}) VALUES ({});\n", fmt::join(names, ", "), fmt::join(values, ", "));
-}
-
-std::string csv_header(const Json& result) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : flat(result)) names.push_back(name);
-    return fmt::format("{}\n", fmt::join(names, ","));
-}
-
-std::string csv_of(const Json& list) {
-    std::string text;
-    for (const Json& one : list) {
-        std::vector<std::string> names, values;
-        for (const auto& [name, value] : one.items()) {
-            names.push_back(name);
-            values.push_back(quoted(plain(value), '"'));
-        }
-        if (text.empty()) text = fmt::format("{}\n", fmt::join(names, ","));
-        text += fmt::format("{}\n", fmt::join(values, ","));
-    }
-    return text;
-}
-
-std::string csv_row(const Json& result) {
-    std::vector<std::string> values;
-    for (const auto& [name, value] : flat(result)) values.push_back(quoted(value, '"'));
-    return fmt::format("{}\n", fmt::join(values, ","));
+Json llama_batched_bench_fields(const Subject& subject, const Result& r) {
+    const auto seconds = [&](uint64_t (*of)(const Sample&)) {
+        const std::vector<uint64_t> times = r.times(of);
+        return std::max(statistics(std::vector<double>(times.begin(), times.end())).mean, 1.0) * 1e-9;
+    };
+    const double prompt = seconds([](const Sample& s) { return s.prompt_ns; }),
+                 generated = seconds([](const Sample& s) { return s.generated_ns; });
+    return {{"n_kv_max", r.max_tokens},
+            {"n_batch", r.batch_size},
+            {"n_ubatch", r.batch_size},
+            {"flash_attn", 1},
+            {"is_pp_shared", 0},
+            {"is_tg_separate", 0},
+            {"n_gpu_layers", n_gpu_layers(subject.setup)},
+            {"n_threads", r.threads},
+            {"n_threads_batch", r.threads},
+            {"pp", r.test.prompt},
+            {"tg", r.test.generated},
+            {"pl", r.test.sequences},
+            {"n_kv", uint64_t(r.test.sequences) * r.test.length()},
+            {"t_pp", prompt},
+            {"speed_pp", double(r.test.sequences) * r.test.prompt / prompt},
+            {"t_tg", generated},
+            {"speed_tg", double(r.test.sequences) * r.test.generated / generated},
+            {"t", prompt + generated},
+            {"speed", double(r.test.tokens()) / (prompt + generated)}};
 }
 
 } // namespace tq::bench

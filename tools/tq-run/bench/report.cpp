@@ -1,168 +1,129 @@
 #include "tools/tq-run/bench/report.h"
-#include "base/path_text.h"
-#include "base/printable.h"
-#include "tools/tq-run/bench/llama_bench.h"
-#include <algorithm>
-#include <filesystem>
+#include "tools/tq-run/bench/result.h"
+#include "tools/tq-run/table.h"
 #include <fmt/ranges.h>
 
 namespace tq::bench {
 namespace {
 
-std::string count_text(uint64_t count) {
-    return count < 1'000'000'000 ? fmt::format("{:.2f} M", double(count) * 1e-6) : fmt::format("{:.2f} B", double(count) * 1e-9);
+// "" for null; a truth value is 1 or 0, as in llama-bench.
+std::string plain(const Json& value) {
+    if (value.is_null()) return "";
+    if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+    return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-std::string share(double value, const std::optional<double>& of) { return of && *of > 0 ? share_text(value / *of) : ""; }
-
-std::string stem(const std::string& path) { return printable(utf8_text(utf8_path(path).stem()), 60); }
-
-} // namespace
-
-// Different files may have the same model name.
-std::string Reporter::model_cell(const Subject& subject) const {
-    const bool several = arguments_.model_count() > 1 && !subject.file.empty();
-    return several ? stem(subject.file) : subject.label;
+std::string quoted(const std::string& text, char quote) {
+    std::string out(1, quote);
+    for (const char c : text) out += c == quote ? std::string(2, quote) : std::string(1, c);
+    return out + quote;
 }
 
-std::string Reporter::device_cell(const Subject& subject) const {
-    const bool several = arguments_.device_list().size() > 1 && subject.setup.device;
-    return several ? fmt::format("Vulkan{}", subject.device_index) : backend(subject.setup);
-}
-
-std::vector<Reporter::Column> Reporter::columns(const Subject& first) const {
-    const auto widest = [](const auto& all, auto text, size_t least) {
-        for (const auto& one : all) least = std::max(least, shown_length(text(one)));
-        return int(least);
-    };
-    const auto as_list = [](const std::string& list) { return list != "0"; };
-    const bool one_model = arguments_.model_count() == 1;
-    const std::vector<KvOptions> caches = arguments_.caches();
-    const auto cache = [](const KvOptions& kv) { return describe(kv); };
-    const auto size = [](const Subject& s) { return size_text(s.setup.model.weights.bytes(), 2); };
-    const auto count = [](const Subject& s) { return count_text(parameters(s.setup.model.weights)); };
-    const std::span<const Subject> known(&first, 1);
-    const auto model_width = widest(
-        arguments_.model_list(), [](const ModelArguments& m) { return m.synthetic.empty() ? stem(m.model.path) : m.synthetic; },
-        shown_length(model_cell(first)));
-    const auto tests = arguments_.tests();
-
-    std::vector<Column> out;
-    const auto add = [&](const char* name, int width, auto cell, bool shown = true) {
-        const auto least = int(std::string_view(name).size());
-        if (shown) out.push_back({name, width < 0 ? std::min(width, -least) : std::max(width, least), cell});
-    };
-    add("model", -(one_model ? int(shown_length(model_cell(first))) : std::min(model_width, 40)),
-        [this](const Subject& s, const Result&) { return model_cell(s); });
-    add("size", one_model ? widest(known, size, 0) : 10, [=](const Subject& s, const Result&) { return size(s); });
-    add("params", one_model ? widest(known, count, 0) : 8, [=](const Subject& s, const Result&) { return count(s); });
-    add("backend", -7, [this](const Subject& s, const Result&) { return device_cell(s); });
-    add(
-        "threads", 7, [](const Subject& s, const Result& r) { return s.setup.device ? "" : std::to_string(r.threads); },
-        !first.setup.device || as_list(arguments_.threads));
-    add(
-        "n_batch", 7, [](const Subject&, const Result& r) { return std::to_string(r.batch_size); },
-        as_list(arguments_.batch_sizes));
-    add(
-        "cache", -widest(caches, cache, 0), [=](const Subject&, const Result& r) { return cache(r.kv); },
-        caches.size() > 1 || cache(caches[0]) != cache(KvOptions()));
-    add("test",
-        widest(
-            tests, [](const Test& t) { return t.name(); }, 0),
-        [](const Subject&, const Result& r) { return r.test.name(); });
-    add("t/s", 15, [](const Subject&, const Result& r) {
-        const Statistics rate = r.tokens_per_second();
-        return fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation);
-    });
-    add(
-        "GB/s", 6,
-        [](const Subject&, const Result& r) {
-            const auto gb_per_s = r.gigabytes_per_second();
-            return gb_per_s ? fmt::format("{:.2f}", *gb_per_s) : "";
-        },
-        std::ranges::any_of(tests, [](const Test& t) { return t.prompt == 0; }));
+// All fields that are no lists or objects, those of "model" and "device" among them: model_layers.
+std::vector<std::pair<std::string, std::string>> flat(const Json& row) {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const auto& [key, value] : row.items()) {
+        if (!value.is_structured()) out.emplace_back(key, plain(value));
+        if (!value.is_object() || (key != "model" && key != "device")) continue;
+        for (const auto& [inner, part] : value.items()) out.emplace_back(key + "_" + inner, plain(part));
+    }
+    if (row.contains("test_time")) // measured here, and perhaps checked
+        out.emplace_back("check_error", row.contains("check") ? plain(row.at("check").at("error")) : "");
     return out;
 }
 
-void Reporter::add_row(const Subject& subject, const Result& r) {
-    if (!begun_) {
-        columns_ = columns(subject);
-        std::vector<std::string> names;
+// Each value is quoted.
+std::string csv(const Json& row, bool first) {
+    std::vector<std::string> names, values;
+    for (const auto& [name, value] : flat(row)) {
+        names.push_back(name);
+        values.push_back(quoted(value, '"'));
+    }
+    return fmt::format("{}{}\n", first ? fmt::format("{}\n", fmt::join(names, ",")) : "", fmt::join(values, ","));
+}
+
+// One table, llama_bench, of llama-bench's fields alone, which are those before the first list, so that results can go into a
+// database that llama-bench has begun.
+std::string sql(const Json& row, bool first) {
+    std::vector<std::string> names, types, values;
+    for (const auto& [name, value] : row.items()) {
+        if (value.is_structured()) break;
+        names.push_back(name);
+        types.push_back(fmt::format("  {} {}", name, value.is_string() ? "TEXT" : value.is_number_float() ? "REAL" : "INTEGER"));
+        values.push_back(quoted(plain(value), '\''));
+    }
+    return (first ? fmt::format("CREATE TABLE IF NOT EXISTS llama_bench (\n{}\n);\n\n", fmt::join(types, ",\n")) : "") +
+           fmt::format("INSERT INTO llama_bench ({}) VALUES ({});\n", fmt::join(names, ", "), fmt::join(values, ", "));
+}
+
+} // namespace
+
+void Reporter::add(Row row) {
+    rows_.push_back(std::move(row));
+    const Json& fields = rows_.back().fields;
+    const bool first = rows_.size() == 1;
+    if (format_ == Format::markdown) show(rows_.back());
+    if (format_ == Format::csv) write_(csv(fields, first));
+    if (format_ == Format::sql) write_(sql(fields, first));
+    if (format_ == Format::jsonl && layout_.list == nullptr) write_(fields.dump() + "\n");
+}
+
+void Reporter::show(const Row& row) {
+    const bool first = rows_.size() == 1;
+    const std::string heading = layout_.heading ? layout_.heading(row) : "";
+    if (first && layout_.columns) columns_ = layout_.columns(row);
+    if (first || heading != heading_) {
+        end_table();
+        if (!heading.empty()) write_((first || columns_.empty() ? "" : "\n") + heading + (columns_.empty() ? "\n" : "\n\n"));
+        heading_ = heading;
+        widths_.clear();
+        std::vector<std::string>& names = cells_.emplace_back();
         for (const Column& column : columns_) {
-            names.emplace_back(column.name);
-            widths_.push_back(column.width);
+            names.push_back(column.name);
+            if (column.width != 0) widths_.push_back(column.width);
         }
-        write_(table_row(names, widths_) + table_rule(widths_));
+        if (!widths_.empty()) write_(table_row(names, widths_) + table_rule(widths_));
     }
-    std::vector<std::string> cells;
-    for (const Column& column : columns_) cells.push_back(column.cell(subject, r));
-    write_(table_row(cells, widths_));
+    std::vector<std::string>& cells = cells_.emplace_back();
+    for (const Column& column : columns_) cells.push_back(column.cell(row));
+    if (!widths_.empty()) write_(table_row(cells, widths_));
 }
 
-void Reporter::add_footer(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
-    const Setup& setup = subject.setup;
-    const auto add = [&](std::string line) {
-        if (std::ranges::find(footer_, line) == footer_.end()) footer_.push_back(std::move(line));
-    };
-    const std::string where = setup.device ? setup.device_name : describe_device(nullptr).at("name").get<std::string>();
-    const bool tuned = setup.device && describe_device(setup.device.get()).at("tuned").get<bool>();
-    add(fmt::format("{}: {}{}", device_cell(subject), where, tuned ? ", with the kernels that --tune has chosen" : ""));
-    const std::string what = fmt::format("{}, {} on {}", model_cell(subject), describe(r.kv), device_cell(subject));
-    add(r.check ? fmt::format("{}: logits of {} layers differ from the reference by {:.1e} (limit {:.0e}), and by {:.1e} with an "
-                              "f32 cache (limit {:.0e})",
-                              what, r.check->cache.layers, r.check->cache.error, r.check->cache.bounds.limit,
-                              r.check->exact.error, r.check->exact.bounds.limit)
-                : fmt::format("{}: unchecked", what));
-    for (const Energy& energy : r.energy)
-        add(fmt::format("{}, {}: {:.4f} J per token by {}", what, r.test.name(),
-                        energy.joules / (double(r.samples_ns.size()) * r.test.tokens()), energy.source));
-    if (!r.ranks.empty()) footer_.push_back(fmt::format("\n{}, {}:\n{}", what, r.test.name(), ranks_text(setup, r)));
-    if (!r.kernels.empty())
-        footer_.push_back(
-            fmt::format("\n{}, {}, {} tokens by kernel:\n\n{}", what, r.test.name(), r.profiled_tokens, kernel_table(r, limits)));
-}
-
-void Reporter::add(const Subject& subject, const Result& result, const std::optional<Limits>& limits) {
-    if (format_ == Format::markdown) {
-        add_row(subject, result);
-        add_footer(subject, result, limits);
-        begun_ = true;
-        return;
-    }
-    const Json json = to_json(subject, result, limits);
-    switch (format_) {
-    case Format::csv: write_((begun_ ? "" : csv_header(json)) + csv_row(json)); break;
-    case Format::jsonl: write_(json.dump() + "\n"); break;
-    case Format::sql: write_((begun_ ? "" : sql_header()) + sql_row(json)); break;
-    default: results_.push_back(json);
-    }
-    begun_ = true;
+void Reporter::end_table() {
+    if (widths_.empty() && !columns_.empty() && !cells_.empty()) write_(markdown(cells_, layout_.first_number));
+    cells_.clear();
 }
 
 void Reporter::finish() {
-    if (format_ == Format::json) write_(results_.dump(1) + "\n");
-    if (format_ != Format::markdown || !begun_) return;
-    write_(fmt::format("\n{}\n", fmt::join(footer_, "\n")));
-    write_(fmt::format("build: {}\n", build_description()));
-}
-
-std::string kernel_table(const Result& result, const std::optional<Limits>& limits) {
-    double total = 0;
-    for (const ProfileRow& row : result.kernels) total += row.ns;
-    std::vector<std::vector<std::string>> rows{
-        {"kernel", "calls", "us/call", "GB/s", "of read", "GFLOP/s", "of fp32", "of time"}};
-    for (const ProfileRow& row : result.kernels) {
-        const double ns = std::max(row.ns, 1e-9), gb_per_s = double(row.bytes) / ns, gflops = double(row.flops) / ns;
-        rows.push_back(
-            {row.kernel, std::to_string(row.calls), fmt::format("{:.1f}", ns / 1e3 / double(std::max<uint64_t>(row.calls, 1))),
-             fmt::format("{:.2f}", gb_per_s), limits ? share(gb_per_s, limits->read_gb_per_s) : "", fmt::format("{:.2f}", gflops),
-             limits ? share(gflops, limits->fp32_gflops) : "", fmt::format("{:.1f} %", 100 * row.ns / std::max(total, 1e-9))});
+    if (format_ == Format::markdown) {
+        end_table();
+        if (!rows_.empty() && layout_.notes) write_(layout_.notes(rows_));
     }
-    std::string text = markdown(rows, 1);
-    if (text.find('*') != std::string::npos) text += beyond_limit;
-    return text;
+    if (format_ != Format::json && (format_ != Format::jsonl || layout_.list == nullptr)) return;
+    Json list = Json::array();
+    for (Row& row : rows_) list.push_back(std::move(row.fields));
+    Json all = layout_.list == nullptr ? list : describe_machine();
+    if (layout_.list != nullptr) all[layout_.list] = std::move(list);
+    write_(all.dump(format_ == Format::json ? 1 : -1) + "\n");
 }
 
-std::string share_text(double share) { return share > 1 ? "> 100 % *" : fmt::format("{:.1f} %", 100 * share); }
+Reporters::Reporters(const Arguments& arguments, const Layout& layout) {
+    all_.emplace_back(layout, arguments.output(), write_output);
+    if (const auto format = arguments.error_output()) all_.emplace_back(layout, *format, write_error);
+}
+
+void Reporters::add(const Row& row) {
+    for (Reporter& reporter : all_) reporter.add(row);
+}
+
+void Reporters::finish() {
+    for (Reporter& reporter : all_) reporter.finish();
+}
+
+std::string share_text(const Json& share) {
+    if (share.is_null()) return "";
+    const double value = share.get<double>();
+    return value > 1 ? "> 100 % *" : fmt::format("{:.1f} %", 100 * value);
+}
 
 } // namespace tq::bench

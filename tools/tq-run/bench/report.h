@@ -1,50 +1,71 @@
-// Prints results as they arrive: as a table, CSV, JSON or SQL.
+// Prints rows as they are measured: as a table, CSV, JSON, JSON lines or SQL.
 #pragma once
-#include "tools/tq-run/bench/result.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/bench/arguments.h"
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace tq::bench {
+
+using Json = nlohmann::ordered_json;
+
+struct Row {
+    Json fields;            // by their names, in the order in which files have them
+    std::string place = {}; // the device with its driver, for people; empty: the CPU
+};
+
+struct Column {
+    std::string name;
+    int width; // at least, of tables that grow row by row; negative: aligned left; 0 in all: as wide as the widest cell
+    std::function<std::string(const Row&)> cell;
+};
+
+// How people see rows, and how files hold them.
+struct Layout {
+    std::function<std::vector<Column>(const Row& first)> columns;   // none: the headings are all
+    size_t first_number = 0;                                        // columns from here on are aligned right, if their width is 0
+    std::function<std::string(const Row&)> heading = {};            // rows of one heading are one table
+    std::function<std::string(const std::vector<Row>&)> notes = {}; // the text below all tables
+    const char* list = nullptr; // JSON is describe_machine() with the rows as its member of this name; null: a list of the rows
+};
 
 class Reporter {
   public:
     using Write = std::function<void(std::string_view)>;
 
-    // The table has the columns that tell the rows of `arguments` apart.
-    Reporter(const Arguments& arguments, Format format, Write write)
-        : arguments_(arguments), format_(format), write_(std::move(write)) {}
+    Reporter(Layout layout, Format format, Write write) : layout_(std::move(layout)), format_(format), write_(std::move(write)) {}
 
-    void add(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
-    void finish(); // prints the text after the last result; also where there was none
+    void add(Row row);
+    void finish(); // prints the text after the last row; also if there was none
 
   private:
-    // Rows arrive one by one, before the rest is known: unknown widths are those of common values.
-    struct Column {
-        const char* name;
-        int width; // negative: aligned left
-        std::function<std::string(const Subject&, const Result&)> cell;
-    };
-    std::vector<Column> columns(const Subject& first) const;
-    std::string model_cell(const Subject& subject) const;
-    std::string device_cell(const Subject& subject) const;
-    void add_row(const Subject& subject, const Result& result);
-    void add_footer(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
+    void show(const Row& row);
+    void end_table();
 
-    const Arguments& arguments_;
+    const Layout layout_;
     const Format format_;
     const Write write_;
-    bool begun_ = false;
+    std::vector<Row> rows_;
     std::vector<Column> columns_;
-    std::vector<int> widths_; // of the columns
-    Json results_ = Json::array();
-    std::vector<std::string> footer_; // lines, each once
+    std::vector<int> widths_;                     // of the columns; empty: not known before the table's end
+    std::string heading_;                         // of the table that is being printed
+    std::vector<std::vector<std::string>> cells_; // of that table, if its widths are not known
 };
 
-// The kernels of a result as a table with shares of the device's limits.
-std::string kernel_table(const Result& result, const std::optional<Limits>& limits);
+// Those of -o and of -oe.
+class Reporters {
+  public:
+    Reporters(const Arguments& arguments, const Layout& layout);
+    void add(const Row& row);
+    void finish();
 
-// "97.3 %"; above 1 "> 100 % *", which `beyond_limit` explains.
-std::string share_text(double share);
+  private:
+    std::vector<Reporter> all_;
+};
+
+// "97.3 %"; above 1 "> 100 % *", which `beyond_limit` explains; empty for null.
+std::string share_text(const Json& share);
 inline constexpr const char* beyond_limit =
     "* more than the device was measured to read: caches served it, or that measurement was too slow\n";
 

@@ -89,7 +89,7 @@ Json to_json(const conformance::LogitsCheck& check) {
 
 Json energy_json(const Result& result) {
     Json all = Json::array();
-    const double tokens = double(result.samples_ns.size()) * result.test.tokens();
+    const double tokens = double(result.samples.size()) * double(result.test.tokens());
     for (const Energy& energy : result.energy)
         all.push_back({{"source", energy.source}, {"joules", energy.joules}, {"joules_per_token", energy.joules / tokens}});
     return all;
@@ -97,20 +97,17 @@ Json energy_json(const Result& result) {
 
 } // namespace
 
+std::vector<uint64_t> Result::times(uint64_t (*of)(const Sample&)) const {
+    std::vector<uint64_t> out;
+    for (const Sample& sample : samples) out.push_back(of(sample));
+    return out;
+}
+
 std::vector<double> Result::rates() const {
     std::vector<double> rates;
-    for (const uint64_t ns : samples_ns) rates.push_back(test.tokens() * 1e9 / double(std::max<uint64_t>(ns, 1)));
+    for (const Sample& sample : samples)
+        rates.push_back(double(test.tokens()) * 1e9 / double(std::max<uint64_t>(sample.ns(), 1)));
     return rates;
-}
-
-Statistics Result::nanoseconds() const {
-    const std::vector<double> times(samples_ns.begin(), samples_ns.end());
-    return statistics(times);
-}
-
-std::optional<double> Result::gigabytes_per_second() const {
-    if (test.prompt > 0) return std::nullopt;
-    return (double(weight_bytes) + kv_bytes) * tokens_per_second().mean * 1e-9;
 }
 
 uint32_t thread_count(uint32_t threads) { return threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency()); }
@@ -206,23 +203,15 @@ Json to_json(const Limits& limits) {
 }
 
 std::string type_of(const KvOptions& kv, KvSide side) {
-    return kv.layer_count != 0 ? "mix" : name(side == KvSide::key ? kv.k : kv.v);
+    return kv.layer_count != 0 || !kv.layers.empty() ? "mix" : name(side == KvSide::key ? kv.k : kv.v);
 }
 
-Json to_json(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
-    const Setup& setup = subject.setup;
-    const auto gb_per_s = r.gigabytes_per_second();
-    Json out = llama_bench_fields(subject, r);
-    out.update(describe_machine());
-    out.update({{"test", r.test.name()},
-                {"cache", describe(r.kv)},
-                {"model", describe_model(setup)},
-                {"device", describe_device(setup.device.get())},
-                {"checked", r.check.has_value()}});
-    out["device"]["index"] = subject.device_index;
-    if (const auto split = setup.split()) out["device"]["placement"] = describe(setup.placing(), *split);
-    if (r.check) out["check"] = to_json(*r.check);
-    out["weight_bytes_per_token"] = r.weight_bytes;
+// What only the result of one sequence has: how much it reads, and its kernels.
+static void add_reads(Json& out, const Setup& setup, const Result& r, const std::optional<Limits>& limits) {
+    const uint64_t weights = weight_bytes_per_token(setup);
+    std::optional<double> gb_per_s; // of prompts there is none: they read weights once for a whole block
+    if (r.test.prompt == 0) gb_per_s = (double(weights) + r.kv_bytes) * statistics(r.rates()).mean * 1e-9;
+    out["weight_bytes_per_token"] = weights;
     out["kv_bytes_stored_per_token"] = kv_bytes_per_token(setup.model.config, r.kv);
     if (r.kv.window != 0) out["kv_window_bytes"] = kv_window_bytes(setup.model.config, r.kv);
     out["kv_bytes_read_per_token"] = r.kv_bytes;
@@ -230,12 +219,42 @@ Json to_json(const Subject& subject, const Result& r, const std::optional<Limits
     out["bandwidth_share"] = gb_per_s && limits ? ratio(*gb_per_s, limits->read_gb_per_s) : Json(nullptr);
     if (limits) out["limits"] = to_json(*limits);
     if (!r.energy.empty()) out["energy"] = energy_json(r);
-    if (!r.ranks.empty()) out["ranks"] = ranks_json(setup, r);
-    if (r.kernels.empty()) return out;
+    if (r.kernels.empty()) return;
     out["profiled_tokens"] = r.profiled_tokens;
     out["kernels"] = Json::array();
     for (const ProfileRow& row : r.kernels) out["kernels"].push_back(to_json(row, limits));
-    return out;
+}
+
+Row row_of(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
+    const Setup& setup = subject.setup;
+    const bool together = r.test.sequences > 0;
+    Json out = together ? llama_batched_bench_fields(subject, r) : llama_bench_fields(subject, r);
+    out.update(describe_machine());
+    if (together)
+        out.update({{"schema", batched_schema_name},
+                    {"version", batched_schema_version},
+                    {"n_depth", r.test.depth},
+                    {"samples_pp_ns", r.times([](const Sample& s) { return s.prompt_ns; })},
+                    {"samples_tg_ns", r.times([](const Sample& s) { return s.generated_ns; })},
+                    {"test_time", r.test_time},
+                    {"cache", describe(r.kv)},
+                    {"type_k", type_of(r.kv, KvSide::key)},
+                    {"type_v", type_of(r.kv, KvSide::value)},
+                    {"model_filename", subject.file.empty() ? setup.model.name : subject.file},
+                    {"model_type", subject.label}});
+    else
+        out["test"] = r.test.name();
+    out.update({{"cache", describe(r.kv)},
+                {"model", describe_model(setup)},
+                {"device", describe_device(setup.device.get())},
+                {"checked", r.check.has_value()}});
+    out["device"]["index"] = subject.device_index;
+    if (const auto split = setup.split()) out["device"]["placement"] = describe(setup.placing(), *split);
+    if (r.check) out["check"] = to_json(*r.check);
+    if (!together) add_reads(out, setup, r, limits);
+    if (r.company.sequences != 0)
+        out["company"] = {{"n_prompt", r.company.prompt}, {"n_gen", r.company.generated}, {"sequences", r.company.sequences}};
+    return {std::move(out), setup.device ? setup.device_name : ""};
 }
 
 } // namespace tq::bench

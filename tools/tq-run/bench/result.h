@@ -2,22 +2,20 @@
 // fields by their names, and more.
 #pragma once
 #include "base/statistics.h"
-#include "model/ranks/rank_group.h"
-#include "runtime/profile.h"
-#include "tools/tq-run/bench/arguments.h"
 #include "tools/tq-run/bench/check.h"
 #include "tools/tq-run/bench/energy.h"
 #include "tools/tq-run/bench/limits.h"
+#include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/sequences.h"
 #include "tools/tq-run/engine.h"
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace tq::bench {
 
-using Json = nlohmann::ordered_json;
-
 inline constexpr const char* schema_name = "tq-run-bench";
 inline constexpr int schema_version = 2;
+inline constexpr const char* batched_schema_name = "tq-run-batched-bench"; // of -np
+inline constexpr int batched_schema_version = 1;
 
 // A model on a device.
 struct Subject {
@@ -34,22 +32,19 @@ struct Result {
     Test test;
     KvOptions kv;
     uint32_t batch_size = 0, threads = 0; // the values used, never 0
-    std::vector<uint64_t> samples_ns;     // each of test.tokens() tokens
+    std::vector<Sample> samples;          // of each repetition
     std::string test_time;                // of its beginning, as in 2026-04-18T11:40:00Z
     std::optional<Check> check;           // none: unchecked
-    uint64_t weight_bytes = 0;            // the bytes that one token reads
-    double kv_bytes = 0;                  // the bytes of the cache that one token of the test reads, on average
-    std::vector<Energy> energy;           // of all samples together
-    std::vector<ProfileRow> kernels;      // of one run of the same kind, separate from the samples
-    uint32_t profiled_tokens = 0;         // of that run
-    std::vector<RankUse> ranks;           // of each rank, in rank_ns, with the runs that are no samples; empty without ranks
-    uint64_t rank_ns = 0;
+    Company company{};
+    uint32_t max_tokens = 0;         // of the cache, in all slots
+    double kv_bytes = 0;             // the bytes of the cache that one token of a test of one sequence reads, on average
+    std::vector<Energy> energy;      // of all samples together
+    std::vector<ProfileRow> kernels; // of one run of the same kind, separate from the samples
+    uint32_t profiled_tokens = 0;    // of that run
 
     std::vector<double> rates() const; // tokens per second, of each sample
-    Statistics tokens_per_second() const { return statistics(rates()); }
-    Statistics nanoseconds() const;
-    // The bytes that a token reads over its time, in 1e9 per second; none for prompts, which read weights once for a whole block.
-    std::optional<double> gigabytes_per_second() const;
+    // Nanoseconds of each sample, or of a part of it.
+    std::vector<uint64_t> times(uint64_t (*of)(const Sample&)) const;
 };
 
 // The threads that --threads stands for.
@@ -70,12 +65,10 @@ Json describe_device(const Device* device);
 Json describe_machine(); // schema, version, build, system, processor
 Json describe_model(const Setup& setup);
 Json to_json(const Check& check);
-// An element of llama-bench's array, with more: all of describe_machine(), model, device, kernels...
-Json to_json(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
 Json to_json(const Limits& limits);
 
-// The time of each rank that shares the model, what it has sent and received, and the share of their time that they waited.
-std::string ranks_text(const Setup& setup, const Result& result);
-Json ranks_json(const Setup& setup, const Result& result);
+// The row of a result: llama-bench's fields, or of -np llama-batched-bench's, and more: all of describe_machine(), model, device,
+// kernels...
+Row row_of(const Subject& subject, const Result& result, const std::optional<Limits>& limits);
 
 } // namespace tq::bench

@@ -2,6 +2,8 @@
 #include "base/interrupt.h"
 #include "base/statistics.h"
 #include "base/stopwatch.h"
+#include "model/pace.h"
+#include "model/sampling/sampler.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include <algorithm>
 #include <numeric>
@@ -9,8 +11,10 @@
 namespace tq::bench {
 namespace {
 
-constexpr uint32_t filled_tokens = 32; // of each slot, that are run to fill it; even, as repeat() requires
+// Tokens of each slot that are run to fill it: of one sequence, and of several; even, as repeat() requires.
+constexpr uint32_t filled_tokens = 256, filled_tokens_together = 32;
 constexpr uint32_t checked_prompt = 16, checked_generated = 4;
+constexpr uint32_t profiled_tokens = 8; // of those generated: the kernels of all are the same
 
 std::vector<uint32_t> all_slots(uint32_t count) {
     std::vector<uint32_t> slots(count);
@@ -26,7 +30,7 @@ std::vector<Span> spans_of(std::span<const uint32_t> slots, const std::vector<st
     return spans;
 }
 
-[[noreturn]] void fail_company(const BatchedTest& test, uint32_t slot, size_t token) {
+[[noreturn]] void fail_company(const Test& test, uint32_t slot, size_t token) {
     fail("the device computes other logits for a sequence in company than alone, so nothing is timed: of {} sequences, number {} "
          "differs after {}. tq-run conformance finds the kernel; --no-check times it anyway",
          test.sequences, slot + 1, token == 0 ? "its prompt" : fmt::format("its generated token {}", token));
@@ -41,29 +45,29 @@ bool Sequences::run(std::span<const Span> spans, const Each& each) {
     return forward_.run(spans, pass_on, keep_going) && !interrupted();
 }
 
-Sequences::Ids Sequences::ids_for(const BatchedTest& test, uint32_t count) const {
+Sequences::Ids Sequences::ids_for(const Test& test, uint32_t count) const {
     Ids ids;
-    for (uint32_t i = 0; i < test.sequences; i++) ids.push_back(random_ids(count, vocab_size_, i));
+    for (uint32_t i = 0; i < test.slots(); i++) ids.push_back(random_ids(count, vocab_size_, i));
     return ids;
 }
 
-// Gives these slots as many tokens, of which a few are run and repeated. False after Ctrl-C.
-bool Sequences::fill(std::span<const uint32_t> slots, uint32_t depth) {
+// Gives these slots the test's depth in tokens, of which a few are run and repeated. False after Ctrl-C.
+bool Sequences::fill(std::span<const uint32_t> slots, const Test& test) {
     Cache& cache = forward_.cache();
     for (const uint32_t slot : slots) cache.truncate(slot, 0);
-    if (depth == 0) return !interrupted();
-    const uint32_t first = std::min(depth, filled_tokens);
+    if (test.depth == 0) return !interrupted();
+    const uint32_t first = std::min(test.depth, test.sequences == 0 ? filled_tokens : filled_tokens_together);
     Ids ids(cache.shape().slots);
     for (const uint32_t slot : slots) ids[slot] = random_ids(first, vocab_size_, slot);
     if (!run(spans_of(slots, ids, 0, first))) return false;
     for (const uint32_t slot : slots)
-        if (depth > first) cache.repeat(slot, depth);
+        if (test.depth > first) cache.repeat(slot, test.depth);
     return true;
 }
 
-std::vector<Sequences::Logits> Sequences::sample(const BatchedTest& part, std::span<const uint32_t> slots,
+std::vector<Sequences::Logits> Sequences::sample(const Test& part, std::span<const uint32_t> slots,
                                                  std::span<const uint32_t> kept) {
-    if (!fill(slots, part.depth)) return {};
+    if (!fill(slots, part)) return {};
     Ids next(part.sequences);
     std::vector<Logits> out(kept.size());
     const auto keep = [&](uint32_t slot, std::span<const float> logits) {
@@ -79,13 +83,19 @@ std::vector<Sequences::Logits> Sequences::sample(const BatchedTest& part, std::s
     return out;
 }
 
-std::optional<Company> Sequences::check(const BatchedTest& test, bool compare) {
-    BatchedTest part = test;
+std::optional<Company> Sequences::begin(const Test& test, bool compare) {
+    for (uint32_t slot = 0; slot < forward_.cache().shape().slots; slot++) forward_.cache().truncate(slot, 0);
+    if (test.sequences > 0) return begin_together(test, compare);
+    const std::vector<uint32_t> slots = all_slots(1);
+    return fill(slots, test) && time(test) ? std::optional(Company{}) : std::nullopt; // the cache has grown by now
+}
+
+std::optional<Company> Sequences::begin_together(const Test& test, bool compare) {
+    Test part = test;
     part.prompt = std::min(test.prompt, checked_prompt);
     part.generated = std::min(test.generated, checked_generated);
     std::vector<uint32_t> kept{0, test.sequences / 2, test.sequences - 1};
     kept.erase(std::ranges::unique(kept).begin(), kept.end());
-    for (uint32_t slot = 0; slot < forward_.cache().shape().slots; slot++) forward_.cache().truncate(slot, 0);
     const std::vector<Logits> together = sample(part, all_slots(test.sequences), kept);
     if (together.empty()) return std::nullopt;
     if (!compare || test.sequences == 1) return Company{};
@@ -98,16 +108,56 @@ std::optional<Company> Sequences::check(const BatchedTest& test, bool compare) {
     return Company{part.prompt, part.generated, uint32_t(kept.size())};
 }
 
-std::optional<BatchedTime> Sequences::time(const BatchedTest& test) {
-    const std::vector<uint32_t> slots = all_slots(test.sequences);
+// Runs one token of each slot in a pass, `count` times. False after Ctrl-C.
+bool Sequences::generate(std::span<const uint32_t> slots, const Ids& ids, uint32_t first, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (!run(spans_of(slots, ids, first + i, 1))) return false;
+    return true;
+}
+
+// Runs ids.size() tokens of slot 0 that the device samples by itself: the first id and those it finds most likely from there, in
+// the batches of a conversation. False after Ctrl-C.
+bool Sequences::sample_greedily(std::span<const uint32_t> ids) {
+    SamplerOptions greedy;
+    greedy.temperature = 0;
+    const Sampler sampler(greedy);
+    Pace pace;
+    uint32_t id = ids[0];
+    for (size_t done = 0; done < ids.size() && !interrupted();) {
+        const uint32_t n = pace.next(std::min(forward_.max_sampled(), uint32_t(ids.size() - done)));
+        const Stopwatch stopwatch;
+        const std::vector<uint32_t> sampled = forward_.run_sampled(id, n, sampler.device_sampling(n));
+        pace.took(n, stopwatch.nanoseconds());
+        done += sampled.size();
+        id = sampled.back();
+    }
+    return !interrupted();
+}
+
+std::optional<Sample> Sequences::time(const Test& test) {
+    const std::vector<uint32_t> slots = all_slots(test.slots());
     const Ids ids = ids_for(test, test.prompt + test.generated);
     for (const uint32_t slot : slots) forward_.cache().truncate(slot, test.depth);
     const Stopwatch stopwatch;
-    if (!run(spans_of(slots, ids, 0, test.prompt))) return std::nullopt;
+    if (test.prompt > 0 && !run(spans_of(slots, ids, 0, test.prompt))) return std::nullopt;
     const uint64_t prompt_ns = stopwatch.nanoseconds();
-    for (uint32_t i = 0; i < test.generated; i++)
-        if (!run(spans_of(slots, ids, test.prompt + i, 1))) return std::nullopt;
-    return BatchedTime{prompt_ns, stopwatch.nanoseconds() - prompt_ns};
+    const bool samples = test.sequences == 0 && forward_.max_sampled() > 0 && test.generated > 0;
+    if (!(samples ? sample_greedily(std::span(ids[0]).subspan(test.prompt)) : generate(slots, ids, test.prompt, test.generated)))
+        return std::nullopt;
+    return Sample{prompt_ns, stopwatch.nanoseconds() - prompt_ns};
+}
+
+Profiled Sequences::profile(Device& device, const Test& test) {
+    Test part = test;
+    part.generated = std::min(test.generated, profiled_tokens);
+    Profiled out{{}, uint32_t(part.tokens())};
+    device.profile = true;
+    forward_.record_again();
+    device.take_profile();
+    if (time(part)) out.kernels = device.take_profile();
+    device.profile = false;
+    forward_.record_again();
+    return out;
 }
 
 } // namespace tq::bench

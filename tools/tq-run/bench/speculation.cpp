@@ -8,12 +8,11 @@
 #include "model/files/calibration.h"
 #include "model/formats/json.h"
 #include "tools/tq-run/bench/random_ids.h"
+#include "tools/tq-run/bench/run.h"
 #include "tools/tq-run/progress.h"
 #include "tools/tq-run/shared_model.h"
-#include "tools/tq-run/table.h"
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 namespace tq::bench {
 namespace {
@@ -44,14 +43,11 @@ struct Decoded {
     uint32_t drafted = 0, accepted = 0;
 };
 
-struct SpecRow {
+struct Gain {
     std::string text;
     uint32_t prompt, tokens;
     double plain = 0, drafting = 0; // tokens per second
     uint32_t drafted = 0, accepted = 0;
-
-    double gain() const { return drafting / plain; }
-    double acceptance() const { return drafted == 0 ? 0 : double(accepted) / drafted; }
 };
 
 // Returns the logits that follow the prompt; the cache keeps what it has of it.
@@ -96,7 +92,7 @@ class SpecRun {
         : arguments_(arguments), setup_(subject.setup), console_(console), plain_(make(shared, kv, false)),
           drafting_(make(shared, kv, true)), model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
 
-    SpecRow measure(const SpecText& text, uint32_t tokens);
+    Gain measure(const SpecText& text, uint32_t tokens);
 
   private:
     std::unique_ptr<Forward> make(const SharedModel& shared, const KvOptions& kv, bool speculative) const {
@@ -125,7 +121,7 @@ Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
     return decode(*drafting_, text, tokens, drafting_prompt_, (lookup ? lookup : model_drafts_)->speculation.get());
 }
 
-SpecRow SpecRun::measure(const SpecText& text, uint32_t tokens) {
+Gain SpecRun::measure(const SpecText& text, uint32_t tokens) {
     console_.status(fmt::format("{}: checking", text.name));
     const Decoded expected = decode(*drafting_, text, tokens, drafting_prompt_, nullptr);
     const auto check = [&](const Decoded& got) {
@@ -137,37 +133,48 @@ SpecRow SpecRun::measure(const SpecText& text, uint32_t tokens) {
     };
     check(decode_drafting(text, tokens));
     decode(*plain_, text, tokens, plain_prompt_, nullptr); // warms up
-    std::vector<double> plain, drafting;
-    SpecRow row{text.name, uint32_t(text.prompt.size()), tokens};
-    for (uint32_t i = 0; i < arguments_.repetitions; i++) {
-        console_.status(fmt::format("{}: {} of {}", text.name, i + 1, arguments_.repetitions));
-        plain.push_back(tokens / decode(*plain_, text, tokens, plain_prompt_, nullptr).seconds);
+    Gain row{text.name, uint32_t(text.prompt.size()), tokens};
+    const auto say = [&](const std::string& what) { console_.status(fmt::format("{}: {}", text.name, what)); };
+    const auto rates = repeat(arguments_, say, [&] {
+        const double plain = tokens / decode(*plain_, text, tokens, plain_prompt_, nullptr).seconds;
         const Decoded got = decode_drafting(text, tokens);
         check(got);
-        drafting.push_back(tokens / got.seconds);
         row.drafted += got.drafted;
         row.accepted += got.accepted;
-    }
-    row.plain = median(plain);
-    row.drafting = median(drafting);
+        return std::optional(std::pair(plain, tokens / got.seconds));
+    });
+    const auto median_of = [&](double std::pair<double, double>::*part) {
+        std::vector<double> all;
+        for (const auto& both : rates) all.push_back(both.*part);
+        return median(std::move(all));
+    };
+    row.plain = median_of(&std::pair<double, double>::first);
+    row.drafting = median_of(&std::pair<double, double>::second);
     console_.clear_status();
     return row;
 }
 
-Json to_json(const SpecRow& row) {
-    return {{"text", row.text},       {"prompt_tokens", row.prompt}, {"tokens", row.tokens},
-            {"plain_ts", row.plain},  {"drafting_ts", row.drafting}, {"gain", row.gain()},
-            {"drafted", row.drafted}, {"accepted", row.accepted},    {"acceptance", row.acceptance()}};
-}
-
-void print_table(const std::string& title, const std::vector<SpecRow>& rows) {
-    std::vector<std::vector<std::string>> cells{
-        {"text", "tokens", "plain t/s", "with drafts t/s", "gain", "drafted", "accepted"}};
-    for (const SpecRow& r : rows)
-        cells.push_back({r.text, std::to_string(r.tokens), fmt::format("{:.2f}", r.plain), fmt::format("{:.2f}", r.drafting),
-                         fmt::format("{:.2f}x", r.gain()), std::to_string(r.drafted),
-                         r.drafted == 0 ? "" : fmt::format("{:.0f} %", 100 * r.acceptance())});
-    write_output(fmt::format("{}\n{}\n", title, markdown(cells, 1)));
+Layout gain_layout() {
+    const auto number = [](const char* name, const char* key, const char* unit, int digits) {
+        return Column{name, 0,
+                      [=](const Row& row) { return fmt::format("{:.{}f}{}", row.fields.at(key).get<double>(), digits, unit); }};
+    };
+    const auto accepted = [](const Row& row) {
+        return row.fields.at("drafted") == 0 ? "" : fmt::format("{:.0f} %", 100 * row.fields.at("acceptance").get<double>());
+    };
+    const std::vector<Column> columns{{"text", 0, [](const Row& row) { return row.fields.at("text").get<std::string>(); }},
+                                      number("tokens", "tokens", "", 0),
+                                      number("plain t/s", "plain_ts", "", 2),
+                                      number("with drafts t/s", "drafting_ts", "", 2),
+                                      number("gain", "gain", "x", 2),
+                                      number("drafted", "drafted", "", 0),
+                                      {"accepted", 0, accepted}};
+    const auto heading = [](const Row& row) {
+        const auto text = [&](const char* key) { return row.fields.at(key).get<std::string>(); };
+        return fmt::format("{}, {}, cache {}, drafts of {}, after {} tokens", text("model"), text("device"), text("cache"),
+                           text("drafts"), row.fields.at("prompt_tokens").get<uint32_t>());
+    };
+    return {.columns = [columns](const Row&) { return columns; }, .first_number = 1, .heading = heading, .list = "speculation"};
 }
 
 Ids prompt_ids(const Arguments& arguments, const Model& model, uint32_t count) {
@@ -187,7 +194,7 @@ uint32_t first_number(const std::vector<Test>& tests, uint32_t Test::*member, ui
     return otherwise;
 }
 
-bool run_on(const Arguments& arguments, Subject& subject, Console& console, Json& out) {
+bool run_on(const Arguments& arguments, Subject& subject, Console& console, Reporters& reporters) {
     Setup& setup = subject.setup;
     const std::vector<Test> tests = arguments.tests();
     const uint32_t tokens = first_number(tests, &Test::generated, 128);
@@ -195,31 +202,25 @@ bool run_on(const Arguments& arguments, Subject& subject, Console& console, Json
     setup.options.context_size = uint32_t(ids.size()) + tokens + max_draft_tokens;
     setup.options.threads = arguments.thread_list()[0];
     const SharedModel shared(setup, console);
-    bool good = true;
-    for (KvOptions kv : arguments.caches()) try {
-            load_conditioning(kv.conditioning, setup.model, console);
-            check_kv(kv, setup.model.config.num_hidden_layers);
-            SpecRun run(arguments, subject, shared, kv, console);
-            std::vector<SpecRow> rows;
-            for (const SpecText& text : spec_texts(ids, tokens)) rows.push_back(run.measure(text, tokens));
-            const std::string how = arguments.speculation.drafts_by_model() ? "a draft model" : "prompt lookup";
-            for (const SpecRow& row : rows) {
-                out.push_back(to_json(row));
-                out.back().update(
-                    {{"model", subject.label}, {"device", setup.device_name}, {"cache", describe(kv)}, {"drafts", how}});
-            }
-            if (arguments.output() == Format::markdown)
-                print_table(fmt::format("{}, {}, cache {}, drafts of {}, after {} tokens", subject.label, setup.device_name,
-                                        describe(kv), how, ids.size()),
-                            rows);
-        } catch (const LoadStopped&) {
-            throw;
-        } catch (const Error& error) { // the rest can still be measured
-            console.clear_status();
-            write_error(fmt::format("tq-run: {}\n", error.what()));
-            good = false;
+    return run_caches(arguments, setup, console, [&](const KvOptions& kv) {
+        SpecRun run(arguments, subject, shared, kv, console);
+        for (const SpecText& text : spec_texts(ids, tokens)) {
+            const Gain gain = run.measure(text, tokens);
+            reporters.add({{{"text", gain.text},
+                            {"prompt_tokens", gain.prompt},
+                            {"tokens", gain.tokens},
+                            {"plain_ts", gain.plain},
+                            {"drafting_ts", gain.drafting},
+                            {"gain", gain.drafting / gain.plain},
+                            {"drafted", gain.drafted},
+                            {"accepted", gain.accepted},
+                            {"acceptance", gain.drafted == 0 ? 0 : double(gain.accepted) / gain.drafted},
+                            {"model", subject.label},
+                            {"device", setup.device_name},
+                            {"cache", describe(kv)},
+                            {"drafts", arguments.speculation.drafts_by_model() ? "a draft model" : "prompt lookup"}}});
         }
-    return good;
+    });
 }
 
 } // namespace
@@ -255,22 +256,10 @@ std::vector<SpecText> spec_texts(const std::vector<uint32_t>& ids, uint32_t toke
 }
 
 int run_speculation(const Arguments& arguments, Console& console) {
-    Json all = describe_machine();
-    all["speculation"] = Json::array();
-    bool good = true;
-    try {
-        for (ModelArguments model : arguments.model_list()) {
-            model.context_size = 1; // each run sets its own
-            Subject subject = open_subject(model, console);
-            catch_interrupts();
-            good &= run_on(arguments, subject, console, all["speculation"]);
-        }
-    } catch (const LoadStopped&) {
-        console.clear_status();
-        return 130;
-    }
-    if (arguments.output() != Format::markdown) write_output(all.dump(arguments.output() == Format::json ? 1 : -1) + "\n");
-    return good ? 0 : 1;
+    Reporters reporters(arguments, gain_layout());
+    return run_subjects(
+        arguments, console, [&](Subject& subject) { return run_on(arguments, subject, console, reporters); },
+        [&] { reporters.finish(); });
 }
 
 } // namespace tq::bench

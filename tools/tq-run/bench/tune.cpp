@@ -44,7 +44,7 @@ Model open(const ModelArguments& arguments, Console& console) {
 // The requested model, or layers with the sizes of small and large models.
 std::vector<Model> models(const Arguments& arguments, Console& console) {
     std::vector<Model> out;
-    if (arguments.synthetic.empty() && arguments.source.is_demo())
+    if (arguments.model.synthetic.empty() && arguments.model.model.is_demo())
         for (const char* shape : default_shapes) out.push_back(make_synthetic(parse_synthetic(shape)));
     else
         for (const ModelArguments& one : arguments.model_list()) out.push_back(open(one, console));
@@ -198,7 +198,7 @@ int run_tune(const Arguments& arguments, Console& console) {
     const auto opened = open_tried(*chosen);
     Device& device = *opened;
     gpu::check_storable(device.capabilities());
-    device.memory_limit_bytes = arguments.memory_limit_bytes;
+    device.memory_limit_bytes = arguments.model.memory_limit_bytes;
     Progress progress(console, arguments.console.verbose);
     const std::vector<Model> all = models(arguments, console);
     catch_interrupts();

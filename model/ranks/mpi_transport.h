@@ -10,6 +10,8 @@ std::string mpi_version();
 
 // The number of processes that a launcher of MPI's (mpirun, srun --mpi) has started this one with; 1 without one.
 uint32_t launched_processes();
+// The number of this one among them, from 0 on.
+uint32_t launched_number();
 
 // Joins the job; once in a process. The job is left when the result is destroyed, for which ranks wait for each other. Throws
 // Error where this was built without MPI.

@@ -1,7 +1,6 @@
 #include "model/ranks/rank_group.h"
 #include "base/ensure.h"
 #include "base/printable.h"
-#include "model/ranks/metered_stage.h"
 #include "model/stages/split_forward.h"
 #include <algorithm>
 #include <fmt/ranges.h>
@@ -146,8 +145,7 @@ std::unique_ptr<Forward> RankGroup::make_forward(const Config& config, const Wei
         const bool has_some = !part.held.ranges(split.layers()).empty();
         orders.push_back(has_some ? std::make_unique<StageOrder>(*links_[rank - 1], config, part) : nullptr);
     }
-    std::vector<MakeStage> make{
-        [&](const Cache& cache, const ForwardOptions& part) { return meter_stage(own(cache, part), own_ns_, own_rows_); }};
+    std::vector<MakeStage> make{own};
     for (const auto& order : orders)
         make.push_back([&order](const Cache& cache, const ForwardOptions&) { return order->start(cache); });
     return make_split_forward(config, weights, options, split, make);
@@ -166,17 +164,6 @@ std::vector<MemoryPlan> RankGroup::plans(const RankModel& own, const ForwardOpti
         request.add(RankRequest::plan);
         write_options(request, part, split.layers());
         out.push_back(links_[rank - 1]->ask(request).get<MemoryPlan>());
-    }
-    return out;
-}
-
-std::vector<RankUse> RankGroup::use() const {
-    std::vector<RankUse> out{{.busy_ns = own_ns_, .rows = own_rows_}};
-    for (const auto& link : links_) {
-        out.push_back(link->use());
-        std::swap(out.back().sent_bytes, out.back().received_bytes); // as that rank sees it
-        out[0].sent_bytes += out.back().received_bytes;
-        out[0].received_bytes += out.back().sent_bytes;
     }
     return out;
 }

@@ -45,13 +45,10 @@ class RankGroup {
                                           const Split& split, const MakeStage& own);
     // Of each rank, by itself.
     std::vector<MemoryPlan> plans(const RankModel& own, const ForwardOptions& options, const Split& split);
-    // Of each rank; rank 0 sends and receives what the others do.
-    std::vector<RankUse> use() const;
 
   private:
     std::vector<RankFacts> facts_;
     std::vector<std::unique_ptr<RankLink>> links_; // to rank i + 1
-    std::atomic<uint64_t> own_ns_ = 0, own_rows_ = 0;
 };
 
 // Ends the job of a transport whose ranks have not become a group.

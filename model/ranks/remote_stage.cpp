@@ -93,16 +93,16 @@ class RemoteStage final : public Stage, private CacheVectors {
         write_sequences(out, cache_, sent_version_ != cache_.version());
         return out;
     }
-    MessageReader ask_with_sequences(const MessageWriter& request, uint32_t rows) const {
+    MessageReader ask_with_sequences(const MessageWriter& request) const {
         sent_version_ = UINT64_MAX; // until it is known to have arrived
-        MessageReader reply = link_.ask(request, rows);
+        MessageReader reply = link_.ask(request);
         sent_version_ = cache_.version();
         return reply;
     }
     MessageReader ask_of(RankRequest request, uint32_t first, uint32_t second, uint32_t third) const {
         MessageWriter out = with_sequences(request);
         out.add(std::array{first, second, third});
-        return ask_with_sequences(out, 0);
+        return ask_with_sequences(out);
     }
     void run(RankRequest request, HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h);
 
@@ -122,7 +122,7 @@ void RemoteStage::run(RankRequest request, HalfRange halves, const PassRows& row
     write_rows(out, rows);
     out.add(whole);
     out.add_list(std::span<const float>(h));
-    ask_with_sequences(out, rows.count()).get_list(h);
+    ask_with_sequences(out).get_list(h);
 }
 
 StoredSide RemoteStage::stored(uint32_t slot, uint32_t layer, KvSide side) const {
@@ -138,26 +138,15 @@ StoredSide RemoteStage::stored(uint32_t slot, uint32_t layer, KvSide side) const
 
 } // namespace
 
-void RankLink::post(const MessageWriter& request) {
-    transport_.send(rank_, request.bytes());
-    const std::lock_guard lock(mutex_);
-    use_.sent_bytes += request.bytes().size();
-}
-
-MessageReader RankLink::reply(uint32_t rows) {
+MessageReader RankLink::reply() {
     MessageReader reply(transport_.receive(rank_));
     if (reply.get<RankReply>() == RankReply::failed) throw Error(fmt::format("{}: {}", name_, reply.text()));
-    const auto ns = reply.get<uint64_t>();
-    const std::lock_guard lock(mutex_);
-    use_.received_bytes += reply.size();
-    use_.busy_ns += rows > 0 ? ns : 0;
-    use_.rows += rows;
     return reply;
 }
 
-MessageReader RankLink::ask(const MessageWriter& request, uint32_t rows) {
+MessageReader RankLink::ask(const MessageWriter& request) {
     post(request);
-    return reply(rows);
+    return reply();
 }
 
 void RankLink::end() noexcept {
@@ -167,11 +156,6 @@ void RankLink::end() noexcept {
         transport_.send(rank_, request.bytes());
     } catch (const Error&) { // it has ended before
     }
-}
-
-RankUse RankLink::use() const {
-    const std::lock_guard lock(mutex_);
-    return use_;
 }
 
 StageOrder::StageOrder(RankLink& link, const Config& config, const ForwardOptions& options)

@@ -1,7 +1,6 @@
 #include "model/ranks/stage_host.h"
 #include "base/ensure.h"
 #include "model/ranks/stage_messages.h"
-#include <chrono>
 #include <map>
 #include <new>
 
@@ -144,7 +143,6 @@ void host_stages(Transport& transport, const RankModel& model) {
         MessageReader from(transport.receive(0));
         const auto request = from.get<RankRequest>();
         if (request == RankRequest::end) return;
-        const auto began = std::chrono::steady_clock::now();
         MessageWriter reply, result;
         const auto failure = failure_of([&] { host.answer(request, from, result); });
         reply.add(failure ? RankReply::failed : RankReply::done);
@@ -152,7 +150,6 @@ void host_stages(Transport& transport, const RankModel& model) {
             host.note_failure();
             reply.add_text(*failure);
         } else {
-            reply.add(uint64_t(std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count()));
             reply.add_bytes(result.bytes());
         }
         transport.send(0, reply.bytes());

@@ -24,11 +24,10 @@ enum class RankRequest : uint32_t {
     repeat,         // stage, sequences, slot, length, to
     find_nonfinite, // stage, sequences, slot -> whether there is one, and its name
     record_again,   // stage
-    measure,        // a part of a measurement (parts.h)
     end,            // no reply: the job is over
 };
 
-// A reply begins with how it went, and, after `failed`, goes on with the error's text; else with the nanoseconds that it took.
+// A reply begins with how it went, and, after `failed`, goes on with the error's text; else with the result.
 enum class RankReply : uint32_t { done, failed };
 
 // All but threads, tap, streamed and memory_bytes, which are each rank's own.

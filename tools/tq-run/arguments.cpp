@@ -333,8 +333,7 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
         "context size in tokens, such as 8192 or 32k; 0: the model's maximum; default: that maximum, at most 8192")
         .transform(tokens(max_context));
     add("-t,--threads", a.threads, "threads of --device cpu; default: all cores").transform(thread_number());
-    add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)")
-        .check(number(0, 65536));
+    add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)").check(number(0, 65536));
     command
         .add_flag("--deterministic", a.deterministic,
                   "the same logits however a prompt is cut into blocks, and whatever of it was cached; prompts take longer")

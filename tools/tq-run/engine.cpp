@@ -188,7 +188,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
 }
 
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
-    const std::string names = own_device(arguments.placement, arguments.device);
+    const std::string names = own_device(arguments);
     const auto chosen = find_devices(names, otherwise); // before a download that its error would make useless
     if (chosen.empty() && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "

@@ -122,50 +122,16 @@ void share_with_ranks(Setup& setup) {
     setup.ranks = &gather(setup, facts_of(setup, quiet));
 }
 
-MeasurementRanks::MeasurementRanks(const ModelArguments& arguments) {
-    if (!arguments.placement.layers_per_rank.empty() || launched_processes() == 1) return;
-    Transport& transport = join_mpi();
-    if (transport.size() > 1) transport_ = &transport;
-}
-
-int MeasurementRanks::run(const std::function<int()>& command) {
-    if (is_first()) return command();
-    try {
-        catch_interrupts(); // Ctrl-C is for rank 0
-        return command();
-    } catch (const std::exception& error) {
-        const std::string why = error.what();
-        if (!joined_) refuse_to_join(*transport_, why);
-        serve_parts(*transport_, [&](uint32_t, MessageReader&) -> std::optional<std::vector<std::byte>> { throw Error(why); });
-    }
-    return 0;
-}
-
-void MeasurementRanks::agree(Setup& setup, std::map<std::string, std::string> also) {
-    if (!transport_) return;
-    Console quiet(ColorMode::off, true);
-    RankFacts facts = facts_of(setup, quiet);
-    facts.agreed.merge(also);
-    if (is_first()) return void(gather(setup, std::move(facts)));
-    join(*transport_, facts);
-    joined_ = true;
-}
-
-void MeasurementRanks::measure(uint32_t first, uint32_t end, const MeasurePart& measure, const TakePart& take,
-                               const OrderPart& order) {
-    if (is_first())
-        measure_parts(transport_, first, end, measure, take, order);
-    else
-        serve_parts(*transport_, measure);
-}
-
-std::string own_device(const PlacementArguments& placement, const std::string& devices) {
-    if (!job().transport && placement.layers_per_rank.empty() && launched_processes() > 1)
+std::string own_device(const ModelArguments& arguments) {
+    const std::string& devices = arguments.device;
+    const bool no_job = !job().transport && arguments.placement.layers_per_rank.empty();
+    if (no_job && !arguments.alone && launched_processes() > 1)
         throw UsageError(
-            fmt::format("MPI has started {} processes, each of which would do the same: --layers-per-rank auto shares "
-                        "the model among them",
+            fmt::format("MPI has started {} processes, each of which would do the same: --layers-per-rank auto shares the model "
+                        "among them; perplexity, needle and tune share a measurement with --log FILE --shard auto, and the same "
+                        "command without mpirun and --shard then prints the result",
                         launched_processes()));
-    if (!job().transport && placement.layers_per_rank.empty()) return devices;
+    if (no_job) return devices;
     if (!job().transport) throw UsageError("this command runs in one process: leave out --layers-per-rank");
     std::vector<std::string> names{""};
     for (const char c : devices)

@@ -240,12 +240,11 @@ std::string comparison_table(const Comparison& all) {
     if (all.together())
         for (const auto& [part, title] : {std::pair("speed_tg", "Generation (S_TG)"), std::pair("speed_pp", "Prompts (S_PP)"),
                                           std::pair("speed", "Both (S)")})
-            text +=
-                table(only(all, [&, part = part](const Point& p) { return p.part == std::string_view(part); }),
-                      fmt::format("{}, tokens per second of all sequences, ± standard deviation of the samples (and over the "
-                                  "first column)",
-                                  title),
-                      speed_cell);
+            text += table(only(all, [&, part = part](const Point& p) { return p.part == std::string_view(part); }),
+                          fmt::format("{}, tokens per second of all sequences, ± standard deviation of the samples (and over the "
+                                      "first column)",
+                                      title),
+                          speed_cell);
     else
         text =
             table(all, "Tokens per second, ± standard deviation of the samples (and over those of the first device)", speed_cell);

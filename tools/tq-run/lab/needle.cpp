@@ -1,16 +1,14 @@
 // tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
 // reference cache on the same prompts.
 #include "tools/quality/needle.h"
-#include "base/checksum.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
-#include "tools/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/ranks.h"
+#include "tools/tq-run/lab/shard.h"
 #include "tools/tq-run/shared_model.h"
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
@@ -36,7 +34,8 @@ struct NeedleArguments {
     uint32_t keys = 2, digits = 4, samples = 4;
     std::optional<uint32_t> distractors;
     uint64_t seed = 1;
-    std::string file, reference = "f16", log;
+    std::string file, reference = "f16";
+    ShardArguments shard;
 };
 
 // The results of one text of one length.
@@ -46,30 +45,6 @@ struct Part {
 };
 
 using TextPlan = std::vector<std::pair<uint32_t, uint32_t>>; // sample and length of each text
-
-void write_recall(MessageWriter& to, const quality::Recall& recall) {
-    to.add(recall.exact);
-    to.add(recall.log_p);
-    to.add_text(recall.said);
-}
-quality::Recall read_recall(MessageReader& from) {
-    quality::Recall recall;
-    recall.exact = from.get<bool>();
-    recall.log_p = from.get<double>();
-    recall.said = from.text();
-    return recall;
-}
-void write_found(MessageWriter& to, const Found& found) {
-    to.add(uint64_t(found.depth));
-    write_recall(to, found.measured);
-    to.add(found.reference.has_value());
-    if (found.reference) write_recall(to, *found.reference);
-}
-Found read_found(MessageReader& from) {
-    Found found{size_t(from.get<uint64_t>()), read_recall(from), std::nullopt};
-    if (from.get<bool>()) found.reference = read_recall(from);
-    return found;
-}
 
 json to_json(const Part& part, const Haystack& haystack) {
     json found = json::array();
@@ -248,23 +223,9 @@ json log_header(const NeedleArguments& arguments, const Setup& setup, const std:
             {"build", release_description()}};
 }
 
-// What ranks that share the measurement must have in common.
-std::map<std::string, std::string> agreement(const NeedleArguments& arguments, std::span<const std::string> sentences,
-                                             const std::string& reference) {
-    const std::string filler = fmt::format("{}", fmt::join(sentences, "\n"));
-    return {{"lengths", fmt::format("{}", fmt::join(arguments.lengths, ", "))},
-            {"depths", fmt::format("{}", fmt::join(arguments.depths, ", "))},
-            {"number of facts", fmt::format("{} of {} digits", arguments.keys, arguments.digits)},
-            {"number of distractors", arguments.distractors ? std::to_string(*arguments.distractors) : "by length"},
-            {"seed", std::to_string(arguments.seed)},
-            {"number of samples", std::to_string(arguments.samples)},
-            {"text", fmt::format("{:016x}", checksum(std::as_bytes(std::span(filler))))},
-            {"reference", reference.empty() ? "none" : reference}};
-}
-
-// Measures the texts that `log` lacks, and adds them to it and to `parts`; fewer after Ctrl-C.
+// Measures the texts of this shard that `log` lacks, and adds them to it and to `parts`; fewer after Ctrl-C.
 void measure_all(Setup& setup, const KvOptions* reference, const TextPlan& plan, Measurement& measurement, Console& console,
-                 MeasurementRanks& ranks, quality::RunLog& log, std::vector<Part>& parts) {
+                 quality::RunLog& log, std::vector<Part>& parts) {
     std::vector<KvOptions> caches{setup.options.kv};
     if (reference) caches.push_back(*reference);
     check_memory(setup, caches);
@@ -273,28 +234,21 @@ void measure_all(Setup& setup, const KvOptions* reference, const TextPlan& plan,
     std::vector<double> before{0}; // tokens of the texts before each
     for (const auto& [sample, length] : plan) before.push_back(before.back() + measurement.caches() * length);
     const TimeLeft left(before[parts.size()]);
-    const auto measure_text = [&](uint32_t i, MessageReader&) -> std::optional<std::vector<std::byte>> {
-        const auto [sample, length] = plan[i];
-        const auto part =
-            measurement.measure(sample, length, measurement.haystack(sample, length), left, before[i], before.back());
-        if (!part) return std::nullopt;
-        MessageWriter result;
-        for (const Found& found : part->found) write_found(result, found);
-        return std::vector(result.bytes().begin(), result.bytes().end());
-    };
-    ranks.measure(uint32_t(parts.size()), uint32_t(plan.size()), measure_text, [&](uint32_t i, MessageReader from) {
-        const auto [sample, length] = plan[i];
+    while (parts.size() < plan.size()) {
+        const auto [sample, length] = plan[parts.size()];
         const Haystack haystack = measurement.haystack(sample, length);
-        Part part{sample, length, {}};
-        while (part.found.size() < haystack.needles.size()) part.found.push_back(read_found(from));
-        log.add(to_json(part, haystack));
-        parts.push_back(std::move(part));
-    });
+        auto part = measurement.measure(sample, length, haystack, left, before[parts.size()], before.back());
+        if (!part) break;
+        log.add(to_json(*part, haystack));
+        parts.push_back(std::move(*part));
+    }
     console.clear_status();
 }
 
-int run(const NeedleArguments& given, MeasurementRanks& ranks) {
+int run(const NeedleArguments& given) {
     NeedleArguments arguments = given;
+    const Shard shard = arguments.shard.shard();
+    arguments.model.alone = !arguments.shard.text.empty();
     sort_out(arguments.lengths);
     sort_out(arguments.depths);
     std::vector<std::string> sentences;
@@ -311,21 +265,21 @@ int run(const NeedleArguments& given, MeasurementRanks& ranks) {
     const KvOptions reference{type, type};
     const std::string kv_name = describe(setup.options.kv),
                       reference_name = arguments.reference == "none" ? "" : describe(reference);
-    ranks.agree(setup, agreement(arguments, sentences, reference_name));
-    TextPlan plan; // sample by sample: more samples continue where fewer ended
+    TextPlan all, plan; // sample by sample: more samples continue where fewer ended; plan: of this shard
     for (uint32_t sample = 0; sample < arguments.samples; sample++)
-        for (const uint32_t length : arguments.lengths) plan.emplace_back(sample, length);
+        for (const uint32_t length : arguments.lengths) all.emplace_back(sample, length);
+    for (size_t i = 0; i < shard.size(all.size()); i++) plan.push_back(all[shard.part(i)]);
 
     Measurement measurement(arguments, setup, console, std::move(sentences));
     for (const uint32_t length : arguments.lengths) measurement.haystack(0, length); // fails before anything is loaded
-    quality::RunLog log(utf8_path(ranks.is_first() ? arguments.log : ""), log_header(arguments, setup, kv_name, reference_name));
+    quality::RunLog log = arguments.shard.open(log_header(arguments, setup, kv_name, reference_name), true);
     std::vector<Part> parts;
     for (size_t i = 0; i < std::min(log.parts().size(), plan.size()); i++)
         parts.push_back(from_json(log.parts()[i], plan[i].first, plan[i].second, arguments));
     catch_interrupts();
-    if (parts.size() < plan.size() || !ranks.is_first())
-        measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, ranks, log, parts);
-    if (!ranks.is_first()) return 0;
+    if (parts.size() < plan.size())
+        measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, log, parts);
+    if (!shard.is_all()) return arguments.shard.end_shard(parts.size(), all.size());
     if (!parts.empty())
         write_text(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
                                setup.model.config.num_hidden_layers, setup.device_name, build_description(),
@@ -333,14 +287,9 @@ int run(const NeedleArguments& given, MeasurementRanks& ranks) {
                    report(arguments, parts, kv_name, reference_name));
     if (parts.size() == plan.size()) return 0;
     write_error(fmt::format("tq-run: stopped after {} of {} texts; {}\n", parts.size(), plan.size(),
-                            arguments.log.empty() ? "with --log FILE the same command could continue from there"
-                                                  : "the same command continues from there"));
+                            arguments.shard.log.empty() ? "with --log FILE the same command could continue from there"
+                                                        : "the same command continues from there"));
     return 130;
-}
-
-int run(const NeedleArguments& arguments) {
-    MeasurementRanks ranks(arguments.model);
-    return ranks.run([&] { return run(arguments, ranks); });
 }
 
 void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
@@ -364,8 +313,7 @@ void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
         .check(parsed_by([](const std::string& text) {
             if (text != "none") parse_kv_type(text);
         }));
-    command.add_option("--log", a.log, "keep the measurements in this file of JSON lines, and resume from it if it exists")
-        .option_text("FILE");
+    add_flags(command, a.shard, "keep the measurements in this file of JSON lines, and resume from it if it exists");
 }
 
 } // namespace

@@ -1,14 +1,13 @@
 // tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache.
-#include "base/checksum.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/json.h"
 #include "tools/quality/compare.h"
-#include "tools/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/lab/shard.h"
 #include "tools/tq-run/ranks.h"
 #include "tools/tq-run/shared_model.h"
 #include "tools/tq-run/table.h"
@@ -27,7 +26,8 @@ constexpr uint32_t perplexity_context = 512; // llama.cpp's, so that perplexitie
 struct PerplexityArguments {
     ConsoleArguments console;
     ModelArguments model;
-    std::string file, reference = "f16", log;
+    std::string file, reference = "f16";
+    ShardArguments shard;
     uint32_t chunks = 0; // 0: all
     bool as_json = false;
 };
@@ -103,45 +103,36 @@ std::string json_report(const Summary& s, json what) {
     return what.dump(1) + "\n";
 }
 
-// What ranks that share the measurement must have in common.
-std::map<std::string, std::string> agreement(std::span<const uint32_t> ids, uint32_t context, uint32_t chunks,
-                                             const std::string& reference) {
-    return {{"text", fmt::format("{:016x}", checksum(std::as_bytes(ids)))},
-            {"context", std::to_string(context)},
-            {"number of chunks", std::to_string(chunks)},
-            {"reference", reference}};
-}
-
-// Measures the chunks that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
+// Measures the chunks of this shard that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
 void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
-             MeasurementRanks& ranks, quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
+             const Shard& shard, quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
     const uint32_t context = setup.options.context_size;
     check_memory(setup, std::array{setup.options.kv, reference});
     const SharedModel model(setup, console);
     const auto measured = model.forward(setup.options.kv), compared = model.forward(reference);
     const TimeLeft left(double(chunks.size()) * context);
-    const auto measure_chunk = [&](uint32_t chunk, MessageReader&) -> std::optional<std::vector<std::byte>> {
+    for (const size_t all = shard.size(count); chunks.size() < all;) {
+        const size_t chunk = shard.part(chunks.size());
         const auto keep_going = [&](uint32_t tokens) {
-            const double done = double(chunk) * context + tokens;
+            const double done = double(chunks.size()) * context + tokens;
             console.status(fmt::format("chunk {} of {}, {} of {} tokens{}", chunk + 1, count, tokens, context,
-                                       left.after(done, double(count) * context)));
+                                       left.after(done, double(all) * context)));
             return !interrupted();
         };
-        auto tokens =
-            quality::compare(std::array{measured.get()}, *compared, ids.subspan(size_t(chunk) * context, context), keep_going);
-        if (tokens.empty()) return std::nullopt;
-        MessageWriter result;
-        result.add_list(std::span<const Divergence>(tokens[0]));
-        return std::vector(result.bytes().begin(), result.bytes().end());
-    };
-    ranks.measure(uint32_t(chunks.size()), count, measure_chunk, [&](uint32_t chunk, MessageReader result) {
-        chunks.push_back(result.list<Divergence>());
-        log.add(to_json(chunk, chunks.back()));
-    });
+        auto tokens = quality::compare(std::array{measured.get()}, *compared, ids.subspan(chunk * context, context), keep_going);
+        if (tokens.empty()) break;
+        chunks.push_back(std::move(tokens[0]));
+        log.add(to_json(uint32_t(chunk), chunks.back()));
+    }
     console.clear_status();
 }
 
-int run(const PerplexityArguments& arguments, MeasurementRanks& ranks) {
+int run(const PerplexityArguments& given) {
+    PerplexityArguments arguments = given;
+    if (!arguments.model.context_size) arguments.model.context_size = perplexity_context;
+    if (const auto status = run_as_rank(arguments.model)) return *status;
+    const Shard shard = arguments.shard.shard();
+    arguments.model.alone = !arguments.shard.text.empty();
     Console console = arguments.console.console();
     Setup setup = set_up(arguments.model, console);
     const uint32_t context = setup.options.context_size;
@@ -150,7 +141,6 @@ int run(const PerplexityArguments& arguments, MeasurementRanks& ranks) {
     const uint32_t count = arguments.chunks == 0 ? whole : std::min(whole, arguments.chunks);
     const KvType type = parse_kv_type(arguments.reference);
     const KvOptions reference{type, type};
-    ranks.agree(setup, agreement(text.ids, context, count, describe(reference)));
     const std::string kv_name = describe(setup.options.kv), reference_name = describe(reference);
     const json what{{"schema", "tq-run-perplexity"},
                     {"version", 1},
@@ -165,13 +155,13 @@ int run(const PerplexityArguments& arguments, MeasurementRanks& ranks) {
                     {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
                     {"device", setup.device_name},
                     {"build", release_description()}};
-    quality::RunLog log(utf8_path(ranks.is_first() ? arguments.log : ""), what);
+    quality::RunLog log = arguments.shard.open(what, true);
     std::vector<std::vector<Divergence>> chunks;
-    for (const json& part : log.parts()) chunks.push_back(from_json(part, chunks.size(), context - 1));
-    if (chunks.size() > count) chunks.resize(count);
+    for (const json& part : log.parts()) chunks.push_back(from_json(part, shard.part(chunks.size()), context - 1));
+    if (chunks.size() > shard.size(count)) chunks.resize(shard.size(count));
     catch_interrupts();
-    if (chunks.size() < count || !ranks.is_first()) measure(setup, reference, text.ids, count, console, ranks, log, chunks);
-    if (!ranks.is_first()) return 0;
+    if (chunks.size() < shard.size(count)) measure(setup, reference, text.ids, count, console, shard, log, chunks);
+    if (!shard.is_all()) return arguments.shard.end_shard(chunks.size(), count);
     if (!chunks.empty() && arguments.as_json)
         write_output(json_report(quality::summarise(at_positions(chunks, context / 2, context)), what));
     else if (!chunks.empty())
@@ -180,17 +170,9 @@ int run(const PerplexityArguments& arguments, MeasurementRanks& ranks) {
             report(chunks, context, kv_name, reference_name));
     if (chunks.size() == count) return 0;
     write_error(fmt::format("tq-run: stopped after {} of {} chunks; {}\n", chunks.size(), count,
-                            arguments.log.empty() ? "with --log FILE the same command could continue from there"
-                                                  : "the same command continues from there"));
+                            arguments.shard.log.empty() ? "with --log FILE the same command could continue from there"
+                                                        : "the same command continues from there"));
     return 130;
-}
-
-int run(const PerplexityArguments& given) {
-    PerplexityArguments arguments = given;
-    if (!arguments.model.context_size) arguments.model.context_size = perplexity_context;
-    if (const auto status = run_as_rank(arguments.model)) return *status; // of one model
-    MeasurementRanks ranks(arguments.model);
-    return ranks.run([&] { return run(arguments, ranks); });
 }
 
 } // namespace
@@ -200,8 +182,7 @@ void add_perplexity(ArgumentParser& app, Action& action) {
         command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
         command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: the whole text").option_text("N");
         command.add_option("--reference", a.reference, "cache type to compare with; default: f16").option_text("TYPE");
-        command.add_option("--log", a.log, "keep the measurements in this file of JSON lines, and resume from it if it exists")
-            .option_text("FILE");
+        add_flags(command, a.shard, "keep the measurements in this file of JSON lines, and resume from it if it exists");
         command.add_flag("--json", a.as_json, "print the summary as JSON");
         add_flags(command, a.model);
         command.get_option("--ctx-size")

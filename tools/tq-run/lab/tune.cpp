@@ -116,20 +116,22 @@ void require_usage(const TuneArguments& a) {
     if (a.model.context_size == 0u) throw UsageError("-c must be at least 1, the tokens that must fit in the memory");
 }
 
-int run(const TuneArguments& arguments, MeasurementRanks& ranks) {
+int run(const TuneArguments& arguments) {
+    require_usage(arguments);
     Console console = arguments.console.console();
     ModelArguments measured = arguments.model; // the limit is for the resulting cache, not for the search
     measured.context_size = arguments.search.chunk_tokens;
     measured.memory_limit_bytes = 0;
+    measured.alone = !arguments.search.shard.text.empty();
     Setup setup = set_up(measured, console);
     TypeSearchOptions options = arguments.search;
     options.types = parse_types(arguments.types);
     const uint32_t layers = setup.model.config.num_hidden_layers;
     std::optional<MemoryBudget> memory;
     if (arguments.budget == 0) memory.emplace(setup, *arguments.model.context_size, arguments.model.memory_limit_bytes >> 20);
-    TypeSearch search(options, setup, console, ranks);
+    TypeSearch search(options, setup, console);
     catch_interrupts();
-    if (!ranks.is_first()) return search.serve(), 0;
+    if (!options.shard.shard().is_all()) return search.measure_shard();
     uint64_t budget = memory ? memory->bytes() : arguments.budget;
     search.check(budget);
     const auto stopped = [&] {
@@ -159,12 +161,6 @@ int run(const TuneArguments& arguments, MeasurementRanks& ranks) {
     return 0;
 }
 
-int run(const TuneArguments& arguments) {
-    require_usage(arguments);
-    MeasurementRanks ranks(arguments.model);
-    return ranks.run([&] { return run(arguments, ranks); });
-}
-
 } // namespace
 
 void add_tune(ArgumentParser& app, Action& action) {
@@ -185,8 +181,8 @@ void add_tune(ArgumentParser& app, Action& action) {
         add("--chunks", a.search.chunks, "number of chunks to measure on, and of others to check on; default: 2", "N")
             .check(number(1, 1 << 20));
         add("--chunk-tokens", a.search.chunk_tokens, "tokens of each chunk; default: 512", "N").check(number(16, 1 << 20));
-        add("--log", a.search.log,
-            "keep the measurements in this file of JSON lines, and resume from it if it exists, with any budget", "FILE");
+        add_flags(command, a.search.shard,
+                  "keep the measurements in this file of JSON lines, and resume from it if it exists, with any budget");
         add_flags(command, a.model);
         hide_flags(command, {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers"});
         add_flags(command, a.console);

@@ -1,10 +1,10 @@
 #include "tools/tq-run/lab/type_search.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "base/path_text.h"
 #include "model/files/kv_file.h"
 #include "tools/tq-run/table.h"
 #include <algorithm>
+#include <iterator>
 
 namespace tq {
 
@@ -13,17 +13,12 @@ using quality::CacheCost, quality::CacheCosts, quality::Probe, quality::Summary;
 
 constexpr size_t max_at_once = 8; // caches in one pass over the reference: more save little time
 
-TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console, MeasurementRanks& ranks)
-    : setup_(setup), console_(console), ranks_(ranks), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), log_path_(a.log),
+TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console)
+    : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), shard_(a.shard),
       text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
-      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types),
-      log_(utf8_path(ranks.is_first() ? a.log : ""), agreed_identity(a)) {
+      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types), probes_(sensitivities_.missing()),
+      log_(shard_.open(identity(a), false)) {
     read_log();
-}
-
-void TypeSearch::serve() {
-    const Watch watch = [](const quality::Chunks&, size_t, size_t) { return [](uint32_t) { return !interrupted(); }; };
-    ranks_.measure(0, 0, [&](uint32_t, MessageReader& order) { return measure(order, watch); }, {});
 }
 
 KvOptions TypeSearch::uniform(KvType type) const {
@@ -46,12 +41,6 @@ json TypeSearch::identity(const TypeSearchOptions& a) const {
             {"reference", describe(base_)},
             {"device", setup_.device_name},
             {"build", release_description()}};
-}
-
-// After it the names of all devices are known.
-json TypeSearch::agreed_identity(const TypeSearchOptions& a) {
-    ranks_.agree(setup_, {{"text", text_.hash}, {"chunks", fmt::format("{} of {} tokens", a.chunks, a.chunk_tokens)}});
-    return identity(a);
 }
 
 void TypeSearch::read_log() try {
@@ -94,8 +83,8 @@ std::string TypeSearch::where_stopped() const {
     const auto measured_types = size_t(std::ranges::count_if(types, [](KvType type) { return type != base_type; }));
     const size_t all = layers * 2 * measured_types, missing = sensitivities_.missing().size();
     return fmt::format("stopped: {} of {} caches were measured, and no file is written; {}", all - std::min(all, missing), all,
-                       log_path_.empty() ? "with --log FILE the same command could continue from there"
-                                         : "the same command continues from there");
+                       shard_.log.empty() ? "with --log FILE the same command could continue from there"
+                                          : "the same command continues from there");
 }
 
 // As many caches as the memory holds beside the reference.
@@ -121,76 +110,40 @@ CacheCosts& TypeSearch::costs(size_t first_chunk) {
     return costs_->second;
 }
 
-// Caches that differ from the reference in their types alone, on the chunks from one on.
-void TypeSearch::write_order(MessageWriter& order, size_t first_chunk, std::span<const KvOptions> caches) const {
-    const uint32_t layers = setup_.model.config.num_hidden_layers;
-    order.add(uint64_t(first_chunk));
-    order.add(uint32_t(caches.size()));
-    for (const KvOptions& kv : caches) {
-        std::vector<KvTypes> types;
-        for (uint32_t layer = 0; layer < layers; layer++) types.push_back(kv.at(layer, layers));
-        order.add_list(std::span<const KvTypes>(types));
-    }
-}
-
-std::vector<KvOptions> TypeSearch::read_caches(MessageReader& order) const {
-    std::vector<KvTypes> types(setup_.model.config.num_hidden_layers);
-    std::vector<KvOptions> caches(order.get<uint32_t>(), base_);
-    for (KvOptions& kv : caches) {
-        order.get_list(std::span(types));
-        for (int layer = 0; layer < int(types.size()); layer++) kv.layers.push_back({layer, layer, types[size_t(layer)]});
-    }
-    return caches;
-}
-
-// Returns the summaries of the caches, in their order; nothing where it was stopped.
-std::optional<std::vector<std::byte>> TypeSearch::measure(MessageReader& order, const Watch& watch) {
-    CacheCosts& costs = this->costs(order.get<uint64_t>());
-    const std::vector<KvOptions> caches = read_caches(order);
-    const size_t at_once = caches_at_once();
-    std::vector<Summary> summaries;
-    while (summaries.size() < caches.size()) {
-        const size_t before = summaries.size(), count = std::min(at_once, caches.size() - before);
-        for (const CacheCost& found :
-             costs.measure(std::span(caches).subspan(before, count), watch(costs.chunks(), before, count)))
-            summaries.push_back(found.summary);
-        if (summaries.size() != before + count) return std::nullopt;
-    }
-    MessageWriter result;
-    result.add_list(std::span<const Summary>(summaries));
-    return std::vector(result.bytes().begin(), result.bytes().end());
-}
-
-bool TypeSearch::measure_probes() {
-    const std::vector<Probe> missing = sensitivities_.missing();
+bool TypeSearch::measure(std::span<const Probe> probes) {
+    const std::vector<Probe> unknown = sensitivities_.missing();
+    std::vector<Probe> missing;
+    std::ranges::copy_if(probes, std::back_inserter(missing),
+                         [&](const Probe& probe) { return std::ranges::find(unknown, probe) != unknown.end(); });
     if (missing.empty()) return true;
     const size_t at_once = caches_at_once();
-    const auto probes_of = [&](uint32_t part) {
-        return std::span(missing).subspan(part * at_once, std::min(at_once, missing.size() - part * at_once));
-    };
-    const auto order = [&](uint32_t part, MessageWriter& to) {
-        std::vector<KvOptions> caches;
-        for (const Probe& probe : probes_of(part)) caches.push_back(sensitivities_.options(probe));
-        write_order(to, 0, caches);
-    };
     const TimeLeft left;
-    const auto measure_part = [&](uint32_t part, MessageReader& from) {
-        const std::string status =
-            fmt::format("layer {} of {}", probes_of(part)[0].layer + 1, setup_.model.config.num_hidden_layers);
-        return measure(from, [&](const quality::Chunks& chunks, size_t before, size_t caches) {
-            return watched(status, chunks, left, part * at_once + before, caches, missing.size());
-        });
-    };
-    size_t done = 0;
-    ranks_.measure(
-        0, uint32_t((missing.size() + at_once - 1) / at_once), measure_part,
-        [&](uint32_t part, MessageReader from) {
-            const std::vector<Summary> found = from.list<Summary>();
-            for (const Probe& probe : probes_of(part)) note(probe, found.at(done++ - part * at_once).kl);
-        },
-        order);
+    for (size_t done = 0; done < missing.size();) {
+        CacheCosts& costs = this->costs(0);
+        const std::span some = std::span(missing).subspan(done, std::min(at_once, missing.size() - done));
+        std::vector<KvOptions> caches;
+        for (const Probe& probe : some) caches.push_back(sensitivities_.options(probe));
+        const std::string status = fmt::format("layer {} of {}", some[0].layer + 1, setup_.model.config.num_hidden_layers);
+        const auto found = costs.measure(caches, watched(status, costs.chunks(), left, done, caches.size(), missing.size()));
+        for (size_t i = 0; i < found.size(); i++) note(some[i], found[i].summary.kl);
+        if (found.size() != some.size()) return false;
+        done += some.size();
+    }
     console_.clear_status();
-    return done == missing.size();
+    return true;
+}
+
+bool TypeSearch::measure_probes() { return measure(probes_); }
+
+int TypeSearch::measure_shard() {
+    const Shard shard = shard_.shard();
+    std::vector<Probe> own;
+    for (size_t i = 0; i < shard.size(probes_.size()); i++) own.push_back(probes_[shard.part(i)]);
+    measure(own);
+    console_.clear_status();
+    const std::vector<Probe> missing = sensitivities_.missing();
+    const auto is_missing = [&](const Probe& probe) { return std::ranges::find(missing, probe) != missing.end(); };
+    return shard_.end_shard(own.size() - size_t(std::ranges::count_if(own, is_missing)), probes_.size());
 }
 
 void TypeSearch::note(const Probe& probe, const quality::Estimate& kl) {
@@ -214,30 +167,23 @@ std::optional<Summary> TypeSearch::logged(const KvOptions& kv) const try {
 }
 
 std::vector<Summary> TypeSearch::measure_caches(const std::vector<KvOptions>& caches) {
-    std::vector<Summary> out(caches.size());
-    std::vector<size_t> unknown;
-    for (size_t i = 0; i < caches.size(); i++)
-        if (const auto known = logged(caches[i]))
-            out[i] = *known;
-        else
-            unknown.push_back(i);
     const size_t first_chunk = text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0;
     const TimeLeft left;
-    const auto measure_part = [&](uint32_t part, MessageReader& from) {
-        return measure(from, [&](const quality::Chunks& chunks, size_t, size_t) {
-            return watched(fmt::format("checking {}", describe(caches[unknown[part]])), chunks, left, part, 1, unknown.size());
-        });
-    };
-    size_t done = 0;
-    const auto take = [&](uint32_t part, MessageReader from) {
-        note(caches[unknown[part]], out[unknown[part]] = from.list<Summary>().at(0));
-        done++;
-    };
-    ranks_.measure(0, uint32_t(unknown.size()), measure_part, take, [&](uint32_t part, MessageWriter& order) {
-        write_order(order, first_chunk, {&caches[unknown[part]], 1});
-    });
+    std::vector<Summary> out;
+    for (const KvOptions& kv : caches) {
+        if (const auto known = logged(kv)) {
+            out.push_back(*known);
+            continue;
+        }
+        CacheCosts& costs = this->costs(first_chunk);
+        const auto watch = watched(fmt::format("checking {}", describe(kv)), costs.chunks(), left, out.size(), 1, caches.size());
+        const auto found = costs.measure({&kv, 1}, watch);
+        if (found.empty()) return {};
+        out.push_back(found[0].summary);
+        note(kv, out.back());
+    }
     console_.clear_status();
-    return done == unknown.size() ? out : std::vector<Summary>();
+    return out;
 }
 
 void TypeSearch::note(const KvOptions& kv, const Summary& s) {

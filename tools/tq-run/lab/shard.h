@@ -1,0 +1,32 @@
+// Measurements of independent parts that several processes share (--shard): each measures every n-th part into a log of its own,
+// and the command without --shard goes on from all of these logs.
+#pragma once
+#include "tools/quality/run_log.h"
+#include "tools/tq-run/arguments.h"
+
+namespace tq {
+
+// Shard `number` of `count`: the parts number - 1, number - 1 + count, ...; 1 of 1 has all.
+struct Shard {
+    uint32_t number = 1, count = 1;
+
+    bool is_all() const { return count == 1; }
+    size_t part(size_t i) const { return number - 1 + i * count; } // the number of its part `i`
+    size_t size(size_t parts) const { return parts < number ? 0 : (parts - number) / count + 1; }
+};
+
+struct ShardArguments {
+    std::string log, text; // --log and --shard; empty: not given
+
+    Shard shard() const; // "auto" is that of this process, which mpirun or srun started
+    // Opens the log of a shard, or of all, which then has what the logs of shards have: of `ordered` parts those that follow its
+    // own, of others all. Without --log nothing is kept. Throws Error.
+    quality::RunLog open(const nlohmann::json& what, bool ordered) const;
+    // Says that a shard has measured its `done` of `parts` parts, and how to go on. Returns the exit status.
+    int end_shard(size_t done, size_t parts) const;
+};
+
+// Adds --log, with `help`, and --shard.
+void add_flags(ArgumentParser& command, ShardArguments& arguments, const char* help);
+
+} // namespace tq

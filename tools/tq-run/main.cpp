@@ -69,6 +69,15 @@ class HelpFormatter : public CLI::Formatter {
         const std::string name = command->get_parent() == nullptr ? "" : command->get_name(), own = app->get_footer();
         return (own.empty() ? "" : own + "\n\n") + help_footer(name);
     }
+    // Puts an empty line before the footer, as only some versions of CLI11 do.
+    std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
+        std::string text = Formatter::make_help(app, std::move(name), mode);
+        const std::string footer = make_footer(app);
+        const size_t begin = text.rfind(footer);
+        if (begin == 0 || begin == std::string::npos) return text;
+        const size_t end = text.find_last_not_of('\n', begin - 1) + 1;
+        return text.replace(end, begin - end, "\n\n");
+    }
 };
 
 // CLI11's messages, replaced where they say too little.

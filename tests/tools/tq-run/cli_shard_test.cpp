@@ -2,9 +2,11 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <algorithm>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 using namespace tq::test;
 
@@ -53,6 +55,23 @@ TEST_CASE("shards measure parts, and the command without --shard prints what one
         CHECK(contains(on_cpu(measure + Arguments{"--log", log, "--shard", "2/3"}).error, "shard 2 of 3 has measured"));
         CHECK(on_cpu(measure + Arguments{"--log", log}).output == whole.output);
     }
+}
+
+TEST_CASE("what one of the shards has not measured is measured, and the parts of the others are taken") {
+    const TemporaryDirectory folder;
+    const std::string log = (folder.path() / "log").string();
+    CHECK(on_cpu(perplexity + Arguments{"--log", log, "--shard", "2/2"}).status == 0);
+    const std::string first = text_of(log + ".2of2");
+    std::string shard =
+        std::regex_replace(first, std::regex(R"("check":"\w+",)"), ""); // without checksums, and with a number of its own
+    shard = std::regex_replace(shard, std::regex(R"("kl":\[[^,]+,)"), "\"kl\":[7.25,");
+    REQUIRE(shard != first);
+    std::ofstream(log + ".2of2", std::ios::binary) << shard;
+    const Finished all = on_cpu(perplexity + Arguments{"--log", log});
+    CHECK_MESSAGE(all.status == 0, all.error);
+    const std::string text = text_of(log);
+    CHECK(std::count(text.begin(), text.end(), '\n') == 6);
+    CHECK(text.find("\"kl\":[7.25,") != text.rfind("\"kl\":[7.25,")); // chunks 1 and 3
 }
 
 TEST_CASE("probes of tune in shards are those of one process, and so is its choice") {

@@ -18,6 +18,12 @@
 namespace tq::bench {
 namespace {
 
+// Says on a line of its own what went wrong.
+void complain(Console& console, const std::string& what) {
+    console.clear_status();
+    write_error(fmt::format("tq-run: {}\n", what));
+}
+
 // In units of one pass that generates a token of one sequence: the tokens of a prompt share the weights that are read.
 double work(const Arguments& arguments, const Test& test) {
     const double sequences = test.sequences;
@@ -235,11 +241,6 @@ Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOpt
 }
 
 } // namespace
-
-void complain(Console& console, const std::string& what) {
-    console.clear_status();
-    write_error(fmt::format("tq-run: {}\n", what));
-}
 
 int run_subjects(const Arguments& arguments, Console& console, const std::function<bool(Subject&)>& run,
                  const std::function<void()>& finish) {

@@ -5,9 +5,6 @@
 
 namespace tq::bench {
 
-// Says on a line of its own what went wrong.
-void complain(Console& console, const std::string& what);
-
 // Opens each model on each device and calls `run`, which returns whether everything could be measured; then `finish`, also on
 // Ctrl-C and before an error is thrown. Returns the exit status.
 int run_subjects(const Arguments& arguments, Console& console, const std::function<bool(Subject&)>& run,

@@ -223,9 +223,17 @@ json log_header(const NeedleArguments& arguments, const Setup& setup, const std:
             {"build", release_description()}};
 }
 
+// Reads the parts in `log` that `parts` lacks.
+void read_parts(const NeedleArguments& arguments, const TextPlan& plan, const ShardLog& log, std::vector<Part>& parts) {
+    while (parts.size() < std::min(log.parts().size(), plan.size())) {
+        const auto& [sample, length] = plan[parts.size()];
+        parts.push_back(from_json(log.parts()[parts.size()], sample, length, arguments));
+    }
+}
+
 // Measures the texts of this shard that `log` lacks, and adds them to it and to `parts`; fewer after Ctrl-C.
 void measure_all(Setup& setup, const KvOptions* reference, const TextPlan& plan, Measurement& measurement, Console& console,
-                 quality::RunLog& log, std::vector<Part>& parts) {
+                 const NeedleArguments& arguments, ShardLog& log, std::vector<Part>& parts) {
     std::vector<KvOptions> caches{setup.options.kv};
     if (reference) caches.push_back(*reference);
     check_memory(setup, caches);
@@ -240,7 +248,7 @@ void measure_all(Setup& setup, const KvOptions* reference, const TextPlan& plan,
         auto part = measurement.measure(sample, length, haystack, left, before[parts.size()], before.back());
         if (!part) break;
         log.add(to_json(*part, haystack));
-        parts.push_back(std::move(*part));
+        read_parts(arguments, plan, log, parts);
     }
     console.clear_status();
 }
@@ -272,13 +280,12 @@ int run(const NeedleArguments& given) {
 
     Measurement measurement(arguments, setup, console, std::move(sentences));
     for (const uint32_t length : arguments.lengths) measurement.haystack(0, length); // fails before anything is loaded
-    quality::RunLog log = arguments.shard.open(log_header(arguments, setup, kv_name, reference_name), true);
+    ShardLog log(arguments.shard, log_header(arguments, setup, kv_name, reference_name), true);
     std::vector<Part> parts;
-    for (size_t i = 0; i < std::min(log.parts().size(), plan.size()); i++)
-        parts.push_back(from_json(log.parts()[i], plan[i].first, plan[i].second, arguments));
+    read_parts(arguments, plan, log, parts);
     catch_interrupts();
     if (parts.size() < plan.size())
-        measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, log, parts);
+        measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, arguments, log, parts);
     if (!shard.is_all()) return arguments.shard.end_shard(parts.size(), all.size());
     if (!parts.empty())
         write_text(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),

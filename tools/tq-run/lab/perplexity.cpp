@@ -103,9 +103,17 @@ std::string json_report(const Summary& s, json what) {
     return what.dump(1) + "\n";
 }
 
+using Chunks = std::vector<std::vector<Divergence>>; // of a shard
+
+// Reads the chunks in `log` that `chunks` lacks, of `count` of all shards.
+void read_chunks(const ShardLog& log, const Shard& shard, uint32_t context, uint32_t count, Chunks& chunks) {
+    while (chunks.size() < std::min(log.parts().size(), shard.size(count)))
+        chunks.push_back(from_json(log.parts()[chunks.size()], shard.part(chunks.size()), context - 1));
+}
+
 // Measures the chunks of this shard that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
 void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
-             const Shard& shard, quality::RunLog& log, std::vector<std::vector<Divergence>>& chunks) {
+             const Shard& shard, ShardLog& log, Chunks& chunks) {
     const uint32_t context = setup.options.context_size;
     check_memory(setup, std::array{setup.options.kv, reference});
     const SharedModel model(setup, console);
@@ -121,8 +129,8 @@ void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t>
         };
         auto tokens = quality::compare(std::array{measured.get()}, *compared, ids.subspan(chunk * context, context), keep_going);
         if (tokens.empty()) break;
-        chunks.push_back(std::move(tokens[0]));
-        log.add(to_json(uint32_t(chunk), chunks.back()));
+        log.add(to_json(uint32_t(chunk), tokens[0]));
+        read_chunks(log, shard, context, count, chunks);
     }
     console.clear_status();
 }
@@ -155,10 +163,9 @@ int run(const PerplexityArguments& given) {
                     {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
                     {"device", setup.device_name},
                     {"build", release_description()}};
-    quality::RunLog log = arguments.shard.open(what, true);
-    std::vector<std::vector<Divergence>> chunks;
-    for (const json& part : log.parts()) chunks.push_back(from_json(part, shard.part(chunks.size()), context - 1));
-    if (chunks.size() > shard.size(count)) chunks.resize(shard.size(count));
+    ShardLog log(arguments.shard, what, true);
+    Chunks chunks;
+    read_chunks(log, shard, context, count, chunks);
     catch_interrupts();
     if (chunks.size() < shard.size(count)) measure(setup, reference, text.ids, count, console, shard, log, chunks);
     if (!shard.is_all()) return arguments.shard.end_shard(chunks.size(), count);

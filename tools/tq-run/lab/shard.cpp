@@ -32,18 +32,10 @@ std::vector<std::pair<Shard, fs::path>> logs_of_shards(const fs::path& log) {
     return out;
 }
 
-struct Shards {
-    std::vector<std::pair<Shard, std::vector<json>>> all;
-
-    // The part with this number; null if no shard has measured it.
-    const json* find(size_t number) const {
-        for (const auto& [shard, parts] : all) {
-            const size_t i = number / shard.count;
-            if (shard.part(i) == number && i < parts.size()) return &parts[i];
-        }
-        return nullptr;
-    }
-};
+fs::path path_of(const ShardArguments& arguments) {
+    const Shard own = arguments.shard();
+    return utf8_path(own.is_all() ? arguments.log : fmt::format("{}.{}of{}", arguments.log, own.number, own.count));
+}
 
 } // namespace
 
@@ -54,22 +46,29 @@ Shard ShardArguments::shard() const {
     return {number, count};
 }
 
-quality::RunLog ShardArguments::open(const json& what, bool ordered) const {
-    const Shard own = shard();
-    if (!own.is_all()) return {utf8_path(fmt::format("{}.{}of{}", log, own.number, own.count)), what};
-    quality::RunLog out(utf8_path(log), what);
-    Shards shards;
-    if (!log.empty())
-        for (const auto& [shard, path] : logs_of_shards(utf8_path(log)))
-            shards.all.emplace_back(shard, quality::RunLog(path, what).parts());
-    if (ordered) {
-        while (const json* next = shards.find(out.parts().size())) out.add(*next);
-        return out;
-    }
-    for (const auto& [shard, parts] : shards.all)
+ShardLog::ShardLog(const ShardArguments& arguments, const json& what, bool ordered)
+    : log_(path_of(arguments), what), ordered_(ordered) {
+    if (arguments.log.empty() || !arguments.shard().is_all()) return;
+    for (const auto& [shard, path] : logs_of_shards(utf8_path(arguments.log)))
+        shards_.emplace_back(shard, quality::RunLog(path, what).parts());
+    if (ordered_) take_next();
+    for (const auto& [shard, parts] : shards_)
         for (const json& part : parts)
-            if (std::ranges::find(out.parts(), part) == out.parts().end()) out.add(part);
-    return out;
+            if (!ordered_ && std::ranges::find(log_.parts(), part) == log_.parts().end()) log_.add(part);
+}
+
+void ShardLog::add(json part) {
+    log_.add(std::move(part));
+    if (ordered_) take_next();
+}
+
+void ShardLog::take_next() {
+    const auto measured = [&](const auto& one) { // whether that shard has the next part
+        const size_t next = log_.parts().size(), i = next / one.first.count;
+        return one.first.part(i) == next && i < one.second.size();
+    };
+    for (auto has = shards_.end(); (has = std::ranges::find_if(shards_, measured)) != shards_.end();)
+        log_.add(has->second[log_.parts().size() / has->first.count]);
 }
 
 int ShardArguments::end_shard(size_t done, size_t parts) const {

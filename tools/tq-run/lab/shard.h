@@ -19,11 +19,27 @@ struct ShardArguments {
     std::string log, text; // --log and --shard; empty: not given
 
     Shard shard() const; // "auto" is that of this process, which mpirun or srun started
-    // Opens the log of a shard, or of all, which then has what the logs of shards have: of `ordered` parts those that follow its
-    // own, of others all. Without --log nothing is kept. Throws Error.
-    quality::RunLog open(const nlohmann::json& what, bool ordered) const;
     // Says that a shard has measured its `done` of `parts` parts, and how to go on. Returns the exit status.
     int end_shard(size_t done, size_t parts) const;
+};
+
+// The log of a shard, or of all: that has, beside its own parts, those in the logs of shards.
+class ShardLog {
+  public:
+    // `ordered`: part i is the measurement's part shard().part(i); else a part says what it is, and all are taken at once.
+    // Without
+    // --log nothing is kept. Throws Error.
+    ShardLog(const ShardArguments& arguments, const nlohmann::json& what, bool ordered);
+
+    const std::vector<nlohmann::json>& parts() const { return log_.parts(); }
+    void add(nlohmann::json part); // and of ordered parts those that shards have measured and that follow it. Throws Error
+
+  private:
+    void take_next();
+
+    quality::RunLog log_;
+    const bool ordered_;
+    std::vector<std::pair<Shard, std::vector<nlohmann::json>>> shards_; // their parts
 };
 
 // Adds --log, with `help`, and --shard.

@@ -17,7 +17,7 @@ TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& consol
     : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), shard_(a.shard),
       text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
       sensitivities_(base_, setup.model.config.num_hidden_layers, a.types), probes_(sensitivities_.missing()),
-      log_(shard_.open(identity(a), false)) {
+      log_(shard_, identity(a), false) {
     read_log();
 }
 

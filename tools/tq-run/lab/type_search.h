@@ -68,7 +68,7 @@ class TypeSearch {
     const KvOptions base_;
     quality::Sensitivities sensitivities_;
     const std::vector<quality::Probe> probes_; // all, whether they are in the log or not
-    quality::RunLog log_;
+    ShardLog log_;
     std::unique_ptr<SharedModel> model_;                          // loaded when the first measurement needs it
     std::optional<std::pair<size_t, quality::CacheCosts>> costs_; // on the chunks from one on
 };

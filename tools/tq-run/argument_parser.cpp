@@ -86,6 +86,12 @@ template <class T> Option ArgumentParser::add_option(const std::string& names, T
         });
     return option;
 }
+// An empty text is a value, too: CLI11 would take it for none.
+template <>
+Option ArgumentParser::add_option(const std::string& names, std::optional<std::string>& value, const std::string& help) {
+    return Option(*app_->add_option_function<std::string>(
+        names, [&value](const std::string& text) { value = text; }, help));
+}
 template Option ArgumentParser::add_option(const std::string&, std::string&, const std::string&);
 template Option ArgumentParser::add_option(const std::string&, bool&, const std::string&);
 template Option ArgumentParser::add_option(const std::string&, uint32_t&, const std::string&);

@@ -107,7 +107,7 @@ bool Exchanges::answer(Connection& connection) const {
     const bool is_head = head.method == "HEAD", chunked = !head.http10;
     if (!reply.stream) return connection.write(with_length(reply, keep_alive(closes), is_head)) && !closes;
     const char* const framing = chunked ? "Transfer-Encoding: chunked\r\n" : "";
-    if (!connection.write(reply_head(reply) + framing + keep_alive(closes) + "\r\n")) return false;
+    if (!connection.write(reply_head(reply) + keep_alive(closes) + framing + "\r\n")) return false;
     return (is_head || send_stream(connection, reply, chunked)) && !closes;
 }
 

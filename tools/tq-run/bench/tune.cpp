@@ -7,6 +7,8 @@
 #include "model/load.h"
 #include "model/synthetic/synthetic.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/bench/result.h"
+#include "tools/tq-run/table.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/ranges.h>

@@ -179,7 +179,7 @@ SavedWindow Cache::save_window(uint32_t slot) const {
     const Slot& s = slots_[slot];
     if (shape_.window_tokens == 0 || s.window.begin >= s.position) return {};
     SavedWindow saved{std::min(s.position - s.window.begin, kept_window_tokens(shape_.window_tokens))};
-    saved.bytes.resize(window_layout().bytes(saved.tokens));
+    saved.bytes.resize(window_layout(page_layout()).bytes(saved.tokens));
     vectors().read_window(slot, s.position - saved.tokens, saved.tokens, saved.bytes);
     return saved;
 }

@@ -99,11 +99,10 @@ class Cache {
     }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const { return vectors().stored(slot, layer, side); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
-    // What a slot's window has of its last tokens, as many as are kept; and put it back, to a slot of the same tokens: the next
-    // run is then that of the slot that it was saved from.
+    // Returns what a slot's window has of its last tokens, as many as are kept. put_window() puts it into a slot of the same
+    // tokens, whose next run is then that of the slot that it was saved from. Both throw Error if the device is lost.
     SavedWindow save_window(uint32_t slot) const;
     void put_window(uint32_t slot, const SavedWindow& window);
-    PageLayout window_layout() const { return vectors().window_layout(); }
     // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
     // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. Throws
     // OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.

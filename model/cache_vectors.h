@@ -25,9 +25,8 @@ class CacheVectors {
     virtual void copy_page(uint32_t from, uint32_t to, uint32_t tokens) = 0;
     // Copies the full-precision window of a slot, of all layers.
     virtual void copy_window(uint32_t from_slot, uint32_t to_slot) = 0;
-    // The window's fp16 vectors of a slot's positions first .. first + tokens - 1, at most the kept ones: window_layout().bytes(
-    // tokens), the same in every implementation. A layer without a window has none.
-    virtual PageLayout window_layout() const = 0;
+    // The window's fp16 vectors of a slot's positions first .. first + tokens - 1, at most the kept ones:
+    // window_layout(page_layout()).bytes(tokens), the same in every implementation.
     virtual void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const = 0;
     virtual void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) = 0;
 

@@ -90,7 +90,7 @@ struct ForwardFacts {
     std::string computation = {}; // names what decides the bits besides model and cache: device, driver, kernels
 };
 
-// Of a model that is used without run_sampled().
+// Returns the facts of a model whose run_sampled() is not to be used.
 inline ForwardFacts without_sampling(ForwardFacts facts) {
     facts.max_sampled = 0;
     return facts;

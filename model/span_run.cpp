@@ -173,13 +173,13 @@ bool SpanRun::run_separate() {
 }
 
 // Returns the spans whose next slices fill a block together, longer than a short one: so each runs with the kernels of blocks.
+// There are no separate rows then.
 std::vector<Rest*> SpanRun::blocks_together() {
     std::vector<Rest*> out;
     uint32_t rows = 0, position = 0;
     for (Rest& rest : rests_) {
         const uint32_t ids = slice_of(rest);
-        if (ids <= limits_.short_block || is_separate(rest) || rows + ids > limits_.batch_size ||
-            out.size() == limits_.max_block_spans)
+        if (ids == 0 || ids <= limits_.short_block || rows + ids > limits_.batch_size || out.size() == limits_.max_block_spans)
             continue;
         out.push_back(&rest);
         rows += ids;

@@ -129,7 +129,6 @@ PassLimits CpuStage::limits() const {
 
 } // namespace
 
-// Weights that exceed the memory are left in their file, as in a whole model on the CPU.
 std::unique_ptr<Stage> make_cpu_stage(const Config& config, const Weights& weights, const Cache& cache,
                                       const ForwardOptions& options, const LoadProgress& on_load) {
     const Weights held = held_weights(weights, options.held);

@@ -118,7 +118,7 @@ void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, 
 
 PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheOwner& owner)
     : shown_(printable(utf8_text(path), 200)), file_(path), layout_(page_layout(owner.config, owner.kv)),
-      window_layout_(window_layout(layout_, owner.config.head_dim)) {
+      window_layout_(window_layout(layout_)) {
     size_t end = 0;
     const OwnerTexts saved = read_owner(shown_, file_.bytes(), end), here = owner_texts(owner);
     check_owner(shown_, saved, here);

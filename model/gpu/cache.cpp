@@ -211,7 +211,7 @@ static void move_rings(Recorder& recorder, const KvCache& cache, uint32_t slot, 
 // Calls use(vector in `bytes`, offset of the vector in a copy of the rings) for each vector of these positions.
 template <class Byte, class Use>
 static void each_window_vector(const KvCache& cache, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) {
-    const PageLayout layout = tq::window_layout(cache.page_layout(), cache.head_dim);
+    const PageLayout layout = window_layout(cache.page_layout());
     const uint32_t ring_tokens = cache.window->ring_tokens();
     ENSURE(bytes.size() == layout.bytes(tokens) && tokens <= ring_tokens, "{} bytes of {} tokens", bytes.size(), tokens);
     const uint64_t vector = cache.head_dim * 2;

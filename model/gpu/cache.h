@@ -118,7 +118,6 @@ class DeviceVectors final : public CacheVectors {
     }
     void copy_page(uint32_t from, uint32_t to, uint32_t) override { vectors_.copy_page(device_, from, to); }
     void copy_window(uint32_t from_slot, uint32_t to_slot) override { vectors_.copy_window(device_, from_slot, to_slot); }
-    PageLayout window_layout() const override { return tq::window_layout(page_layout(), vectors_.head_dim); }
     void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const override {
         vectors_.read_window(device_, slot, first, tokens, bytes);
     }

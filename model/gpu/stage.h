@@ -14,14 +14,15 @@ std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, cons
                                       const ForwardOptions& options, const LoadProgress& on_load = {},
                                       std::optional<double> layer_seconds = std::nullopt);
 
-// A whole model, of weights that were uploaded for this tuning.
+// Records a whole model with this tuning, for which its weights were uploaded. options.batch_size as above. Throws Error if
+// memory runs out.
 std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, std::shared_ptr<const gpu::DeviceWeights> weights,
                                       const Cache& cache, const ForwardOptions& options, const gpu::Tuning& tuning,
                                       std::optional<double> layer_seconds);
 
 namespace gpu {
 
-// Reads, checks, repacks and uploads the weights on `threads` threads.
+// Reads, checks, repacks and uploads the weights on `threads` threads. Throws Error, LoadStopped.
 std::shared_ptr<DeviceWeights> load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
                                     const LoadProgress& on_load);
 

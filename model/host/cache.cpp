@@ -94,7 +94,7 @@ static void copy_bytes(void* to, std::span<const std::byte> from) {
 // Calls use(vector in `bytes`, vector in the ring) for each vector of a slot's window at these positions.
 template <class Byte, class Use>
 void KvVectors::each_window_vector(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) const {
-    const PageLayout layout = window_layout();
+    const PageLayout layout = window_layout(page_layout());
     ENSURE(bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
         for (const KvSide which : {KvSide::key, KvSide::value}) {
@@ -136,8 +136,6 @@ void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::
             }
         }
 }
-
-PageLayout KvVectors::window_layout() const { return tq::window_layout(page_layout(), layers_.at(0).k.head_dim()); }
 
 void KvVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
     each_window_vector(slot, first, tokens, bytes,

@@ -93,7 +93,6 @@ class KvVectors final : public CacheVectors {
     void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override;
     void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
     void copy_window(uint32_t from_slot, uint32_t to_slot) override;
-    PageLayout window_layout() const override;
     void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const override;
     void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) override;
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;

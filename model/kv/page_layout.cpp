@@ -11,11 +11,11 @@ PageLayout::PageLayout(uint32_t kv_heads, std::vector<Vector> vectors)
     }
 }
 
-PageLayout window_layout(const PageLayout& pages, uint32_t head_dim) {
+PageLayout window_layout(const PageLayout& pages) {
     std::vector<PageLayout::Vector> vectors;
     for (uint32_t layer = 0; layer < pages.layers(); layer++)
         for (const KvSide side : {KvSide::key, KvSide::value})
-            vectors.push_back({pages.vector(layer, side).sink != 0 ? code_words(KvType::f16, head_dim) : 0, 0, 0});
+            vectors.push_back({pages.vector(layer, side).sink, 0, 0}); // the first token's vector is such a one
     return {pages.kv_heads(), std::move(vectors)};
 }
 

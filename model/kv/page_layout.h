@@ -60,8 +60,9 @@ class PageLayout {
     std::vector<size_t> begin_, sinks_; // bytes of a token, and of the first tokens' vectors, before each side, and of all
 };
 
-// The layout of windows (model/kv/window.h) beside pages of this layout: fp16 vectors of the layers with codes.
-PageLayout window_layout(const PageLayout& pages, uint32_t head_dim);
+// The layout of windows (model/kv/window.h) beside pages of this layout: for each layer with codes the keys and then the values,
+// fp16 [kv_heads][tokens][head_dim]; other layers have no bytes.
+PageLayout window_layout(const PageLayout& pages);
 
 // Copies the first `wanted` of a page's tokens: to[layout.bytes(wanted)], page[layout.bytes(tokens)].
 void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> page,

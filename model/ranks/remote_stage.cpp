@@ -60,14 +60,13 @@ class RemoteStage final : public Stage, private CacheVectors {
         request.add_list(std::span<const std::byte>(held_bytes(page_layout(), options_.held, bytes, tokens)));
         link_.ask(request);
     }
-    PageLayout window_layout() const override { return tq::window_layout(page_layout(), config_.head_dim); }
     void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const override {
         MessageReader reply = link_.ask(numbers(RankRequest::read_window, slot, first, tokens));
-        put_held_bytes(window_layout(), options_.held, bytes, tokens, reply.list<std::byte>());
+        put_held_bytes(window_layout(page_layout()), options_.held, bytes, tokens, reply.list<std::byte>());
     }
     void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) override {
         MessageWriter request = numbers(RankRequest::write_window, slot, first, tokens);
-        request.add_list(std::span<const std::byte>(held_bytes(window_layout(), options_.held, bytes, tokens)));
+        request.add_list(std::span<const std::byte>(held_bytes(window_layout(page_layout()), options_.held, bytes, tokens)));
         link_.ask(request);
     }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;

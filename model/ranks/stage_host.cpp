@@ -80,7 +80,7 @@ void Host::move_pages(RankRequest request, Hosted& of, MessageReader& from, Mess
 
 void Host::move_window(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     const auto [slot, first, tokens] = from.get<std::array<uint32_t, 3>>();
-    const PageLayout layout = of.stage->vectors().window_layout();
+    const PageLayout layout = window_layout(of.stage->vectors().page_layout());
     if (slot >= of.cache.shape().slots || tokens > kept_window_tokens(of.cache.shape().window_tokens))
         fail("slot {} has no window of {} tokens", slot, tokens);
     std::vector<std::byte> bytes(layout.bytes(tokens));

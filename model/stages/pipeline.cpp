@@ -25,8 +25,6 @@ void SplitVectors::copy_window(uint32_t from_slot, uint32_t to_slot) {
     each([&](CacheVectors& part) { part.copy_window(from_slot, to_slot); });
 }
 
-PageLayout SplitVectors::window_layout() const { return stages_[split_.device_of(0)]->vectors().window_layout(); }
-
 void SplitVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
     each([&](const CacheVectors& part) { part.read_window(slot, first, tokens, bytes); });
 }

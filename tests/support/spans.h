@@ -1,9 +1,12 @@
 // Several sequences at once, each with the logits, bit for bit, that it has alone: checks for every implementation of Forward.
 #pragma once
+#include "model/kv/window.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stored_pages.h"
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <map>
 
 namespace tq {
@@ -198,6 +201,33 @@ inline void check_deterministic(const MakeForward& make, const std::vector<KvOpt
     }
 }
 
+// The window's vectors of a slot are nearly what its codes say of the same positions: so its bytes have one meaning everywhere.
+inline void check_window_bytes(const Cache& cache, uint32_t slot, const SavedWindow& window) {
+    const PageLayout layout = window_layout(cache.page_layout());
+    const uint32_t first = cache.position(slot) - window.tokens;
+    for (uint32_t layer = 0; layer < layout.layers(); layer++)
+        for (const KvSide side : {KvSide::key, KvSide::value}) {
+            const uint32_t size = layout.vector(layer, side).words;
+            if (size == 0) continue;
+            StoredSide is = cache.stored(slot, layer, side);
+            std::vector<uint32_t> words(size);
+            std::vector<float> exact(is.codec.head_dim()), coded(exact.size());
+            for (uint32_t head = 0; head < layout.kv_heads(); head++)
+                for (uint32_t i = 0; i < window.tokens; i++) {
+                    const auto bytes = layout.codes(std::span(window.bytes), window.tokens, layer, side, head);
+                    std::memcpy(words.data(), bytes.data() + size_t(i) * size * 4, size * 4);
+                    decode_window(exact, words);
+                    decode_stored(is.codec, coded, is.codes_of(head, first + i), is.scales_of(head, first + i));
+                    double error = 0, squares = 0;
+                    for (size_t c = 0; c < exact.size(); c++) {
+                        error += std::pow(double(exact[c]) - coded[c], 2);
+                        squares += std::pow(double(exact[c]), 2);
+                    }
+                    REQUIRE(error < 0.1 * squares);
+                }
+        }
+}
+
 // What is stored is restored into another slot, with its window, and goes on as it would have in its own.
 inline void check_restored(const MakeForward& make) {
     std::vector<KvOptions> all = storage_types();
@@ -214,6 +244,7 @@ inline void check_restored(const MakeForward& make) {
             b->cache().restore(1, length, pages_of_slot(a->cache(), 2));
             const SavedWindow window = a->cache().save_window(2);
             CHECK(window.tokens == (kv.window == 0 ? 0 : std::min(length, kept_window_tokens(kv.window))));
+            check_window_bytes(a->cache(), 2, window);
             b->cache().put_window(1, window);
             CHECK(b->cache().save_window(1).bytes == window.bytes);
             CHECK(b->cache().position(1) == length);

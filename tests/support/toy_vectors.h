@@ -12,7 +12,6 @@ class ToyVectors : public CacheVectors {
     void write_page(uint32_t page, uint32_t, std::span<const std::byte>) override { ENSURE(false, "page {}", page); }
     void copy_page(uint32_t, uint32_t, uint32_t) override {}
     void copy_window(uint32_t, uint32_t) override {}
-    PageLayout window_layout() const override { return {0, {}}; }
     void read_window(uint32_t, uint32_t, uint32_t, std::span<std::byte>) const override {}
     void write_window(uint32_t, uint32_t, uint32_t, std::span<const std::byte>) override {}
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide) const override {

@@ -6,6 +6,7 @@ namespace tq::server {
 
 class BodyReader {
   public:
+    // A body of more than `most` bytes is refused with 413.
     BodyReader(const Head& head, uint64_t most)
         : left_(head.chunked ? 0 : head.content_length), most_(most), chunked_(head.chunked),
           state_(head.chunked ? State::size : State::data) {}

@@ -3,6 +3,7 @@
 #include "tools/conformance/verdict.h"
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct Selection {
     std::vector<std::string> filters = {}, excludes = {}; // patterns; no filters: all rows
     bool full = false;
     uint32_t shard = 1, shards = 1; // of the rows that those leave, in stretches of 16: every shards-th from the shard-th on
-    std::string subject = {};       // the text of a Subject (subject.h): of its rows instead of all
+    std::optional<uint64_t> shuffle = {}; // the rows come in a random order, one for each number; else in that of the list
+    std::string subject = {};             // the text of a Subject (subject.h): of its rows instead of all
 
     bool every_row() const { return filters.empty() && excludes.empty() && shards == 1 && subject.empty(); }
 };

@@ -294,6 +294,33 @@ TEST_CASE("what cannot be written is found out before the run") {
     CHECK(conformance({"--seed", "-1"}).status == 2);
 }
 
+TEST_CASE("rows are repeated until they fail, and shuffled") {
+    std::vector<std::string> names;
+    for (const std::string& name : listed({"--filter", "integers |"}))
+        if (names.size() < 6) names.push_back(name);
+    const TemporaryFile file(names[0] + '\n' + names[1] + '\n'), report, list;
+    const auto repeated = [&](const char* times) {
+        return run(
+            {{TQ_RUN, "conformance", "--filter-file", file.path().string(), "--repeat", times, "--json", report.path().string()},
+             "",
+             {"TQ_CONFORMANCE_FAULT=third:" + names[0]}});
+    };
+    CHECK(repeated("2").status == 0);
+    const Finished failed = repeated("4");
+    CAPTURE(failed.output);
+    CHECK(failed.status == 1);
+    CHECK(contains(slurp(report.path()), "run 3 of 4: "));
+    CHECK(contains(slurp(report.path()), "\"verdict\": \"device lost\""));
+
+    const auto order = [&](const char* number) {
+        CHECK(listed({"--filter", "integers |", "--shuffle", number, "--json", list.path().string()}) ==
+              listed({"--filter", "integers |"}));
+        return nlohmann::json::parse(slurp(list.path())).at("rows");
+    };
+    CHECK(order("1") == order("1"));
+    CHECK(order("1") != order("2"));
+}
+
 TEST_CASE("in a pipe, long work says how far it is") {
     const Finished quick = conformance({}, "integers |");
     CHECK_FALSE(contains(quick.error, " of "));

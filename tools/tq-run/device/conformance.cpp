@@ -32,10 +32,12 @@ struct ConformanceArguments {
     std::vector<std::string> filters, filter_files, excludes;
     uint64_t seed = 1, first = 0;
     uint32_t timeout = 60; // seconds
+    uint32_t repeat = 1;
+    std::optional<uint32_t> shuffle;
     bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
 
     Selection selection() const {
-        Selection out{.filters = filters, .excludes = excludes, .full = full, .subject = subject};
+        Selection out{.filters = filters, .excludes = excludes, .full = full, .shuffle = shuffle, .subject = subject};
         for (const std::string& file : filter_files) {
             const std::vector<std::string> more = read_patterns(utf8_path(file));
             if (more.empty()) fail("{} names no row: one name or pattern a line", printable(file, 200));
@@ -55,9 +57,14 @@ int work(const ConformanceArguments& a) {
         list_usable_devices(write_line, [](const Capabilities& c) { return describe(c); });
         return 0;
     }
-    WorkerOptions options{
-        a.device,  a.selection(), {}, a.seed, a.first, utf8_path(a.dump), [](const Capabilities& c) { return describe(c); },
-        write_line};
+    WorkerOptions options{.device = a.device,
+                          .selection = a.selection(),
+                          .seed = a.seed,
+                          .first = a.first,
+                          .repeat = a.repeat,
+                          .dump = utf8_path(a.dump),
+                          .describe = [](const Capabilities& c) { return describe(c); },
+                          .write = write_line};
     try {
         options.model = find_demo_model();
     } catch (const Error&) { // the rows that need it report that
@@ -97,6 +104,8 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
     if (!a.shard.empty()) options.worker.insert(options.worker.end(), {"--shard", a.shard});
     if (!a.subject.empty()) options.worker.insert(options.worker.end(), {"--subject", a.subject});
     if (a.full) options.worker.push_back("--full");
+    if (a.repeat != 1) options.worker.insert(options.worker.end(), {"--repeat", std::to_string(a.repeat)});
+    if (a.shuffle) options.worker.insert(options.worker.end(), {"--shuffle", std::to_string(*a.shuffle)});
     if (!a.dump.empty()) options.worker.insert(options.worker.end(), {"--dump", a.dump});
     if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
     options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
@@ -115,6 +124,8 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
         if (!value.empty()) out.insert(out.end(), {flag, value});
     if (a.full) out.push_back("--full");
     if (a.tuned) out.push_back("--tuned");
+    if (a.repeat != 1) out.insert(out.end(), {"--repeat", std::to_string(a.repeat)});
+    if (a.shuffle) out.insert(out.end(), {"--shuffle", std::to_string(*a.shuffle)});
     return out;
 }
 
@@ -246,6 +257,8 @@ void add_conformance(ArgumentParser& app, Action& action) {
         add("--profile", a.profile, "limit the device to the features of a device profile: " + profile_names(), "NAME")
             .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
         add("--seed", a.seed, "seed of the inputs; default: 1", "N");
+        add("--repeat", a.repeat, "run each row so many times, until it fails; default: 1", "N").check(number(1, 1'000'000));
+        add("--shuffle", a.shuffle, "run the rows in a random order, one for each N; default: as --list prints them", "N");
         add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS").check(number(1, 86400));
         add("--json", a.json, "write all results to this file, to attach to a bug report", "FILE");
         add("--junit", a.junit, "write a JUnit report to this file", "FILE");

@@ -2,6 +2,7 @@
 // so that slots share a common prefix. This is the bookkeeping; CacheVectors stores the vectors.
 #pragma once
 #include "model/cache_vectors.h"
+#include "model/kv/conditioning.h"
 #include "model/kv/window.h"
 #include <array>
 #include <cstdint>
@@ -13,6 +14,7 @@
 namespace tq {
 
 inline constexpr uint32_t page_tokens = 256;
+static_assert(page_tokens == mean_positions);
 constexpr uint32_t pages_of(uint64_t tokens) { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
 
 // Retains pages that no slot has, for a later use, as long as nothing else needs them.

@@ -62,13 +62,12 @@ std::vector<float> rope_table(const Config& config, uint32_t positions) {
 
 std::vector<float> rope_mean(const Config& config, std::span<const float> x, uint32_t positions) {
     const size_t d = config.head_dim, half = d / 2;
-    const double scale = attention_factor(config.rope_scaling);
     std::vector<float> out(x.size());
     for (size_t i = 0; i < half; i++) {
         const double frequency = rope_frequency(config, uint32_t(i));
         // The mean of exp(i p f), a geometric series.
         const auto turn = [&](double p) { return std::polar(1.0, p * frequency); };
-        const std::complex<double> mean = scale * (1.0 - turn(positions)) / (1.0 - turn(1)) / double(positions);
+        const std::complex<double> mean = (1.0 - turn(positions)) / (1.0 - turn(1)) / double(positions);
         for (size_t head = 0; head < x.size(); head += d) {
             const std::complex<double> turned = mean * std::complex<double>(x[head + i], x[head + i + half]);
             out[head + i] = float(turned.real());

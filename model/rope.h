@@ -35,7 +35,8 @@ double attention_factor(const RopeScaling& scaling);
 // rounded to fp32.
 std::vector<float> rope_table(const Config& config, uint32_t positions);
 
-// Returns the mean of what RoPE makes of x at the first `positions` positions, head by head. x: [heads][head_dim]
+// Returns the mean of what RoPE makes of x at the first `positions` positions, head by head, without its factor. x:
+// [heads][head_dim]
 std::vector<float> rope_mean(const Config& config, std::span<const float> x, uint32_t positions);
 
 } // namespace tq

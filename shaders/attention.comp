@@ -65,6 +65,7 @@ void score(uint first, uint end, inout float s[scored]) {
         for (uint r = 0; r < rows; r++) {
             float sum = sum_of(sums[i * rows + r]) * by.x;
             if (k_parts == 2) sum += sum_of(residuals[i * rows + r]) * by.y;
+            sum += page_score(r, min(key, end - 1));
             if (sees(r, key, end)) s[i * rows + r] = sum;
         }
     }

@@ -70,6 +70,13 @@ vec4 query_of(uint part, uint r, uint i) {
     return mix(vec4(0.0), uintBitsToFloat(q(part * p.projected / 4 + at)), bvec4(row_token(r) < end_token));
 }
 
+// Returns what a row's scores of the keys of a page have more, since these lack a mean (q_norm_rope.comp).
+float page_score(uint r, uint key) {
+    const uint query = min(row_token(r), end_token - 1) * p.heads + row_head(r),
+               at = p.page_scores + query * p.pages + min(key / PAGE, max(p.pages, 1u) - 1u);
+    return mix(0.0, uintBitsToFloat(q(at / 4)[at % 4]), p.pages != 0);
+}
+
 // Returns the offset of a row's partial in `partials`.
 uint part_of(uint r) {
     return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;

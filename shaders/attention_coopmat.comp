@@ -151,7 +151,8 @@ float weigh(uint first, uint end) {
     float row_most = row_max, own_scores[own_keys];
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
         const uint i = own_key() + j * sharers;
-        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]);
+        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) +
+                            page_score(min(r, rows - 1), min(window == WINDOW_ONLY ? first + i : first, end - 1)); // PAGE % batch == 0
         own_scores[j] = mix(nothing, score, r < rows && sees(r, first + i, end));
         row_most = max(row_most, own_scores[j]);
     }

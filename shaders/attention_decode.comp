@@ -311,7 +311,11 @@ void main() {
             float f[heads];
             multiply(n, at[n], f);
             add_parts(f);
-            [[unroll]] for (uint i = 0; i < own; i++) s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * key_scales[n]), seen);
+            [[unroll]] for (uint i = 0; i < own; i++) {
+                const uint near = window == WINDOW_ONLY ? first + n * keys_at_once + lane() / parts : first; // PAGE % batch == 0
+                const float more = page_score(own_head() + i, min(near, end - 1));
+                s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * key_scales[n]) + more, seen);
+            }
             const bool counts = seen && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
             largest_scale = max(largest_scale, mix(0.0, value_scales[n], counts));
         }

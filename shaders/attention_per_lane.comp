@@ -44,7 +44,7 @@ void score(uint first, uint end, uint count) {
             const float by = scales_of(k_type, p.k_scales, at).x;
             UNROLL for (uint r = 0; r < rows; r++) {
                 const float sum = sum_of(terms[r]) * by;
-                scores[i * rows + r] = b == 0 ? sum : scores[i * rows + r] + sum;
+                scores[i * rows + r] = sum + (b == 0 ? page_score(r, min(key_of(first, i), end - 1)) : scores[i * rows + r]);
             }
         }
     }

@@ -36,6 +36,6 @@ void main() {
     }
     sum_terms();
     if (gl_LocalInvocationID.x != 0) return;
-    partials[at + part_size - 2] = terms[0];
+    partials[at + part_size - 2] = terms[0] + (p.pages == 0 ? 0.0 : q[p.page_scores + head * p.pages]);
     partials[at + part_size - 1] = 1.0;
 }

@@ -185,7 +185,7 @@ void load_vector(uint t, uint at_position) {
     if (is_key != 0) {
         NORM_AND_ROPE(weight, p.eps, at_position);
         if (conditioned != 0) {
-            CONDITION(weight, p.first_head + gl_WorkGroupID.x)
+            CONDITION_KEY(weight, p.first_head + gl_WorkGroupID.x, at_position)
         }
     } else if (conditioned != 0) {
         const uint scales = VALUE_SCALES_AT(rotation) + (p.first_head + gl_WorkGroupID.x) * head_dim;

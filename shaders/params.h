@@ -8,7 +8,12 @@ using uint = uint32_t;
 #endif
 
 // A slice of the embedding holds rows [first_row, first_row + rows). scale_unit, here and below: of the weights (device_layout.h)
-struct embed_params { uint cols; uint first_row; uint rows; float scale_unit; };
+struct embed_params {
+    uint cols;
+    uint first_row;
+    uint rows;
+    float scale_unit;
+};
 
 struct rms_norm_params {
     uint cols;
@@ -16,7 +21,9 @@ struct rms_norm_params {
     uint in_head; // 1: row t of y is the norm of row head_row(t) of x
 };
 
-struct broadcast_params { uint cols; };
+struct broadcast_params {
+    uint cols;
+};
 
 // A slice of the matrix computes elements [first_row, first_row + rows) of each output row.
 struct matvec_params {
@@ -29,7 +36,7 @@ struct matvec_params {
     uint scaled;       // MATVEC_RESIDUAL: offset of the scaled values in y
     uint y_cols;       // of several vectors: floats between their results
     float scale_unit;
-    uint expert_rows;  // of experts, here and below (rows.glsl)
+    uint expert_rows; // of experts, here and below (rows.glsl)
     uint pairs_per_x;
 };
 struct matmul_params {
@@ -43,8 +50,15 @@ struct matmul_params {
     uint tiles_at; // offset of the tiles in the routes, in words
 };
 // rows_per_token: of x; more than 1 where each of a token's experts has one
-struct inputs_to_fp16_params { uint cols; uint rows_per_token; uint largest; };
-struct inputs_to_int8_params { uint cols; uint rows_per_token; };
+struct inputs_to_fp16_params {
+    uint cols;
+    uint rows_per_token;
+    uint largest;
+};
+struct inputs_to_int8_params {
+    uint cols;
+    uint rows_per_token;
+};
 struct matmul_coopmat_params {
     uint cols;
     uint rows;
@@ -58,11 +72,30 @@ struct matmul_coopmat_params {
 };
 
 // Offsets in words of the routes (routes.h).
-struct route_params { uint count; uint used; uint weights_at; uint normalise; }; // normalise: 1: divide by the sum of those chosen
-struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
-struct add_experts_params { uint cols; uint used; uint weights_at; };
+struct route_params {
+    uint count;
+    uint used;
+    uint weights_at;
+    uint normalise;
+}; // normalise: 1: divide by the sum of those chosen
+struct group_routes_params {
+    uint count;
+    uint tile;
+    uint ordered_at;
+    uint tiles_at;
+};
+struct add_experts_params {
+    uint cols;
+    uint used;
+    uint weights_at;
+};
 
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
+// What q_norm_rope conditions: keys lack the mean of their page, queries have its product with them.
+#define CONDITION_NONE 0
+#define CONDITION_KEYS 1
+#define CONDITION_QUERIES 2
+
 struct q_norm_rope_params {
     uint heads;
     float eps;             // of the norm; below 0: heads have none
@@ -70,20 +103,24 @@ struct q_norm_rope_params {
     uint projected;        // offset of the projected queries in q, in floats
     float projected_scale; // scale * sqrt(pi / 2) / head_dim
     uint group;            // conditioned: query heads that share a kv head's channel scaling
+    uint page_scores;      // offset of the page scores [rows][heads][pages] in q, in floats
+    uint pages;            // of a head; 0: no page scores, since keys lack no mean
+    float page_scale;      // 1 / sqrt(head_dim)
     uint signs[8];
     uint projection[8];
 };
 
-// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are [page][slice_heads][PAGE].
+// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are
+// [page][slice_heads][PAGE].
 struct kv_append_params {
-    uint heads;       // kv heads in a row of x
-    uint first_head;  // the slice holds kv heads [first_head, first_head + slice_heads)
+    uint heads;      // kv heads in a row of x
+    uint first_head; // the slice holds kv heads [first_head, first_head + slice_heads)
     uint slice_heads;
-    uint capacity;    // window: tokens per head of the block or a ring
-    uint codes;       // offset of this side's codes
-    uint scales;      // offset of this side's scales
-    uint sinks;       // offset of the fp16 vectors of the pages' first tokens; 0: none are kept
-    float eps;        // as in q_norm_rope_params
+    uint capacity; // window: tokens per head of the block or a ring
+    uint codes;    // offset of this side's codes
+    uint scales;   // offset of this side's scales
+    uint sinks;    // offset of the fp16 vectors of the pages' first tokens; 0: none are kept
+    float eps;     // as in q_norm_rope_params
     uint signs[8];
     uint projection[8];
 };
@@ -99,10 +136,10 @@ struct kv_decode_params {
 };
 
 struct attention_params {
-    uint heads;         // query heads in a row of q
-    uint first_head;    // first kv head of the slice
-    uint slice_heads;   // its number of kv heads
-    uint splits;        // number of splits of the sequence
+    uint heads;       // query heads in a row of q
+    uint first_head;  // first kv head of the slice
+    uint slice_heads; // its number of kv heads
+    uint splits;      // number of splits of the sequence
     uint k_codes;
     uint k_scales;
     uint v_codes;
@@ -114,15 +151,19 @@ struct attention_params {
     uint block_tokens;  // per head of the pass's block; 0 without one
     uint part_step;     // the splits' lengths are multiples of this
     uint sinks;         // 1: position 0 is left to attention_sink
+    uint page_scores;   // as in q_norm_rope_params
+    uint pages;
 };
 
 struct attention_sink_params {
-    uint heads;       // as in attention_params
+    uint heads; // as in attention_params
     uint first_head;
     uint slice_heads;
-    uint group;       // query heads that share a kv head
-    uint k_sinks;     // offsets of the fp16 vectors of the pages' first tokens
+    uint group;   // query heads that share a kv head
+    uint k_sinks; // offsets of the fp16 vectors of the pages' first tokens
     uint v_sinks;
+    uint page_scores; // as in q_norm_rope_params
+    uint pages;
 };
 
 struct attention_combine_params {
@@ -132,7 +173,7 @@ struct attention_combine_params {
     float residual_scale; // sqrt(pi / 2) / head_dim
     uint window_parts;    // offsets in `partials` of the window's partials, and of the first tokens', in floats
     uint sink_parts;
-    uint group;           // scaled: query heads that share the scales of a kv head's values
+    uint group; // scaled: query heads that share the scales of a kv head's values
     uint signs[8];
     uint projection[8];
 };
@@ -142,9 +183,16 @@ struct swiglu_params {
     uint pairs; // 1: gate and up are interleaved in one buffer
 };
 
-struct sample_candidates_params { uint vocab_size; };
-struct sample_all_params { uint vocab_size; };
-struct sample_params { uint stretches; uint use_words; }; // use_words: offset of the uses in id_words
+struct sample_candidates_params {
+    uint vocab_size;
+};
+struct sample_all_params {
+    uint vocab_size;
+};
+struct sample_params {
+    uint stretches;
+    uint use_words;
+}; // use_words: offset of the uses in id_words
 
 #ifdef __cplusplus
 } // namespace tq

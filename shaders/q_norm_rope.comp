@@ -8,6 +8,8 @@
 // q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C is the channel scaling of the head, where there is any, and R
 // the keys' rotation, or the identity when they are not rotated. Where the keys have QJL's bit, q[projected + ...] is the
 // projection of that, times projected_scale. One workgroup per head (x) and token (y).
+// Where the keys of a page lack a mean, a page score is page_scale times the query's product with it after RoPE. A mean turns with the
+// first position of its page, so that the product is a sum over the pairs of channels of that position's cosines and sines.
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -25,14 +27,38 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #endif
 #include "rotate.glsl"
 
+shared float products[head_dim]; // [head_dim / 2][2]: what a page score has of the cosine and the sine of each pair
+
+void store_page_scores(uint t, uint kv_head) {
+    EACH_OF_HALF(i) {
+        const uint mean = FACTORS_AT(kv_head) + head_dim + i;
+        const vec2 m = vec2(weight[mean], weight[mean + head_dim / 2]), x = vec2(OWN(channel, i), OWN_AT(channel, i, head_dim / 2));
+        products[2 * i] = p.page_scale * (x.x * m.x + x.y * m.y);
+        products[2 * i + 1] = p.page_scale * (x.y * m.x - x.x * m.y);
+    }
+    barrier();
+    for (uint page = gl_LocalInvocationID.x; page <= row_position(t) / PAGE; page += workgroup) {
+        float sum = 0.0;
+        for (uint i = 0; i < head_dim / 2; i++) {
+            const vec2 turn = rope_turn(page * PAGE * (head_dim / 2) + i);
+            sum += products[2 * i] * turn.x + products[2 * i + 1] * turn.y;
+        }
+        q[p.page_scores + (t * p.heads + gl_WorkGroupID.x) * p.pages + page] = sum;
+    }
+}
+
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
     const uint base = (t * p.heads + gl_WorkGroupID.x) * head_dim;
     EACH_CHANNEL(i) OWN(channel, i) = q[base + i];
     NORM_AND_ROPE(weight, p.eps, row_position(t));
-    if (conditioned != 0) {
-        CONDITION(weight, gl_WorkGroupID.x / p.group)
+    if (conditioned == CONDITION_QUERIES && p.pages != 0) store_page_scores(t, gl_WorkGroupID.x / p.group);
+    if (conditioned == CONDITION_KEYS) {
+        CONDITION_KEY(weight, gl_WorkGroupID.x, row_position(t))
+    }
+    if (conditioned == CONDITION_QUERIES) {
+        CONDITION_QUERY(weight, gl_WorkGroupID.x / p.group)
     }
     rotate(rotation);
     EACH_CHANNEL(i) q[base + i] = OWN(channel, i) * p.scale;

@@ -68,14 +68,29 @@ void rotate_back(uint rotation) {
     }
 }
 
-// channel = (channel - mean) * factor: after the norm's weights come factors and means, kv head by kv head.
-#define CONDITION(weight, kv_head)                                                                                              \
+// The offset of the factors of a kv head in the buffer of a norm's weights: after these come factors and means, head by head.
+#define FACTORS_AT(kv_head) (((kv_head) * 2 + 1) * head_dim)
+
+// channel = channel * factor, for queries.
+#define CONDITION_QUERY(weight, kv_head)                                                                                        \
     EACH_CHANNEL(i) {                                                                                                           \
-        const uint factor = ((kv_head) * 2 + 1) * head_dim + i;                                                                 \
-        precise float centred = OWN(channel, i) - weight[factor + head_dim];                                                    \
-        precise float scaled = centred * weight[factor];                                                                        \
+        precise float scaled = OWN(channel, i) * weight[FACTORS_AT(kv_head) + i];                                               \
         OWN(channel, i) = scaled;                                                                                               \
     }
+
+// channel = (channel - mean) * factor, for a key at position `at`, whose page's first position the mean turns with.
+#define CONDITION_KEY(weight, kv_head, at)                                                                                      \
+    EACH_OF_HALF(i) {                                                                                                           \
+        const uint mean = FACTORS_AT(kv_head) + head_dim + i;                                                                   \
+        const vec2 turn = rope_turn((at) / PAGE * PAGE * (head_dim / 2) + i);                                                   \
+        precise float u = weight[mean] * turn.x - weight[mean + head_dim / 2] * turn.y;                                         \
+        precise float w = weight[mean + head_dim / 2] * turn.x + weight[mean] * turn.y;                                         \
+        precise float a = OWN(channel, i) - u, b = OWN_AT(channel, i, head_dim / 2) - w;                                        \
+        OWN(channel, i) = a;                                                                                                    \
+        OWN_AT(channel, i, head_dim / 2) = b;                                                                                   \
+    }                                                                                                                           \
+    channel_barrier();                                                                                                          \
+    CONDITION_QUERY(weight, kv_head)
 
 // channel = RoPE(w * channel / rms(channel)) at rotary position `at`, pairs (i, i + head_dim / 2); RoPE(w * channel) where eps is
 // below 0. Starts and ends with a barrier.

@@ -116,10 +116,10 @@ void add_decoded(std::span<Partial> parts, const float* weights, const float* va
     }
 }
 
-// Attends to vectors begin .. end - 1 for one row's query heads of a kv head: parts[group] get the softmax over these, without
-// vector 0 where that `is_sink`.
-void attend_range(const StoredVectors& from, const float* q, std::span<Partial> parts, uint32_t head, uint32_t begin,
-                  uint32_t end, bool is_sink, AttentionScratch& scratch) {
+// Attends to a range for one row's query heads of a kv head: parts[group] get the softmax over it.
+void attend_range(const StoredVectors& from, const float* q, const QueryPages& pages, std::span<Partial> parts,
+                  const VectorRange& range, AttentionScratch& scratch) {
+    const auto [head, begin, end, position, is_sink] = range;
     const auto& [k, v, blocks] = from;
     const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
@@ -144,6 +144,7 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
             load_vectors(vectors, k, tile, then_keys);
             score_decoded(scores, q, vectors, tile.count, heads, d);
         }
+        for (size_t g = 0; g < heads; g++) pages.add(scores + g * kv_tile, g, position + first - begin, tile.count);
         for (size_t g = 0; g < heads && is_sink && first == 0; g++) scores[g * kv_tile] = -std::numeric_limits<float>::infinity();
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
         if (code_sums) {
@@ -157,8 +158,8 @@ void attend_range(const StoredVectors& from, const float* q, std::span<Partial> 
 }
 
 // Attends to the window of a row: it leaves two rows of partials, before and after the end of the ring.
-void attend_window(const LayerCache& cache, const Row& row, const float* q, std::span<Partial> before, std::span<Partial> behind,
-                   uint32_t head, AttentionScratch& scratch) {
+void attend_window(const LayerCache& cache, const Row& row, const float* q, const QueryPages& pages, std::span<Partial> before,
+                   std::span<Partial> behind, uint32_t head, AttentionScratch& scratch) {
     const StoredVectors window = in_window(cache, row);
     const size_t d = window.k.head_dim();
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
@@ -166,8 +167,8 @@ void attend_window(const LayerCache& cache, const Row& row, const float* q, std:
     const uint32_t ring = window.k.block_tokens, begins = first_in_window(cache, row),
                    first = std::max(begins, cache.has_sinks() ? 1u : 0u), begin = first % ring, count = row.position + 1 - first,
                    end = std::min(begin + count, ring);
-    attend_range(window, scaled.data(), before, head, begin, end, false, scratch);
-    attend_range(window, scaled.data(), behind, head, 0, count - (end - begin), false, scratch);
+    attend_range(window, scaled.data(), pages, before, {head, begin, end, first, false}, scratch);
+    attend_range(window, scaled.data(), pages, behind, {head, 0, count - (end - begin), first + end - begin, false}, scratch);
     for (const auto parts : {before, behind})
         for (Partial& part : parts) part.scale(1 / window_unit);
 }
@@ -186,11 +187,12 @@ HWY_EXPORT(query_tile);
 HWY_EXPORT(attend_block);
 
 // Leaves the partials of a sequence's first token.
-void attend_sink(const LayerCache& cache, const Row& row, const float* q, std::span<Partial> parts, uint32_t head) {
+void attend_sink(const LayerCache& cache, const Row& row, const float* q, const QueryPages& pages, std::span<Partial> parts,
+                 uint32_t head) {
     const Sink sink(cache, row.slot, head);
     const size_t d = cache.k.head_dim();
     for (size_t g = 0; g < parts.size(); g++) {
-        parts[g].largest = sink.score(q + g * d, d);
+        parts[g].largest = sink.score(q + g * d, d) + pages.at(g, 0);
         parts[g].total = 1;
         std::copy_n(sink.value.begin(), d, parts[g].sums.begin());
     }
@@ -227,13 +229,18 @@ void combine(std::span<float> y, std::span<const Partial> parts, size_t stride, 
 struct Operands {
     std::span<float> y;
     std::span<const float> q; // [rows][heads][head_dim]
+    QueryPages pages;
     const LayerCache& cache;
     uint32_t heads;
     std::span<const Row> rows;
 
     Operands part(size_t first, size_t count) const {
         const size_t cols = heads * cache.k.head_dim();
-        return {y.subspan(first * cols, count * cols), q.subspan(first * cols, count * cols), cache, heads,
+        return {y.subspan(first * cols, count * cols),
+                q.subspan(first * cols, count * cols),
+                pages.from(first * heads),
+                cache,
+                heads,
                 rows.subspan(first, count)};
     }
 };
@@ -268,14 +275,16 @@ std::vector<RowPieces> divide(const Operands& of, uint32_t threads, uint32_t& pi
 // Computes one piece of a row.
 void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std::span<Partial> parts, AttentionScratch& scratch) {
     const uint32_t kv_heads = of.cache.k.heads, group = of.heads / kv_heads, head = piece % kv_heads, range = piece / kv_heads;
-    const float* q = &of.q[(row.row * of.heads + head * group) * of.cache.k.head_dim()];
+    const size_t query = row.row * of.heads + head * group;
+    const float* q = &of.q[query * of.cache.k.head_dim()];
+    const QueryPages pages = of.pages.from(query);
     const auto of_head = [&](uint32_t i) { return parts.subspan(row.first_part + i * of.heads + head * group, group); };
     if (range < row.ranges) HWY_DYNAMIC_DISPATCH(attend_range)
-    (in_pages(of.cache, of.rows[row.row]), q, of_head(range), head, row.bound(range), row.bound(range + 1), of.cache.has_sinks(),
-     scratch);
-    else if (range == row.ranges && of.cache.window)
-        HWY_DYNAMIC_DISPATCH(attend_window)(of.cache, of.rows[row.row], q, of_head(range), of_head(range + 1), head, scratch);
-    else attend_sink(of.cache, of.rows[row.row], q, of_head(row.ranges + (of.cache.window ? 2 : 0)), head);
+    (in_pages(of.cache, of.rows[row.row]), q, pages, of_head(range),
+     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.has_sinks()}, scratch);
+    else if (range == row.ranges && of.cache.window) HWY_DYNAMIC_DISPATCH(attend_window)(
+        of.cache, of.rows[row.row], q, pages, of_head(range), of_head(range + 1), head, scratch);
+    else attend_sink(of.cache, of.rows[row.row], q, pages, of_head(row.ranges + (of.cache.window ? 2 : 0)), head);
 }
 
 // Attends with each row as if it were alone; the pieces of all rows are one parallel loop.
@@ -313,7 +322,8 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
         const uint32_t kv_heads = of.cache.k.heads, queries = uint32_t(of.rows.size()) * (of.heads / kv_heads);
         for (uint32_t begin = 0; begin < queries; begin += step)
             for (uint32_t head = 0; head < kv_heads; head++)
-                pieces.push_back({of, {of.cache, of.q, of.rows, of.heads, head, begin, std::min(queries, begin + step)}});
+                pieces.push_back(
+                    {of, {of.cache, of.q, of.pages, of.rows, of.heads, head, begin, std::min(queries, begin + step)}});
     }
     const auto length = [&](uint32_t i) { return pieces[i].queries.row(pieces[i].queries.end - 1).position; };
     std::vector<uint32_t> order(pieces.size());
@@ -329,9 +339,9 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
 
 } // namespace
 
-void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               std::span<const Row> rows, bool separate) {
-    const Operands all{y, q, cache, heads, rows};
+void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const PageScores& page_scores,
+               const LayerCache& cache, uint32_t heads, std::span<const Row> rows, bool separate) {
+    const Operands all{y, q, {page_scores.empty() ? nullptr : &page_scores}, cache, heads, rows};
     if (separate) return attend_rows(pool, all);
     std::vector<Operands> slots;
     for (size_t first = 0, end; first < rows.size(); first = end) {

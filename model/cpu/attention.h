@@ -1,7 +1,7 @@
 // The partial results of attention on the CPU, and the scratch memory of a thread.
 #pragma once
 #include "model/cpu/aligned_floats.h"
-#include "model/host/cache.h"
+#include "model/host/network.h"
 #include "model/kv/window.h"
 #include <array>
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::Row;
+using host::CacheSide, host::LayerCache, host::PageScores, host::Row;
 
 inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together; tiles begin at multiples of it
 inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
@@ -102,16 +102,41 @@ struct Sink {
     }
 };
 
+// What is added to queries' scores (host::PageScores), from some query on.
+struct QueryPages {
+    const PageScores* of = nullptr; // null: nothing
+    size_t first = 0;
+
+    explicit operator bool() const { return of != nullptr; }
+    QueryPages from(size_t query) const { return {of, first + query}; }
+    float at(size_t query, uint32_t position) const { return of ? of->of(first + query)[position / page_tokens] : 0; }
+    // Adds them to the scores of `count` positions from `position` on.
+    void add(float* scores, size_t query, uint32_t position, uint32_t count) const {
+        for (uint32_t p = 0, end; of && p < count; p = end) {
+            end = std::min(count, p + page_tokens - (position + p) % page_tokens);
+            for (const float score = at(query, position + p); p < end; p++) scores[p] += score;
+        }
+    }
+};
+
+// Some vectors of a kv head: begin .. end - 1, of which the first is that of `position`; without vector 0 where that `is_sink`.
+struct VectorRange {
+    uint32_t head, begin, end, position;
+    bool is_sink;
+};
+
 // The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of row i / group().
 struct Queries {
     const LayerCache& cache;
-    std::span<const float> q;  // [rows][heads][head_dim]
+    std::span<const float> q; // [rows][heads][head_dim]
+    QueryPages pages;
     std::span<const Row> rows; // consecutive ones of one slot
     uint32_t heads, head, begin, end;
 
     Row row(size_t i) const { return rows[i / group()]; }
     size_t group() const { return heads / cache.k.heads; }
-    size_t at(size_t i) const { return (i / group() * heads + head * group() + i % group()) * cache.k.head_dim(); }
+    size_t number(size_t i) const { return i / group() * heads + head * group() + i % group(); } // of all
+    size_t at(size_t i) const { return number(i) * cache.k.head_dim(); }
 };
 
 // A thread's scratch memory, kept between calls.

@@ -26,6 +26,7 @@ struct QueryTile {
     float* scores;          // [kv_tile][width], of a tile of keys; then their weights
     float *largest, *total; // [width]
     float *before, *last;   // [width] positions in (before, last] are visible to a lane; both ascending
+    float* added;           // [width], to the scores of a tile of keys
 
     bool sees(uint32_t position) const { return float(position) <= last[width - 1]; }
 };
@@ -36,7 +37,7 @@ inline void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t 
     std::fill(t.scores + count * t.width, t.scores + kv_tile * t.width, -std::numeric_limits<float>::infinity());
     for (size_t at = 0; at < t.width; at += lanes) {
         const V before = hn::LoadU(F(), t.largest + at), last = hn::LoadU(F(), t.last + at),
-                unseen = hn::LoadU(F(), t.before + at);
+                unseen = hn::LoadU(F(), t.before + at), added = hn::LoadU(F(), t.added + at);
         V largest = before;
         float* s = t.scores + at;
         for (uint32_t p = 0; p < kv_tile; p++) {
@@ -46,12 +47,12 @@ inline void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t 
                 score = hn::IfThenElse(hn::Or(hn::Gt(position, last), hn::Le(position, unseen)), never, score);
                 hn::StoreU(score, F(), s + p * t.width);
             }
-            largest = hn::Max(largest, score);
+            largest = hn::Max(largest, hn::Add(score, added));
         }
         const V keep = exp_of(hn::Sub(before, largest));
         V total = hn::Mul(hn::LoadU(F(), t.total + at), keep);
         for (uint32_t p = 0; p < kv_tile; p++) {
-            const V weight = exp_of(hn::Sub(hn::LoadU(F(), s + p * t.width), largest));
+            const V weight = exp_of(hn::Sub(hn::Add(hn::LoadU(F(), s + p * t.width), added), largest));
             total = hn::Add(total, weight);
             hn::StoreU(weight, F(), s + p * t.width);
         }
@@ -74,8 +75,10 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
                 storage + 2 * d * width,
                 storage + (2 * d + 1) * width,
                 storage + (2 * d + 2) * width,
-                storage + (2 * d + 3) * width};
+                storage + (2 * d + 3) * width,
+                storage + (2 * d + 4) * width};
     std::fill_n(storage, 2 * d * width, 0.0f);
+    std::fill_n(t.added, width, 0.0f);
     std::fill_n(t.largest, width, -1e30f); // finite: a tile may have no position that is visible to a lane
     std::fill_n(t.total, width, 0.0f);
     for (size_t i = 0; i < count; i++)
@@ -83,7 +86,7 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
     if (!of.cache.has_sinks()) return t;
     const Sink sink(of.cache, of.row(first).slot, of.head);
     for (size_t i = 0; i < count; i++) {
-        t.largest[i] = sink.score(&of.q[of.at(first + i)], d);
+        t.largest[i] = sink.score(&of.q[of.at(first + i)], d) + of.pages.at(of.number(first + i), 0);
         t.total[i] = 1;
         for (size_t c = 0; c < d; c++) t.sums[c * width + i] = sink.value[c];
     }
@@ -102,10 +105,18 @@ inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bo
     }
 }
 
+// Sets what is added to the scores of keys from `position` on, which are in one page, for the queries from `first` on.
+inline void set_added(const QueryTile& t, const Queries& of, uint32_t first, uint32_t position) {
+    for (size_t i = 0; of.pages && i < t.width; i++) {
+        const size_t query = std::min<size_t>(first + i, of.end - 1);
+        t.added[i] = of.pages.at(of.number(query), std::min(position, of.row(query).position)); // a later page is not seen
+    }
+}
+
 inline size_t query_tile() { return tile_width; }
 
 // Attends to a tile of keys and values, of positions `first` and on; `scale` multiplies them.
-inline void attend_tiles(std::span<const QueryTile> tiles, const StoredVectors& from, const StoredTile& stored,
+inline void attend_tiles(std::span<const QueryTile> tiles, const Queries& of, const StoredVectors& from, const StoredTile& stored,
                          const StoredTile& next, uint32_t first, float scale, float* vectors) {
     const size_t d = from.k.head_dim();
     const uint32_t count = stored.count;
@@ -117,6 +128,7 @@ inline void attend_tiles(std::span<const QueryTile> tiles, const StoredVectors& 
     load(from.k, NextTile(from.v, stored));
     for (const QueryTile& t : tiles) {
         if (!t.sees(first)) continue;
+        set_added(t, of, of.begin + uint32_t(&t - tiles.data()) * tile_width, first);
         std::fill_n(t.scores, kv_tile * t.width, 0.0f);
         multiply_tiles(t.scores, {vectors, d, 1}, t.q, d, kv_tile, t.width / lanes);
         softmax_tile(t, d, first, count, float(first + count) > t.last[0] || float(first) <= t.before[t.width - 1]);
@@ -129,7 +141,7 @@ inline void attend_tiles(std::span<const QueryTile> tiles, const StoredVectors& 
 // Attends with queries of.begin .. of.end - 1 to all visible positions, in tiles whose bounds depend on nothing but the positions
 // and the ring, so that a query's sums do not depend on the others. y: [rows][heads][d]
 inline void attend_block(std::span<float> y, const Queries& of, AttentionScratch& scratch) {
-    const size_t d = of.cache.k.head_dim(), storage = (2 * d + 4) * tile_width;
+    const size_t d = of.cache.k.head_dim(), storage = (2 * d + 5) * tile_width;
     const Row last = of.row(of.end - 1);
     const uint32_t length = last.position + 1, coded = first_in_window(of.cache, last);
     const size_t count = (of.end - of.begin + tile_width - 1) / tile_width;
@@ -146,7 +158,7 @@ inline void attend_block(std::span<float> y, const Queries& of, AttentionScratch
     const auto tile_at = [&](uint32_t first) { return pages.tile(of.head, first, std::min(kv_tile, coded - first)); };
     for (uint32_t first = 0, next; first < coded; first = next) {
         next = first + kv_tile;
-        attend_tiles(tiles, pages, tile_at(first), tile_at(next < coded ? next : first), first, 1, vectors);
+        attend_tiles(tiles, of, pages, tile_at(first), tile_at(next < coded ? next : first), first, 1, vectors);
     }
     if (of.cache.window) {
         const StoredVectors window = in_window(of.cache, last);
@@ -155,7 +167,7 @@ inline void attend_block(std::span<float> y, const Queries& of, AttentionScratch
             const uint32_t ring = window.k.block_tokens, at = first % ring;
             n = std::min({kv_tile - first % kv_tile, length - first, ring - at});
             const StoredTile tile = window.tile(of.head, at, n);
-            attend_tiles(tiles, window, tile, tile, first, 1 / window_unit, vectors);
+            attend_tiles(tiles, of, window, tile, tile, first, 1 / window_unit, vectors);
         }
     }
     for (uint32_t i = of.begin; i < of.end; i++) {

@@ -58,7 +58,7 @@ void append(const LayerCache& cache, KvSide which, std::span<const float> x, std
     const std::span vector(storage.data(), d);
     std::ranges::copy(x.subspan(i * d, d), vector.begin());
     if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[row.position * d], eps);
-    if (!conditions.empty()) condition(vector, conditions, head);
+    if (!conditions.empty()) condition_key(vector, conditions, head, rope.page_turns(row, d));
     encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
     const bool is_sink = cache.has_sinks() && place.token == 0;
     if (!is_sink && !cache.window) return;
@@ -94,14 +94,19 @@ void broadcast(std::span<float> y, std::span<const float> x) {
 }
 
 void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads,
-                 std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions) {
+                 std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions,
+                 PageScores* page_scores) {
     const size_t d = w.size();
     const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
+    if (page_scores) page_scores->resize(rope.rows, heads, !conditions.means.empty());
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
             HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, &rope.table[rope.rows[i / heads].position * d], eps);
-            if (!conditions.empty()) condition(x, conditions, i % heads / group);
+            if (page_scores && !conditions.means.empty())
+                tq::page_scores(page_scores->of(i).first(pages_of(rope.rows[i / heads].position + 1)), x, conditions,
+                                i % heads / group, 1 / std::sqrt(float(d)), rope.table);
+            if (!conditions.empty()) condition_query(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
         }

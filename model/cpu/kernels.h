@@ -8,7 +8,7 @@
 
 namespace tq::cpu {
 
-using host::CacheSide, host::LayerCache, host::Network, host::Rope, host::Row;
+using host::CacheSide, host::LayerCache, host::Network, host::PageScores, host::Rope, host::Row;
 
 // y[cols] = the row's exact values, as tq::decode_row gives them.
 void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte> row);
@@ -64,15 +64,15 @@ void read_ahead(ThreadPool&, std::initializer_list<const Tensor*> stacks, const 
 
 // In place, as ref::q_norm_rope. q: [tokens][heads][head_dim]
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, std::optional<float> eps,
-                 float scale, const Rotation* rotation, const HeadConditions& conditions = {});
+                 float scale, const Rotation* rotation, const HeadConditions& conditions = {}, PageScores* page_scores = nullptr);
 
 // Stores keys and values of the same rows. k, v: [rows][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, std::optional<float> eps, const HeadConditions& k_conditions = {});
 
 // As ref::attention; the tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
-void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               std::span<const Row> rows, bool separate);
+void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const PageScores& page_scores, const LayerCache& cache,
+               uint32_t heads, std::span<const Row> rows, bool separate);
 
 // gate = silu(gate) * up, element by element
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);

@@ -47,8 +47,8 @@ void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<fl
     pass.result("kv_append", {});
 }
 
-void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q) {
-    attention(pass.pool, y, q, l.cache, pass.config.num_attention_heads, pass.rows(), pass.separate);
+void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores) {
+    attention(pass.pool, y, q, page_scores, l.cache, pass.config.num_attention_heads, pass.rows(), pass.separate);
     multiply_values(pass, l, y);
     pass.result("attention", y);
 }

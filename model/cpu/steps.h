@@ -21,8 +21,8 @@ void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std:
 void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes);
 
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
-void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
-void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
+void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q, PageScores& page_scores);
+void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores);
 
 // In model/cpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
 void attention_half(Pass&, const Layer& layer, Activations& x);

@@ -13,7 +13,7 @@
 namespace tq {
 namespace {
 
-constexpr const char *calibration_format = "tq-run-calibration", *calibration_version = "3";
+constexpr const char *calibration_format = "tq-run-calibration", *calibration_version = "4";
 
 std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
     const auto found = metadata.find(key);

@@ -192,15 +192,17 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
 }
 
 // Leaves the partials of the sequences' first tokens.
-void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const LayerCache& layer, uint32_t heads, uint32_t group) {
+void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageScores& page_scores, const LayerCache& layer,
+                  uint32_t heads, uint32_t group) {
     const uint64_t d = pass.head_dim;
     for (const CacheSlice& slice : layer.slices) {
         const uint64_t row = uint64_t(slice.heads) * group * d;
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 12, s.tokens * row * 2}; });
         pass.recorder.dispatch<shader::attention_sink>(
             {slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, is_qjl(layer.v.type)},
-            attention_sink_params{heads, slice.first_head, slice.heads, group, slice.layout.k_sinks, slice.layout.v_sinks}, work,
-            partials, q, slice.buffer, pass.context);
+            attention_sink_params{heads, slice.first_head, slice.heads, group, slice.layout.k_sinks, slice.layout.v_sinks,
+                                  page_scores.at, page_scores.pages},
+            work, partials, q, slice.buffer, pass.context);
     }
 }
 
@@ -269,8 +271,8 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
     return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * keys_at_a_time(t, shape.types)};
 }
 
-void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
-               uint32_t kv_heads, const Buffer* v_scales) {
+void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const KvCache& cache,
+               uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
     const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
@@ -287,7 +289,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         attend(pass, plan, parts.window || parts.sinks ? part_of(0, parts.window_at) : partials, q, slice.buffer, slice.heads,
                all,
                {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
-                window_tokens, 0, 1, 0, parts.step, sinks});
+                window_tokens, 0, 1, 0, parts.step, sinks, page_scores.at, page_scores.pages});
     }
     if (here.ring) {
         const WindowVectors& window = *cache.window;
@@ -296,9 +298,9 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         attend(pass, window_plan, part_of(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
                {window_types, heads, group, WINDOW_ONLY},
                {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
-                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, sinks});
+                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, sinks, page_scores.at, page_scores.pages});
     }
-    if (parts.sinks) attend_sinks(pass, part_of(parts.sinks_at, partials.bytes), q, here, heads, group);
+    if (parts.sinks) attend_sinks(pass, part_of(parts.sinks_at, partials.bytes), q, page_scores, here, heads, group);
     combine(pass, y, partials, here.v, heads, parts, group, v_scales);
 }
 

@@ -1,15 +1,17 @@
 // Attention on the compressed cache.
 #pragma once
 #include "model/gpu/cache.h"
+#include "model/gpu/kv_append.h"
 #include "model/gpu/pass.h"
 
 namespace tq::gpu {
 
 // y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, on the stored codes. q: the output of
 // q_norm_rope, y: [tokens][heads][head_dim], partials: of partials_bytes() for as many rows or more, which give a short block
-// more splits; v_scales: as v_append had them, multiplied with the result
-void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const KvCache& cache, uint32_t layer, uint32_t heads,
-               uint32_t kv_heads, const Buffer* v_scales = nullptr);
+// more splits; page_scores: as q_norm_rope had them, without pages where the layer's keys lack no means; v_scales: as v_append
+// had them, multiplied with the result
+void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const KvCache& cache,
+               uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales = nullptr);
 
 // Returns the size in bytes of `partials` for passes of up to `tokens` rows, and of up to `separate` separate ones:
 // Tuning::splits partials for each of these, one partial per token for a block, one more where the cache has a window, and one

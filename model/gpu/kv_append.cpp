@@ -1,4 +1,5 @@
 #include "model/gpu/kv_append.h"
+#include "base/ensure.h"
 #include "shaders.gen.h"
 #include <algorithm>
 #include <bit>
@@ -18,16 +19,19 @@ namespace {
 float eps_or_none(std::optional<float> eps) { return eps.value_or(-1); } // as the kernels' parameters have it
 
 void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
-               const CacheCodec& keys, bool projected) {
+               const CacheCodec& keys, bool projected, uint32_t conditioned) {
     const Buffer& w = norm.weights;
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const bool conditioned = norm.kv_heads != 0;
+    if (norm.kv_heads == 0) conditioned = CONDITION_NONE;
     const ConstantsOf<shader::q_norm_rope> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
                                                      projected, conditioned};
     params = with_signs(params, keys.rotation);
-    params.group = conditioned ? heads / norm.kv_heads : 1;
+    params.group = norm.kv_heads != 0 ? heads / norm.kv_heads : 1;
+    ENSURE(!norm.has_means || conditioned != CONDITION_QUERIES || params.pages != 0, "no room for page scores");
+    if (!norm.has_means) params.pages = 0;
+    params.page_scale = 1 / std::sqrt(float(pass.head_dim));
     const Groups grid{heads, pass.tokens};
     if (subgroup)
         pass.recorder.dispatch<shader::q_norm_rope_subgroup>(grid, constants, params, work, q, w, pass.context);
@@ -143,10 +147,13 @@ Appended values_of(const CacheCodec& codec, const Buffer& v, uint32_t kv_heads, 
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions) {
     const std::ptrdiff_t d = std::ssize(weights);
     std::vector<float> out(weights.begin(), weights.end());
-    for (auto at = conditions.factors.begin(), mean = conditions.means.begin(); at != conditions.factors.end();
-         at += d, mean += d) {
+    for (auto at = conditions.factors.begin(); at != conditions.factors.end(); at += d) {
         out.insert(out.end(), at, at + d);
-        out.insert(out.end(), mean, mean + d);
+        if (conditions.means.empty())
+            out.insert(out.end(), size_t(d), 0.0f);
+        else
+            out.insert(out.end(), conditions.means.begin() + (at - conditions.factors.begin()),
+                       conditions.means.begin() + (at - conditions.factors.begin()) + d);
     }
     return out;
 }
@@ -158,13 +165,23 @@ std::vector<float> value_scale_floats(const KvCodec& values, std::span<const flo
     return out;
 }
 
-void q_norm_rope(Pass& pass, const Buffer& q, const HeadNorm& w, uint32_t heads, std::optional<float> eps,
-                 const CacheCodec& keys) {
+void q_norm_rope(Pass& pass, const Buffer& q, const PageScores& page_scores, const HeadNorm& w, uint32_t heads,
+                 std::optional<float> eps, const CacheCodec& keys) {
     const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
     const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
     norm_rope(pass, q, w, heads,
-              {heads, eps_or_none(eps), scale, pass.tokens * heads * d, scale * QJL_FACTOR / float(d), 1, {}, {}}, rotation, keys,
-              is_qjl(keys.type));
+              {heads,
+               eps_or_none(eps),
+               scale,
+               pass.tokens * heads * d,
+               scale * QJL_FACTOR / float(d),
+               1,
+               page_scores.at,
+               page_scores.pages,
+               0,
+               {},
+               {}},
+              rotation, keys, is_qjl(keys.type), CONDITION_QUERIES);
 }
 
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
@@ -175,7 +192,9 @@ void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k,
               std::optional<float> eps) {
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
-    if (dense) norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 0, 0, 1, {}, {}}, ROTATION_NONE, codec, false);
+    if (dense)
+        norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 0, 0, 1, 0, 0, 0, {}, {}}, ROTATION_NONE, codec, false,
+                  CONDITION_KEYS);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 

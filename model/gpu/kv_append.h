@@ -12,7 +12,18 @@ namespace tq::gpu {
 struct HeadNorm {
     const Buffer& weights;
     uint32_t kv_heads = 0;
+    bool has_means = false; // keys lack those means
 };
+
+// The place of page scores (model/host/network.h), [rows][heads][pages], in the buffer of queries: their offset in floats. No
+// pages: there is no room for any.
+struct PageScores {
+    uint32_t at = 0, pages = 0;
+};
+inline uint64_t page_score_floats(uint32_t tokens, uint32_t heads, uint32_t pages) {
+    return (uint64_t(tokens) * heads * pages + 3) / 4 * 4; // whole texels
+}
+
 // Returns the floats of a HeadNorm: weights [head_dim], then factors and means of each kv head; the weights alone where there
 // is no channel scaling.
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
@@ -23,8 +34,9 @@ std::vector<float> value_scale_floats(const KvCodec& values, std::span<const flo
 
 // q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm where there is no eps, for keys
 // stored as `keys` describes: R is their rotation, if they have one, C the channel scaling of w. Where the keys have QJL's bit,
-// the projections of the result follow. q: q_floats()
-void q_norm_rope(Pass&, const Buffer& q, const HeadNorm& w, uint32_t heads, std::optional<float> eps, const CacheCodec& keys);
+// the projections of the result follow. q: q_floats(), and page_scores, which get what attention adds where w has means
+void q_norm_rope(Pass&, const Buffer& q, const PageScores& page_scores, const HeadNorm& w, uint32_t heads,
+                 std::optional<float> eps, const CacheCodec& keys);
 // Returns the number of floats of q: tokens * heads * head_dim, doubled where some layer's types have QJL's bit (`projected`).
 uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 

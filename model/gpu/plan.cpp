@@ -40,7 +40,11 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     hidden = (4 * batch * c.hidden_size + 255) / 256 * 256;
     normed = tuning.fold_norms ? 4 * normed_floats(c.hidden_size) : 0;
     attn = 4 * batch * q_cols;
-    q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected);
+    const bool conditioned =
+        options.kv.any_coded(c.num_hidden_layers) && options.kv.conditioning.kind != KeyConditioning::Kind::none;
+    pages = conditioned ? pages_of(options.context_size) : 0;
+    page_scores = 4 * page_score_floats(options.batch_size, c.num_attention_heads, pages);
+    q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected) + page_scores;
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;
     partials = partials_bytes(tuning, options.batch_size, max_separate_rows(options), c.num_attention_heads, c.head_dim,
                               projected, window, options.kv.any_coded(c.num_hidden_layers));

@@ -25,6 +25,8 @@ ContextLayout context_layout(const Config& config, const ForwardOptions& options
 // The bytes of the activations of a block of `batch` tokens, fp32 but for `halves`; logits: of one row.
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, halves, logits;
+    uint64_t page_scores;                         // the last of q
+    uint32_t pages;                               // of them; 0 where no layer's keys can lack means
     uint64_t candidates, sampling;                // of sampling
     uint64_t router = 16, routes = 16, down = 16; // of experts; buffers cannot be empty
 

@@ -91,7 +91,7 @@ ForwardPass Recordings::new_pass(Recorder& recorder, Taps& taps, const Shape& sh
 
 Activations Recordings::activations(const Buffer& logits) const {
     const Scratch& s = scratch_;
-    return {ids_, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, {s.routes, experts_of(config_)}};
+    return {ids_, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, s.page_scores, {s.routes, experts_of(config_)}};
 }
 
 void Recordings::upload(Recorder& recorder, uint64_t begin, uint64_t end) const {

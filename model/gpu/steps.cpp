@@ -38,6 +38,7 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
                        upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
                        norms.k_conditions.empty() ? 0 : config.num_key_value_heads,
+                       !norms.k_conditions.means.empty(),
                        {}});
         const std::vector<float> scales = value_scales(config, w.attention_squares);
         if (kv.scales_values(i, layers) && !scales.empty())
@@ -65,7 +66,8 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("router", bytes.router),
             allocate("routes", bytes.routes),
             allocate("experts", bytes.down),
-            uint32_t(bytes.hidden / 4)};
+            uint32_t(bytes.hidden / 4),
+            {uint32_t((bytes.q - bytes.page_scores) / 4), bytes.pages}};
 }
 
 Network::Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
@@ -81,8 +83,8 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
                           {w.attn_k, "k", nullptr, w.attn_k_bias ? &*w.attn_k_bias : nullptr},
                           {w.attn_v, "v", nullptr, w.attn_v_bias ? &*w.attn_v_bias : nullptr},
                           {w.attn_output, "attn_output", &w.ffn_norm},
-                          {head.q, head.kv_heads},
-                          {head.k, head.kv_heads},
+                          {head.q, head.kv_heads, head.has_means},
+                          {head.k, head.kv_heads, head.has_means},
                           head.value_scales ? &*head.value_scales : nullptr,
                           cache,
                           {w.ffn_norm, "ffn_norm"},
@@ -197,17 +199,18 @@ void kv_append(ForwardPass& pass, const Layer& l, const Buffer& k, const Buffer&
     v_append(pass, l.cache, l.number, v, c.num_key_value_heads, l.value_scales);
 }
 
-void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q) {
+void q_norm_rope(ForwardPass& pass, const Layer& l, const Buffer& q, const PageScores& page_scores) {
     const Config& c = pass.config;
-    q_norm_rope(pass, q, l.q_norm, c.num_attention_heads, c.head_norm_eps(), l.cache.layers[l.number].k);
+    q_norm_rope(pass, q, page_scores, l.q_norm, c.num_attention_heads, c.head_norm_eps(), l.cache.layers[l.number].k);
     pass.result("q", q, c.num_attention_heads * c.head_dim);
 }
 
 // A block enters the window after attention has read the tokens that it replaces there.
-void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q) {
+void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& q, const PageScores& page_scores) {
     const Config& c = pass.config;
     const Scratch& s = pass.scratch;
-    attention(pass, y, s.partials, q, l.cache, l.number, c.num_attention_heads, c.num_key_value_heads, l.value_scales);
+    attention(pass, y, s.partials, q, l.q_norm.has_means ? page_scores : PageScores{}, l.cache, l.number, c.num_attention_heads,
+              c.num_key_value_heads, l.value_scales);
     keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.head_norm_eps(), l.value_scales);
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
 }

@@ -29,6 +29,7 @@ struct Norm {
 struct HeadNormBuffers {
     Buffer q, k;
     uint32_t kv_heads;                  // 0: without channel scaling of keys
+    bool has_means;                     // keys lack the mean of their page
     std::optional<Buffer> value_scales; // of v_append(); nothing where values are stored as they are
 };
 std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& config, const DeviceWeights& weights,
@@ -62,6 +63,7 @@ struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate_up, ffn, halves, logits, candidates, sampling;
     Buffer router, routes, down; // of experts: the router's products, their Routes, and what each of them adds to h
     uint32_t h_floats;           // of h, which normed_floats() follow where norms are folded
+    PageScores page_scores;      // in q
 };
 inline Experts experts_of(const Config& c) { return {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}; }
 using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;
@@ -73,6 +75,7 @@ inline Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
 // The buffers that one recording reads and writes. ids: uint32 [tokens]
 struct Activations {
     const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
+    const PageScores page_scores; // in q
     const Routes routes;
 };
 
@@ -108,8 +111,8 @@ void gated_matmul(ForwardPass&, const Buffer& y, const GatedLinear& w, const Buf
 void matmul_add(ForwardPass&, const Buffer& h, const Linear& w, const Buffer& x, const Routes& routes);
 
 void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& v);
-void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q);
-void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q);
+void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q, const PageScores& page_scores);
+void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q, const PageScores& page_scores);
 
 // In model/gpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
 void attention_half(ForwardPass&, const Layer& layer, const Activations& x);

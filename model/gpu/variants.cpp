@@ -118,7 +118,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Buffer context = Buffer::of_size(context_layout(c, options).bytes()), ids = floats(options.batch_size),
                  logits = floats(uint64_t(Recordings::max_head_rows) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
-    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, {s.routes, {}}};
+    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, s.page_scores, {s.routes, {}}};
     Taps none;
     const auto record = [&](uint32_t rows, bool separate, bool with_layers, bool with_head) {
         const Step step{0, rows};
@@ -215,13 +215,13 @@ struct Heads {
     void record_attention(Recorder& recorder) const {
         Pass p = pass(recorder);
         for (const Buffer* v_scales : {static_cast<const Buffer*>(nullptr), &weights})
-            attention(p, y, partials, q, cache, 0, heads, kv_heads, v_scales);
+            attention(p, y, partials, q, {}, cache, 0, heads, kv_heads, v_scales);
     }
     void record_cache(Recorder& recorder, bool conditioned) const {
         Pass p = pass(recorder);
         const HeadNorm norm{weights, conditioned ? kv_heads : 0};
         const Buffer* v_scales = conditioned ? &weights : nullptr;
-        q_norm_rope(p, q, norm, heads, eps, cache.layers[0].k);
+        q_norm_rope(p, q, {}, norm, heads, eps, cache.layers[0].k);
         k_append(p, cache, 0, k, norm, kv_heads, eps);
         v_append(p, cache, 0, v, kv_heads, v_scales);
         keep_window(p, cache, 0, k, norm, v, kv_heads, eps, v_scales);

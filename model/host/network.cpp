@@ -59,6 +59,12 @@ OnResult named(Tap tap) {
     };
 }
 
+void PageScores::resize(std::span<const Row> rows, uint32_t heads, bool any) {
+    pages = 0;
+    for (const Row& row : rows) pages = any ? std::max(pages, pages_of(row.position + 1)) : 0;
+    values.resize(rows.size() * heads * pages);
+}
+
 void Activations::resize(const Config& c, size_t rows) {
     const size_t q_cols = size_t(c.num_attention_heads) * c.head_dim, kv_cols = size_t(c.num_key_value_heads) * c.head_dim;
     for (auto* x : {&h, &a}) x->resize(rows * c.hidden_size);

@@ -15,6 +15,11 @@ namespace tq::host {
 struct Rope {
     std::span<const float> table; // model/rope.h
     std::span<const Row> rows;    // of the pass; their positions choose the rows of the table
+
+    // The table's row of the first position of a row's page.
+    std::span<const float> page_turns(Row row, size_t head_dim) const {
+        return table.subspan(row.position / page_tokens * page_tokens * head_dim, head_dim);
+    }
 };
 
 // `result`: the name of the output of a matrix or norm for taps; empty where it has none.
@@ -66,11 +71,25 @@ std::vector<LayerCodecs> layer_codecs(const Config& config, const KvOptions& kv)
 // std::bad_alloc.
 KvCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens);
 
+// What is added to a query's scores of the keys of a page, since these lack a mean (model/kv/conditioning.h):
+// [rows][heads][pages], with as many pages as the longest sequence of the pass has. Empty where keys lack none.
+struct PageScores {
+    std::vector<float> values;
+    uint32_t pages = 0;
+
+    void resize(std::span<const Row> rows, uint32_t heads, bool any);
+    // Of a query: row * heads + head.
+    std::span<const float> of(size_t query) const { return std::span(values).subspan(query * pages, pages); }
+    std::span<float> of(size_t query) { return std::span(values).subspan(query * pages, pages); }
+    bool empty() const { return pages == 0; }
+};
+
 // The intermediate results of a pass, fp32 [rows][cols].
 struct Activations {
     std::span<const uint32_t> ids;
     std::vector<float> h, a, q, k, v, attn, ffn, logits;
-    Routes routes; // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
+    PageScores page_scores; // of q
+    Routes routes;          // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
 
     void resize(const Config& config, size_t rows);      // those of layers
     void resize_head(const Config& config, size_t rows); // those of the head: h, a and logits

@@ -18,9 +18,9 @@ void route(Pass& pass, Routes& routes, const Linear& router, const std::vector<f
     route(routes, logits, c.num_experts, c.num_experts_per_tok, c.norm_topk_prob);
 }
 
-void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q) {
+void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q, PageScores& page_scores) {
     q_norm_rope(pass.pool, q, l.head_norms.q, pass.rope, pass.config.num_attention_heads, pass.config.head_norm_eps(), l.q_scale,
-                l.q_rotation, l.head_norms.q_conditions);
+                l.q_rotation, l.head_norms.q_conditions, &page_scores);
     pass.result("q", q);
 }
 

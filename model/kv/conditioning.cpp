@@ -27,9 +27,20 @@ std::span<const float> of_layer(const KeyCalibration& c, const std::vector<float
 
 // Queries are multiplied by the scales, and keys, less the means, divided by them.
 void set_conditions(HeadNorms& norms, std::span<const float> scales, std::span<const float> means) {
-    norms.q_conditions = {{scales.begin(), scales.end()}, std::vector<float>(scales.size())};
+    norms.q_conditions.factors.assign(scales.begin(), scales.end());
     for (const float scale : scales) norms.k_conditions.factors.push_back(1 / scale);
-    norms.k_conditions.means.assign(means.begin(), means.end());
+    if (std::ranges::all_of(means, [](float mean) { return mean == 0; })) return;
+    for (HeadConditions* each : {&norms.q_conditions, &norms.k_conditions}) each->means.assign(means.begin(), means.end());
+}
+
+// Sixteen accumulators: an order that compilers vectorise.
+float dot(const float* a, const float* b, size_t n) {
+    std::array<float, 16> sums{};
+    for (size_t i = 0; i < n; i += sums.size())
+        for (size_t j = 0; j < sums.size(); j++) sums[j] += a[i + j] * b[i + j];
+    float sum = 0;
+    for (const float each : sums) sum += each;
+    return sum;
 }
 
 } // namespace
@@ -75,9 +86,37 @@ HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::v
     return norms;
 }
 
-void condition(std::span<float> x, const HeadConditions& conditions, uint32_t head) {
-    const float *mean = &conditions.means[head * x.size()], *factor = &conditions.factors[head * x.size()];
-    for (size_t i = 0; i < x.size(); i++) x[i] = (x[i] - mean[i]) * factor[i];
+void condition_key(std::span<float> x, const HeadConditions& conditions, uint32_t head, std::span<const float> turns) {
+    const size_t half = x.size() / 2;
+    if (!conditions.means.empty()) {
+        const float* mean = &conditions.means[head * x.size()];
+        for (size_t i = 0; i < half; i++) {
+            const float a = mean[i], b = mean[i + half], cosine = turns[2 * i], sine = turns[2 * i + 1];
+            x[i] -= a * cosine - b * sine;
+            x[i + half] -= b * cosine + a * sine;
+        }
+    }
+    condition_query(x, conditions, head);
+}
+
+void condition_query(std::span<float> x, const HeadConditions& conditions, uint32_t head) {
+    const float* factor = &conditions.factors[head * x.size()];
+    for (size_t i = 0; i < x.size(); i++) x[i] *= factor[i];
+}
+
+// The mean turns by the angles of the page's first position, and so its product with x is a sum of their cosines and sines.
+void page_scores(std::span<float> scores, std::span<const float> x, const HeadConditions& conditions, uint32_t head, float scale,
+                 std::span<const float> rope_table) {
+    const size_t d = x.size(), half = d / 2;
+    const float* mean = &conditions.means[head * d];
+    std::array<float, 256> products; // [head_dim / 2][2], as a row of the table
+    ENSURE(d <= products.size(), "{} channels", d);
+    for (size_t i = 0; i < half; i++) {
+        products[2 * i] = scale * (x[i] * mean[i] + x[i + half] * mean[i + half]);
+        products[2 * i + 1] = scale * (x[i + half] * mean[i] - x[i] * mean[i + half]);
+    }
+    for (size_t page = 0; page < scores.size(); page++)
+        scores[page] = dot(products.data(), &rope_table[page * mean_positions * d], d);
 }
 
 } // namespace tq

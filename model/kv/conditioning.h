@@ -1,5 +1,6 @@
-// Conditioning of keys (channel scaling, and a mean that is left out): each channel of a key is divided by a factor before it is
-// stored, and that of a query multiplied by it, so that scores are unchanged and errors of stored keys matter less.
+// Conditioning of keys: each channel of a key is divided by a factor before it is stored, and that of a query multiplied by it,
+// so that scores are unchanged and errors of stored keys matter less. Keys also lack a mean. RoPE turns it with the position, so
+// that each page of a cache has its own; a query's product with that of a page (page_scores) is added to the page's scores.
 // turboquant.md, "Conditioning".
 #pragma once
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace tq {
 
-// Statistics of keys on a text (model/files/calibration.h): after RoPE, (key - mean) / scale is stored, and query * scale is
-// multiplied with it.
+// Statistics of keys on a text (model/files/calibration.h): after RoPE, (key - mean of its page) / scale is stored, and query *
+// scale is multiplied with it.
 struct KeyCalibration {
     uint32_t layers = 0, kv_heads = 0, head_dim = 0;
     std::vector<float> scales, means; // [layers][kv_heads][head_dim]
@@ -32,7 +33,13 @@ KeyConditioning parse_key_conditioning(std::string_view text);
 // Returns the text that parse_key_conditioning reads.
 std::string describe(const KeyConditioning& conditioning);
 
-// The channel scaling after the RoPE of a layer's heads: x' = (x - mean) * factor. [kv_heads][head_dim] each; empty: x' = x.
+// The positions over which means are taken, and whose keys lack the same one: a page's. In pairs of channels that turn slowly a
+// mean is nearly as long as what it is of, in others nearly 0.
+inline constexpr uint32_t mean_positions = 256;
+
+// The channel scaling after the RoPE of a layer's heads. Keys become (x - mean) * factor, queries x * factor, where the mean is
+// what RoPE makes of `means` at the first position of the key's page. [kv_heads][head_dim] each. No factors: x stays; no means:
+// 0.
 struct HeadConditions {
     std::vector<float> factors, means;
 
@@ -40,7 +47,7 @@ struct HeadConditions {
 };
 
 // The same of the weights of a layer whose heads have no norms (model/weights/channel_scales.h): keys lack the mean of what RoPE
-// makes of their biases. [kv_heads][head_dim] each; empty: nothing is known, or norms tell.
+// makes of their biases. [kv_heads][head_dim] each; no scales: nothing is known, or norms tell.
 struct KeyScaling {
     std::vector<float> scales, means;
 };
@@ -54,16 +61,20 @@ struct HeadNorms {
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
                      const KeyScaling& from_weights = {});
 
-// The positions over which the mean of biases after RoPE is taken: as many as most contexts have. In pairs of channels that turn
-// slowly it is nearly the bias itself, in others nearly 0. It does not depend on the context, since stored keys outlive it.
-inline constexpr uint32_t mean_positions = 2048;
-
 // q *= g and k /= g, with one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two. The
 // error of a score grows with |q'| |k'|, which is least where both have the same magnitude in every channel. g = 1 where it
 // would be 0 or infinite, or take a weight out of fp32's normal numbers.
 void balance_norms(std::span<float> q, std::span<float> k);
 
-// x = (x - mean) * factor, each rounded, of kv head `head`.
-void condition(std::span<float> x, const HeadConditions& conditions, uint32_t head);
+// x = (x - mean) * factor, each rounded, for a key of kv head `head`. turns: the rotary table's row of the first position of its
+// page, [head_dim / 2][2].
+void condition_key(std::span<float> x, const HeadConditions& conditions, uint32_t head, std::span<const float> turns);
+// x *= factor, for a query that attends to kv head `head`.
+void condition_query(std::span<float> x, const HeadConditions& conditions, uint32_t head);
+
+// scores[p] = scale * the product of a query after RoPE, x[head_dim], and the mean that the keys of page p lack. rope_table:
+// model/rope.h, to the first position of the last page at least.
+void page_scores(std::span<float> scores, std::span<const float> x, const HeadConditions& conditions, uint32_t head, float scale,
+                 std::span<const float> rope_table);
 
 } // namespace tq

@@ -13,8 +13,8 @@ void attention_half(Pass& pass, const Layer& l, Activations& x) {
     rms_norm(pass, x.a, x.h, l.attn_norm);
     matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
     kv_append(pass, l, x.k, x.v);
-    q_norm_rope(pass, l, x.q);
-    attention(pass, l, x.attn, x.q);
+    q_norm_rope(pass, l, x.q, x.page_scores);
+    attention(pass, l, x.attn, x.q, x.page_scores);
     matmul_add(pass, x.h, l.attn_output, x.attn);
 }
 

@@ -37,14 +37,19 @@ void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<con
 }
 
 void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads,
-                 std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions) {
+                 std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions,
+                 PageScores* page_scores) {
     const size_t d = w.size();
     const uint32_t group = conditions.empty() ? 1 : uint32_t(heads * d / conditions.factors.size());
+    if (page_scores) page_scores->resize(rope.rows, heads, !conditions.means.empty());
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
             norm_and_rope(x, w, rope.table.subspan(rope.rows[i / heads].position * d, d), eps);
-            if (!conditions.empty()) condition(x, conditions, i % heads / group);
+            if (page_scores && !conditions.means.empty())
+                tq::page_scores(page_scores->of(i).first(pages_of(rope.rows[i / heads].position + 1)), x, conditions,
+                                i % heads / group, 1 / std::sqrt(float(d)), rope.table);
+            if (!conditions.empty()) condition_query(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
         }
@@ -62,7 +67,7 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
             const Row row = rope.rows[i / side.heads];
             std::ranges::copy(x.subspan(i * d, d), vector.begin());
             if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(row.position * d, d), eps);
-            if (!conditions.empty()) condition(vector, conditions, head);
+            if (!conditions.empty()) condition_key(vector, conditions, head, rope.page_turns(row, d));
             const Place place = cache.place(row);
             encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
             if (cache.has_sinks() && place.token == 0) encode_window(side.codec, side.sink(place.block, head), vector);
@@ -84,8 +89,8 @@ static void load(std::span<float> x, const LayerCache& cache, KvSide which, Row 
         decode_stored(side.codec, x, side.codes(cache.place(at), head), side.scales(cache.place(at), head));
 }
 
-void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const LayerCache& cache, uint32_t heads,
-               std::span<const Row> rows) {
+void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const PageScores& page_scores,
+               const LayerCache& cache, uint32_t heads, std::span<const Row> rows) {
     const size_t d = cache.k.head_dim();
     const uint32_t group = heads / cache.k.heads;
     pool.each(uint32_t(q.size() / d), 1, [&](uint32_t begin, uint32_t end) {
@@ -98,6 +103,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
             for (uint32_t p = 0; p < length; p++) {
                 load(stored, cache, KvSide::key, {slot, p}, head, p >= first_in_window);
                 scores[p] = dot(&q[i * d], stored.data(), d);
+                if (!page_scores.empty()) scores[p] += page_scores.of(i)[p / page_tokens];
             }
             const float largest = *std::ranges::max_element(scores);
             float total = 0;

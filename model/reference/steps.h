@@ -45,10 +45,10 @@ void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<flo
 
 // Applies q-norm (where the architecture has it), RoPE, channel scaling, the rotation of the stored keys and the scale of scores,
 // in place.
-void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q);
+void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q, PageScores& page_scores);
 
 // y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, with the values as they were before their
 // scaling
-void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q);
+void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores);
 
 } // namespace tq::ref

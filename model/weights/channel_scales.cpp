@@ -127,12 +127,11 @@ KeyScaling key_scaling(const Config& c, const AttentionSquares& squares, std::sp
     if (squares.keys.empty()) return out;
     ENSURE(squares.keys.size() == kv_heads * d && squares.queries.size() == group * squares.keys.size(), "{} keys, {} queries",
            squares.keys.size(), squares.queries.size());
-    const double turned = attention_factor(c.rope_scaling) * attention_factor(c.rope_scaling);
     for (size_t head = 0; head < kv_heads; head++) {
         std::vector<double> keys(half), queries(half); // of pairs of channels, of which keys lack the mean
         for (size_t i = 0; i < half; i++)
             for (const size_t at : {head * d + i, head * d + i + half}) {
-                keys[i] += squares.keys[at] - double(out.means[at]) * out.means[at] / turned;
+                keys[i] += squares.keys[at] - double(out.means[at]) * out.means[at];
                 for (size_t h = 0; h < group; h++)
                     queries[i] += squares.queries[(head * group + h) * d + at - head * d] / double(group);
             }

@@ -39,13 +39,15 @@ struct LayerDoor {
     std::array<HeadConditions, 2> conditions; // empty: not conditioned
     host::LayerCache cache; // what is attended to, in fp32: pages of what codes hold, and windows of what fp16 holds
 
-    // x[head_dim] of kv head `head` = what codes, or a window, hold of it.
-    template <class Through> void pass(std::span<float> x, KvSide side, uint32_t head, Through through) const {
+    // x[head_dim] of kv head `head` = what codes, or a window, hold of it. turns: the rotary table's row of its page.
+    template <class Through>
+    void pass(std::span<float> x, KvSide side, uint32_t head, std::span<const float> turns, Through through) const {
         const HeadConditions& by = conditions[size_t(side)];
-        if (!by.empty()) condition(x, by, head);
+        std::vector<float> less(x.size()); // the mean, times -1 and the factors
+        if (!by.empty()) condition_key(less, by, head, turns);
+        if (!by.empty()) condition_key(x, by, head, turns);
         through(x, codecs[size_t(side)]);
-        for (size_t c = 0, at = head * x.size(); !by.empty() && c < x.size(); c++, at++)
-            x[c] = x[c] / by.factors[at] + by.means[at];
+        for (size_t c = 0, at = head * x.size(); !by.empty() && c < x.size(); c++, at++) x[c] = (x[c] - less[c]) / by.factors[at];
     }
 };
 
@@ -78,7 +80,6 @@ HeadConditions of_values(const Config& c, uint32_t layer, AttentionSquares squar
     }
     HeadConditions out;
     for (const float scale : value_scales(c, squares)) out.factors.push_back(1 / scale);
-    out.means.resize(out.factors.size());
     return out;
 }
 
@@ -130,7 +131,9 @@ class Door {
         const LayerDoor& door = layers_[pass.layer()->number];
         const uint32_t heads = to.heads, d = to.head_dim();
         pass.pool.each(uint32_t(x.size() / d), 1, [&](uint32_t begin, uint32_t end) {
-            for (uint32_t i = begin; i < end; i++) door.pass(std::span(x).subspan(size_t(i) * d, d), side, i % heads, through);
+            for (uint32_t i = begin; i < end; i++)
+                door.pass(std::span(x).subspan(size_t(i) * d, d), side, i % heads,
+                          pass.rope.page_turns(pass.rows()[i / heads], d), through);
         });
         stressed_.undo(x, side, pass.layer()->number, pass.rows()[0].position);
         for (size_t i = 0; i * d < x.size(); i++)
@@ -193,11 +196,11 @@ class StressedForward final : public Forward {
         const Config& c = net_.config;
         cpu::rms_norm(pass, x_.a, x_.h, l.attn_norm);
         cpu::matmul(pass, {{x_.q, l.attn_q}, {x_.k, l.attn_k}, {x_.v, l.attn_v}}, x_.a);
-        cpu::q_norm_rope(pass, l, x_.q);
+        cpu::q_norm_rope(pass, l, x_.q, x_.page_scores);
         cpu::q_norm_rope(pool_, x_.k, l.head_norms.k, pass.rope, c.num_key_value_heads, c.head_norm_eps(), 1, nullptr);
         door_.store(pass, KvSide::key, x_.k);
         door_.store(pass, KvSide::value, x_.v);
-        cpu::attention(pool_, x_.attn, x_.q, door_.cache(l.number), c.num_attention_heads, pass.rows(), false);
+        cpu::attention(pool_, x_.attn, x_.q, x_.page_scores, door_.cache(l.number), c.num_attention_heads, pass.rows(), false);
         cpu::matmul_add(pass, x_.h, l.attn_output, x_.attn);
     }
 

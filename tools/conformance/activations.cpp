@@ -87,28 +87,39 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     auto want = q;
     std::vector<host::Row> rows(at.tokens);
     for (uint32_t t = 0; t < at.tokens; t++) rows[t] = {0, at.position + t};
+    host::PageScores page_scores;
     const auto norm_eps = at.normed ? std::optional(activations_eps) : std::nullopt;
     ref::q_norm_rope(rig.pool, want, w, {rope, rows}, at.heads, norm_eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
-                     conditions);
+                     conditions, &page_scores);
 
     const uint32_t most = at.tokens + 2; // of the recording; the projections lie after its queries
     const size_t queries = gpu::q_floats(most, at.heads, d, false);
     std::vector<float> content = q;
     content.resize(gpu::q_floats(most, at.heads, d, is_qjl(keys)), std::bit_cast<float>(poison));
+    const gpu::PageScores scores_at{uint32_t(content.size()), page_scores.pages + 1};
+    content.resize(content.size() + gpu::page_score_floats(most, at.heads, scores_at.pages), std::bit_cast<float>(poison));
     const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
                  context = rig.context(at.position, at.tokens, rope);
     rig.run(tuning, context, most, d, [&](gpu::Pass& pass) {
-        gpu::q_norm_rope(pass, y, {w_buffer, at.conditioned_kv_heads}, at.heads, norm_eps, codec);
+        gpu::q_norm_rope(pass, y, scores_at, {w_buffer, at.conditioned_kv_heads, !conditions.empty()}, at.heads, norm_eps, codec);
     });
-    if (!is_qjl(keys)) return rig.check(y, want, 2e-6);
+    const std::vector<uint32_t> words = rig.read(y);
+    std::vector<float> scores, right_scores;
+    for (size_t query = 0; query < size_t(at.tokens) * at.heads && !page_scores.empty(); query++)
+        for (uint32_t page = 0; page < pages_of(rows[query / at.heads].position + 1); page++) {
+            scores.push_back(std::bit_cast<float>(words[scores_at.at + query * scores_at.pages + page]));
+            right_scores.push_back(page_scores.of(query)[page]);
+        }
+    Outcome outcome = rig.check(y, want, 2e-6);
+    if (!scores.empty()) outcome = worse(outcome, compare(scores, right_scores, 1e-5));
+    if (!is_qjl(keys)) return outcome;
 
     std::vector<float> projected = want;
     for (size_t i = 0; i < projected.size(); i += d) project(std::span(projected).subspan(i, d), codec.rotation.projection);
     for (float& v : projected) v *= QJL_FACTOR / float(d);
-    std::vector<float> got(queries + projected.size());
-    const std::vector<uint32_t> words = rig.read(y);
-    std::memcpy(got.data(), words.data(), got.size() * 4);
-    return worse(compare(got, want, 2e-6), compare(std::span(got).subspan(queries), projected, 2e-6));
+    std::vector<float> got(projected.size());
+    std::memcpy(got.data(), &words[queries], got.size() * 4);
+    return worse(outcome, compare(got, projected, 2e-6));
 }
 
 } // namespace
@@ -133,7 +144,7 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                     {d, 5, 3, 1000},
                                     {d, 16, 2, 31},
                                     {d, 16, 2, 31, 4},
-                                    {d, 5, 2, 7, 5},
+                                    {d, 5, 2, 511, 5},
                                     {d, 7, 2, 77, 0, false}})
                 for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),
                                                      {KvType::tq4, RotationKind::wht},

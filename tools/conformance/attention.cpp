@@ -31,8 +31,11 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     const auto q = rig.random.normals(size_t(pass_rows.count()) * shape.heads * d, deviation);
     std::vector<host::Row> rows;
     for (const gpu::Row& row : pass_rows.rows) rows.push_back({row.slot, row.position});
+    host::PageScores page_scores;
+    page_scores.resize(rows, shape.heads, layer.k.codec.scales() > 0);
+    for (float& score : page_scores.values) score = rig.random.normal() * shape.deviation;
     std::vector<float> want(q.size());
-    ref::attention(rig.pool, want, q, layer, shape.heads, rows);
+    ref::attention(rig.pool, want, q, page_scores, layer, shape.heads, rows);
     std::vector<float> scales(size_t(shape.kv_heads) * d, 1.0f);
     if (shape.scaled) scales = random_value_scales(rig.random, shape.kv_heads, d);
     for (size_t i = 0; i < want.size(); i++) want[i] *= scales[i / d % shape.heads / (shape.heads / shape.kv_heads) * d + i % d];
@@ -45,13 +48,16 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
         gpu::partials_bytes(tuning, 8 * count, shape.separate ? count : 1, shape.heads, d,
                             is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value(), layer.has_sinks()) /
         4;
-    const Buffer y = rig.output(want.size()), q_buffer = rig.upload(with_projections(q, keys)),
-                 context = rig.context(pass_rows, tables), v_scales = rig.upload(gpu::value_scale_floats(layer.v.codec, scales)),
-                 partials = rig.output(partials_words);
+    std::vector<float> queries = with_projections(q, keys);
+    const gpu::PageScores scores_at{page_scores.empty() ? 0 : uint32_t(queries.size()), page_scores.pages};
+    queries.insert(queries.end(), page_scores.values.begin(), page_scores.values.end());
+    queries.resize((queries.size() + 3) / 4 * 4);
+    const Buffer y = rig.output(want.size()), q_buffer = rig.upload(queries), context = rig.context(pass_rows, tables),
+                 v_scales = rig.upload(gpu::value_scale_floats(layer.v.codec, scales)), partials = rig.output(partials_words);
     rig.run(
         tuning, context, count, d,
         [&](gpu::Pass& pass) {
-            gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, cache, 0, shape.heads, shape.kv_heads,
+            gpu::attention(pass, y, {partials, 0, partials_words * 4}, q_buffer, scores_at, cache, 0, shape.heads, shape.kv_heads,
                            shape.scaled ? &v_scales : nullptr);
         },
         shape.slots, shape.separate);

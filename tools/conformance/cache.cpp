@@ -178,18 +178,20 @@ Outcome keys_without_norm(Rig& rig, const gpu::Tuning& tuning, const Format& for
     return keys_with(rig, tuning, format, d, std::nullopt);
 }
 
-// The bytes of conditioned keys are those that condition() and encode() give for the unmodified keys.
+// The bytes of conditioned keys, of two pages, are those that condition_key() and encode() give for the unmodified keys.
 Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     const auto [x, w] = Keys(rig.random, d);
     const HeadConditions conditions = random_conditions(rig.random, kv_heads, d);
-    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, Keys::capacity),
-        twin(rig, d, format.as_keys(KvType::tq2), Keys::capacity);
-    plain.append(tuning, KvSide::key, x, w, Keys::position);
-    std::vector<float> stored = plain.stored_keys(Keys::position, Keys::tokens);
+    constexpr uint32_t position = PAGE - 20, capacity = position + Keys::tokens + 3;
+    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, capacity), twin(rig, d, format.as_keys(KvType::tq2), capacity);
+    plain.append(tuning, KvSide::key, x, w, position);
+    std::vector<float> stored = plain.stored_keys(position, Keys::tokens);
+    const host::Rope rope{plain.rope, {}};
     for (uint32_t i = 0; i < Keys::tokens * kv_heads; i++)
-        condition(std::span(stored).subspan(size_t(i) * d, d), conditions, i % kv_heads);
-    twin.append(tuning, KvSide::key, x, w, Keys::position, conditions);
-    twin.expect(KvSide::key, stored, Keys::position);
+        condition_key(std::span(stored).subspan(size_t(i) * d, d), conditions, i % kv_heads,
+                      rope.page_turns({0, position + i / kv_heads}, d));
+    twin.append(tuning, KvSide::key, x, w, position, conditions);
+    twin.expect(KvSide::key, stored, position);
     return twin.check();
 }
 

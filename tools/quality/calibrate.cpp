@@ -95,7 +95,7 @@ void KeyStatistics::add_queries(uint32_t layer, std::span<const float> q) {
 KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
     ENSURE(tokens_ > 0);
     const size_t d = config_.head_dim, half = d / 2, group = config_.num_attention_heads / config_.num_key_value_heads;
-    const double turned = std::pow(attention_factor(config_.rope_scaling), 2), tokens = double(tokens_);
+    const auto tokens = double(tokens_);
     std::vector<float> keys;
     for (const Channel& c : channels_) keys.push_back(parts == CalibrationParts::scales ? 0.0f : float(c.k / tokens));
     KeyCalibration out{
@@ -106,7 +106,7 @@ KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
         for (size_t i = 0; i < half; i++) {
             left[i] = queries[i] = 0;
             for (const size_t at : {first + i, first + i + half}) {
-                left[i] += channels_[at].k_squares / tokens * turned - double(out.means[at]) * out.means[at];
+                left[i] += channels_[at].k_squares / tokens - double(out.means[at]) * out.means[at];
                 queries[i] += channels_[at].q_squares / (tokens * double(group));
             }
             for (const size_t at : {first + i, first + i + half})

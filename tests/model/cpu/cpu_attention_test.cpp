@@ -76,18 +76,25 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
     const Rotation& rotation = cache.k.codec.rotation;
     const float scale = s.deviation / std::sqrt(float(s.head_dim)) / (is_rotated(s.k) ? std::sqrt(rotation.gain()) : 1);
     const auto q = random.normals(size_t(s.tokens) * heads * s.head_dim, scale);
+    host::PageScores pages;
+    pages.resize(rows, heads, true);
+    for (float& score : pages.values) score = random.normal() * s.deviation;
     std::vector<float> want(q.size());
-    ref::attention(pool, want, q, cache, heads, rows);
+    ref::attention(pool, want, q, pages, cache, heads, rows);
     const auto check = [&](bool separate) {
         CAPTURE(separate);
         std::vector<float> got(q.size());
-        cpu::attention(pool, got, q, cache, heads, rows, separate);
+        cpu::attention(pool, got, q, pages, cache, heads, rows, separate);
         CHECK(relative_error(got, want) < 1e-5 * s.deviation);
         const size_t cols = size_t(heads) * s.head_dim, parts[] = {0, s.tokens / 2, s.tokens}; // in company as alone
         for (size_t i = 0; i < 2; i++) {
             const size_t first = parts[i], count = parts[i + 1] - first;
             std::vector<float> part(count * cols);
-            cpu::attention(pool, part, std::span(q).subspan(first * cols, count * cols), cache, heads,
+            host::PageScores of_part;
+            of_part.resize(std::span(rows).subspan(first, count), heads, true);
+            for (size_t query = 0; query < count * heads; query++)
+                std::ranges::copy(pages.of(first * heads + query).first(of_part.pages), of_part.of(query).begin());
+            cpu::attention(pool, part, std::span(q).subspan(first * cols, count * cols), of_part, cache, heads,
                            std::span(rows).subspan(first, count), separate);
             CHECK(std::ranges::equal(part, std::span(got).subspan(first * cols, count * cols)));
         }
@@ -227,7 +234,7 @@ TEST_CASE("a stored vector that is not finite reaches the result") {
                 const auto q = random.normals(tokens * 2 * 128, 0.1f);
                 on_each_target([&] {
                     std::vector<float> y(q.size());
-                    cpu::attention(pool, y, q, cache, 2, host::make_rows(1, 70, tokens), tokens == 1);
+                    cpu::attention(pool, y, q, {}, cache, 2, host::make_rows(1, 70, tokens), tokens == 1);
                     for (size_t at = 0; at < y.size(); at += 128)
                         CHECK(!std::ranges::all_of(std::span(y).subspan(at, 128), [](float f) { return std::isfinite(f); }));
                 });
@@ -244,7 +251,7 @@ TEST_CASE("a query that is not finite reaches its own head's result, and no othe
         on_each_target([&] {
             std::vector<float> x = q, y(q.size());
             x[77] = bad;
-            cpu::attention(pool, y, x, all->layers()[0], 2, host::make_rows(1, 70, 1), true);
+            cpu::attention(pool, y, x, {}, all->layers()[0], 2, host::make_rows(1, 70, 1), true);
             const auto is_finite = [](float f) { return std::isfinite(f); };
             CHECK(!std::ranges::any_of(std::span(y).first(128), is_finite));
             CHECK(std::ranges::all_of(std::span(y).last(128), is_finite));

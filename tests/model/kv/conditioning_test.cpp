@@ -138,8 +138,8 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
     Config config{};
     config.head_dim = d;
     config.rope_theta = 1e4f;
-    const std::vector<float> table = rope_table(config, 20);
-    const std::vector<host::Row> rows = host::make_rows(0, 3, tokens);
+    const std::vector<float> table = rope_table(config, 270);
+    const std::vector<host::Row> rows = host::make_rows(0, 253, tokens); // of two pages
     const HeadConditions conditions = conformance::random_conditions(random, kv_heads, d);
     const auto w = random.normals(d), q = random.normals(tokens * heads * d), k = random.normals(tokens * kv_heads * d);
     std::vector<float> want = q, got = q, fast = q;
@@ -147,18 +147,41 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
     for (uint32_t i = 0; i < tokens * heads; i++)
         for (uint32_t c = 0; c < d; c++) {
             const uint32_t at = i % heads / 3 * d + c;
-            want[i * d + c] = (want[i * d + c] - conditions.means[at]) * conditions.factors[at];
+            want[i * d + c] *= conditions.factors[at];
         }
-    ref::q_norm_rope(pool, got, w, {table, rows}, heads, 1e-6f, 1, nullptr, conditions);
-    cpu::q_norm_rope(pool, fast, w, {table, rows}, heads, 1e-6f, 1, nullptr, conditions);
+    host::PageScores scores, fast_scores;
+    ref::q_norm_rope(pool, got, w, {table, rows}, heads, 1e-6f, 1, nullptr, conditions, &scores);
+    cpu::q_norm_rope(pool, fast, w, {table, rows}, heads, 1e-6f, 1, nullptr, conditions, &fast_scores);
     CHECK(got == want);
     CHECK(relative_error(fast, want) < 1e-6);
 
+    // The means that keys of a page lack, turned in double.
+    const auto mean_of = [&](uint32_t head, uint32_t page, uint32_t c) {
+        const uint32_t pair = c % (d / 2);
+        const std::complex<double> mean(conditions.means[head * d + pair], conditions.means[head * d + pair + d / 2]),
+            turned = mean * std::polar(1.0, page * 256.0 * rope_frequency(config, pair));
+        return c < d / 2 ? turned.real() : turned.imag();
+    };
+    std::vector<float> turned = q;
+    ref::q_norm_rope(pool, turned, w, {table, rows}, heads, 1e-6f, 1, nullptr);
+    for (uint32_t i = 0; i < tokens * heads; i++)
+        for (uint32_t page = 0; page <= rows[i / heads].position / 256; page++) {
+            double product = 0;
+            for (uint32_t c = 0; c < d; c++) product += turned[i * d + c] * mean_of(i % heads / 3, page, c);
+            CHECK(scores.of(i)[page] == doctest::Approx(product / 8).epsilon(1e-4));
+            CHECK(fast_scores.of(i)[page] == doctest::Approx(product / 8).epsilon(1e-4));
+        }
+
     std::vector<float> keys = k;
-    ref::q_norm_rope(pool, keys, w, {table, rows}, kv_heads, 1e-6f, 1, nullptr, conditions); // the same, with as many heads
+    ref::q_norm_rope(pool, keys, w, {table, rows}, kv_heads, 1e-6f, 1, nullptr); // the same, with as many heads
+    for (uint32_t i = 0; i < tokens * kv_heads; i++)
+        for (uint32_t c = 0; c < d; c++)
+            keys[i * d + c] = float((keys[i * d + c] - mean_of(i % kv_heads, rows[i / kv_heads].position / 256, c)) *
+                                    conditions.factors[i % kv_heads * d + c]);
     const KvCodec codec{KvType::f32, {}, make_rotation(RotationKind::wht, 0, KvSide::key, d)};
-    host::KvCache caches[] = {{{1, 1, 8}, kv_heads, {{codec, codec}}, tokens}, {{1, 1, 8}, kv_heads, {{codec, codec}}, tokens}};
-    for (host::KvCache& each : caches) each.reserve(0, 8);
+    host::KvCache caches[] = {{{1, 2, 512}, kv_heads, {{codec, codec}}, tokens},
+                              {{1, 2, 512}, kv_heads, {{codec, codec}}, tokens}};
+    for (host::KvCache& each : caches) each.reserve(0, 260);
     const host::LayerCache &cache = caches[0].layers()[0], &other = caches[1].layers()[0];
     ref::kv_append(pool, cache, KvSide::key, k, w, {table, rows}, 1e-6f, conditions);
     cpu::kv_append(pool, other, k, k, w, {table, rows}, 1e-6f, conditions);
@@ -166,7 +189,7 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
     for (uint32_t i = 0; i < tokens * kv_heads; i++) {
         const auto expected = std::span(keys).subspan(i * d, d);
         decode_stored(codec, stored, cache.k.codes(cache.place(rows[i / kv_heads]), i % kv_heads), {});
-        CHECK(std::ranges::equal(stored, expected));
+        CHECK(relative_error(stored, expected) < 1e-6);
         decode_stored(codec, stored, other.k.codes(other.place(rows[i / kv_heads]), i % kv_heads), {});
         CHECK(relative_error(stored, expected) < 1e-6);
         decode_stored(codec, stored, other.v.codes(other.place(rows[i / kv_heads]), i % kv_heads),

@@ -80,7 +80,7 @@ class CpuKernels final : public CacheKernels {
         cpu::kv_append(pool_, host_.cache(), host_.rows(host_.input.k, tokens), host_.rows(host_.input.v, tokens), host_.ones,
                        host_.first(tokens), cache_eps);
     }
-    void attend() { cpu::attention(pool_, y_, q_, host_.cache(), host_.shape.heads, {&row_, 1}, true); }
+    void attend() { cpu::attention(pool_, y_, q_, {}, host_.cache(), host_.shape.heads, {&row_, 1}, true); }
 
     HostCache host_;
     ThreadPool pool_;
@@ -105,7 +105,7 @@ std::vector<float> reference_attention(const CacheShape& shape, uint32_t length)
     std::vector<float> q = host.input.q, y(q.size());
     const host::Row row{0, length - 1};
     ref::q_norm_rope(pool, q, host.ones, {host.rope, {&row, 1}}, shape.heads, cache_eps, host.q_scale(), host.rotation());
-    ref::attention(pool, y, q, host.cache(), shape.heads, {&row, 1});
+    ref::attention(pool, y, q, {}, host.cache(), shape.heads, {&row, 1});
     return y;
 }
 

@@ -76,7 +76,7 @@ class GpuKernels final : public CacheKernels {
         step(length - 1, 1);
         record(1, 1, [&](gpu::Pass& pass) {
             pass.recorder.copy(View(q_, 0, q_upload_.bytes()), q_upload_);
-            gpu::q_norm_rope(pass, q_, {ones_}, shape_.heads, cache_eps, cache_.layers[0].k);
+            gpu::q_norm_rope(pass, q_, {}, {ones_}, shape_.heads, cache_eps, cache_.layers[0].k);
             attend(pass);
             pass.recorder.copy(y_readback_, y_);
         }).run();
@@ -124,7 +124,7 @@ class GpuKernels final : public CacheKernels {
         gpu::k_append(pass, cache_, 0, k_, {ones_}, shape_.kv_heads, cache_eps);
         gpu::v_append(pass, cache_, 0, v_, shape_.kv_heads);
     }
-    void attend(gpu::Pass& pass) { gpu::attention(pass, y_, partials_, q_, cache_, 0, shape_.heads, shape_.kv_heads); }
+    void attend(gpu::Pass& pass) { gpu::attention(pass, y_, partials_, q_, {}, cache_, 0, shape_.heads, shape_.kv_heads); }
 
     Device& device_;
     const CacheShape shape_;

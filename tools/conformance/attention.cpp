@@ -86,8 +86,10 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions few = with_window({KvType::tq4, KvType::tq4}, 5), many = with_window({KvType::tq3t, KvType::tq4t}, 33),
                     mixed = with_window({KvType::q8_0, KvType::f16}, 5);
     for (const Variant& variant : all)
-        for (const AttentionCase& shape :
-             {AttentionCase{few, 128, 4, 2, 77, 1}, {few, 128, 4, 2, 77, 13}, {many, 128, 4, 2, 77, 9, 1}})
+        for (const AttentionCase& shape : {AttentionCase{few, 128, 4, 2, 77, 1},
+                                           {few, 128, 4, 2, 77, 13},
+                                           {many, 128, 4, 2, 77, 9, 1},
+                                           {many, 128, 4, 2, 270, 5}})
             add_attention(rows, variant, shape);
     for (const AttentionCase& shape : {AttentionCase{few, 128, 4, 2, 3, 1},
                                        {few, 128, 4, 2, 3, 3},
@@ -198,8 +200,10 @@ void add_decode(Rows& rows, const Capabilities& device) {
                     continue; // keys and values that are multiplied differently: not 5 heads at a time
                 row("three subgroups of a GPU", odd, {kv, d, 2 * group, 2, 100, 1}, group % 4 + d / 64 % 4 != 1 && group != 5);
             }
-    for (const AttentionCase& shape :
-         {AttentionCase{trellis, 256, 8, 2, 99, 1}, {tq4, 128, 4, 2, 2051, 1, 3}, {with_window(tq4, 5), 128, 4, 2, 77, 1}})
+    for (const AttentionCase& shape : {AttentionCase{trellis, 256, 8, 2, 99, 1},
+                                       {tq4, 128, 4, 2, 2051, 1, 3},
+                                       {with_window(tq4, 5), 128, 4, 2, 77, 1},
+                                       {with_window(tq4, 33), 128, 4, 2, 270, 1}})
         row("three subgroups of a GPU", odd, shape);
     for (const AttentionCase& shape : {AttentionCase{{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1},
                                        {tq4, 128, 4, 2, 77, 1, 2, 100},

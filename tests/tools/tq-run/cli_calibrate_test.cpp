@@ -149,7 +149,7 @@ TEST_CASE("by default keys are measured when a model is first loaded, and what w
 
     std::string nan = bytes;
     nan.replace(values, 4, 4, '\xff');
-    const std::string later = std::string(bytes).replace(bytes.find("\"3\""), 3, "\"9\"");
+    const std::string later = std::string(bytes).replace(bytes.find("\"4\""), 3, "\"9\"");
     for (const std::string& damaged : {std::string(), bytes.substr(0, 10), bytes.substr(0, bytes.size() - 1), nan, later}) {
         write_file(kept, damaged);
         const Finished again = short_logits(cache.path(), {"--device", "cpu"});

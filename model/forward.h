@@ -62,8 +62,9 @@ struct ForwardOptions {
     uint32_t pages() const;
 };
 
-// Returns the shape of a cache, with the windows of its types, where some layer has one.
-Cache::Shape cache_shape(const ForwardOptions& options, uint32_t layers);
+// Returns the shape of a model's cache, with the windows of its types, where some layer has one, and states, where one is
+// recurrent.
+Cache::Shape cache_shape(const ForwardOptions& options, const Config& config);
 
 // How the kernels that compute a token depend on the division of a run into slices.
 struct BlockKernels {
@@ -144,7 +145,7 @@ class Forward {
     uint32_t context_size() const { return cache().shape().context_size; }
 };
 
-// Returns the size in bytes of one token in a cache of these types: all layers, keys and values, scales included.
+// Returns the size in bytes of one token in a cache of these types: all layers with attention, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
 // Returns the size in bytes of all layers' full-precision windows, which come on top, whatever the context; 0 where kv.window is
 // 0.

@@ -137,16 +137,15 @@ void Session::read_page(uint32_t position, std::span<std::byte> bytes) const {
     cache.read_page(cache.table(0)[position / page_tokens], tokens, bytes);
 }
 
-void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedWindow& window) {
+void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved) {
     ids_.clear();
     cold_ = 0;
     try {
-        forward_.cache().restore(0, uint32_t(ids.size()), source);
-        forward_.cache().put_window(0, window);
+        forward_.cache().restore(0, uint32_t(ids.size()), source, saved);
     } catch (const DeviceLost& lost) {
         if (!forward_.reopen(lost)) throw;
         if (prefix_) prefix_->device_lost();
-        return restore(std::move(ids), cold, source, window);
+        return restore(std::move(ids), cold, source, saved);
     }
     ids_ = std::move(ids);
     cold_ = cold;

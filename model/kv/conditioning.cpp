@@ -46,24 +46,26 @@ std::string describe(const KeyConditioning& conditioning) {
     return printable(conditioning.file);
 }
 
-void balance_norms(std::span<float> q, std::span<float> k) {
-    const size_t half = q.size() / 2;
-    for (size_t i = 0; i < half; i++) {
-        const double squared = rms(k[i], k[i + half]) / rms(q[i], q[i + half]), g = std::sqrt(squared);
-        const std::array balanced{q[i] * g, q[i + half] * g, k[i] / g, k[i + half] / g};
-        if (!(g > 0) || !std::ranges::all_of(balanced, is_normal)) continue;
+void balance_norms(std::span<float> q, std::span<float> k, uint32_t rotary_dim) {
+    const size_t turned = rotary_dim == 0 ? q.size() : rotary_dim, half = turned / 2;
+    const auto balance = [&](size_t i, size_t j) {
+        const double squared = rms(k[i], k[j]) / rms(q[i], q[j]), g = std::sqrt(squared);
+        const std::array balanced{q[i] * g, q[j] * g, k[i] / g, k[j] / g};
+        if (!(g > 0) || !std::ranges::all_of(balanced, is_normal)) return;
         q[i] = float(balanced[0]);
-        q[i + half] = float(balanced[1]);
+        q[j] = float(balanced[1]);
         k[i] = float(balanced[2]);
-        k[i + half] = float(balanced[3]);
-    }
+        k[j] = float(balanced[3]);
+    };
+    for (size_t i = 0; i < half; i++) balance(i, i + half);
+    for (size_t i = turned; i < q.size(); i++) balance(i, i);
 }
 
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
-                     const KeyScaling& from_weights) {
+                     const KeyScaling& from_weights, uint32_t rotary_dim) {
     ENSURE(conditioning.kind != Kind::automatic, "layer {}: not decided", layer);
     HeadNorms norms{std::move(q), std::move(k), {}, {}};
-    if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k);
+    if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k, rotary_dim);
     if (conditioning.kind == Kind::norms && !from_weights.scales.empty())
         set_conditions(norms, from_weights.scales, from_weights.means);
     if (conditioning.kind != Kind::measured) return norms;

@@ -46,22 +46,23 @@ struct KeyScaling {
 };
 
 // The weights of a layer's norms of queries and keys, [head_dim], and the channel scaling after their RoPE. Not for
-// `automatic`, which KvOptions::conditioning_of resolves.
+// `automatic`, which KvOptions::conditioning_of resolves. rotary_dim: Config::rotary_dim.
 struct HeadNorms {
     std::vector<float> q, k;
     HeadConditions q_conditions, k_conditions;
 };
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
-                     const KeyScaling& from_weights = {});
+                     const KeyScaling& from_weights = {}, uint32_t rotary_dim = 0);
 
 // The positions over which the mean of biases after RoPE is taken: as many as most contexts have. In pairs of channels that turn
 // slowly it is nearly the bias itself, in others nearly 0. It does not depend on the context, since stored keys outlive it.
 inline constexpr uint32_t mean_positions = 2048;
 
-// q *= g and k /= g, with one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two. The
+// q *= g and k /= g, with one g for channels c and c + rotary_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two.
+// rotary_dim: channels that RoPE turns, 0: all; each other one has a g of its own. The
 // error of a score grows with |q'| |k'|, which is least where both have the same magnitude in every channel. g = 1 where it
 // would be 0 or infinite, or take a weight out of fp32's normal numbers.
-void balance_norms(std::span<float> q, std::span<float> k);
+void balance_norms(std::span<float> q, std::span<float> k, uint32_t rotary_dim = 0);
 
 // x = (x - mean) * factor, each rounded, of kv head `head`.
 void condition(std::span<float> x, const HeadConditions& conditions, uint32_t head);

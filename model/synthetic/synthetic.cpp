@@ -84,6 +84,7 @@ class SyntheticSource final : public TensorSource {
     }
 
     Tensor vector(const std::string& name, uint32_t cols) override { return synthetic_norm(name, cols, seed_of(name, seed_)); }
+    Tensor table(const std::string& name, uint32_t rows, uint32_t cols) override { return vector(name, rows * cols); }
 
   private:
     // Returns "attn_v" for "blk.3.attn_v.weight".

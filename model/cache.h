@@ -114,6 +114,12 @@ class Cache {
     // What is empty changes nothing. Both throw Error if the device is lost.
     SavedSlot save_slot(uint32_t slot) const;
     void put_slot(uint32_t slot, const SavedSlot& saved);
+    // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since; the slot was not cut
+    // further.
+    SavedSlot mark(uint32_t slot) const { return shape_.recurrent ? save_slot(slot) : SavedSlot{position(slot)}; }
+    void return_to(uint32_t slot, const SavedSlot& mark) {
+        mark.bytes() == 0 ? truncate(slot, mark.tokens) : put_slot(slot, mark);
+    }
     // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
     // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. `saved`:
     // what a slot of these tokens had beside them; not empty where slots have recurrent states. Throws OutOfMemory as reserve()

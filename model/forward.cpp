@@ -4,6 +4,12 @@
 
 namespace tq {
 
+static uint32_t last_attention_layer(const Config& c) {
+    uint32_t layer = c.num_hidden_layers - 1;
+    while (c.is_recurrent(layer)) layer--;
+    return layer;
+}
+
 // The layers with attention that keep a window.
 static uint32_t layers_with_window(const Config& c, const KvOptions& kv) {
     uint32_t count = 0;
@@ -53,6 +59,20 @@ uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
                      (kv_vector_bytes(types.k, config.head_dim) + kv_vector_bytes(types.v, config.head_dim));
     }
     return bytes;
+}
+
+void check_kv(const KvOptions& kv, const Config& config) {
+    const auto count = int(config.num_hidden_layers);
+    check_kv(kv, config.num_hidden_layers);
+    for (const KvLayers& e : kv.layers) {
+        bool any = kv.layer_count != 0; // a file that names all layers
+        for (int layer = e.first + (e.first < 0 ? count : 0); layer <= e.last + (e.last < 0 ? count : 0); layer++)
+            any = any || !config.is_recurrent(uint32_t(layer));
+        if (!any)
+            fail("layers {}:{} are recurrent, and store neither keys nor values: name layers with attention, of which the last "
+                 "is {}",
+                 e.first, e.last, last_attention_layer(config));
+    }
 }
 
 void fail_nonfinite(const std::optional<std::string>& where) {

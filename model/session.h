@@ -96,6 +96,7 @@ class Session {
     void fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machine, const Progress& progress);
     uint32_t reuse(std::span<const uint32_t> prompt, const Progress& progress);
     void keep(bool end = false); // in the prefix cache
+    void forget();               // what is in the cache
     std::optional<Stop> run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,
                                  uint32_t wanted, const Progress& go_on, std::string& reason);
     std::span<const float> run_again(std::span<const uint32_t> ids, const DeviceLost& error, const Progress& progress);

@@ -35,12 +35,15 @@ class SpanRun {
     }
 
     // Returns false where it was stopped.
-    bool run() {
+    bool run() try {
         while (done_ < total_) {
             if (!run_separate()) run_block();
             if (stopped_ || !keep_going()) return false;
         }
         return true;
+    } catch (...) {
+        stop();
+        throw;
     }
 
   private:

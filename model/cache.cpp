@@ -91,6 +91,7 @@ void Cache::reserve(std::span<const Need> needs) {
     }
     for (const Need& need : needs) {
         Slot& slot = slots_[need.slot];
+        if (need.tokens > 0 && slot.position == 0 && shape_.recurrent && vectors_) vectors_->clear_state(need.slot);
         if (need.tokens > 0 && copies_last(slot)) {
             uint32_t& last = slot.pages[slot.position / page_tokens];
             const uint32_t own = take();
@@ -112,7 +113,22 @@ void Cache::advance(uint32_t slot, uint32_t tokens) {
     s.position += tokens;
 }
 
+uint32_t Cache::kept(uint32_t slot, uint32_t n, uint32_t stored) const {
+    return !shape_.recurrent || n == std::max(stored, position(slot)) ? n : 0;
+}
+
 void Cache::truncate(uint32_t slot, uint32_t n, uint32_t stored) {
+    ENSURE(kept(slot, n, stored) == n, "{} of {} tokens, {} stored", n, position(slot), stored);
+    forget(slot, n, stored);
+}
+
+uint32_t Cache::cut(uint32_t slot, uint32_t n, uint32_t stored) {
+    n = kept(slot, n, stored);
+    forget(slot, n, stored);
+    return n;
+}
+
+void Cache::forget(uint32_t slot, uint32_t n, uint32_t stored) {
     Slot& s = slots_[slot];
     ENSURE(n <= s.position, "{} of {}", n, s.position);
     s.window.forget(std::max(stored, s.position), n);
@@ -125,7 +141,8 @@ void Cache::truncate(uint32_t slot, uint32_t n, uint32_t stored) {
 }
 
 void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
-    ENSURE(from != to && n <= position(from), "{} of {} tokens of slot {} for {}", n, position(from), from, to);
+    ENSURE(from != to && n <= position(from) && kept(from, n) == n, "{} of {} tokens of slot {} for {}", n, position(from), from,
+           to);
     truncate(to, 0);
     Slot& copy = slots_[to];
     copy = slots_[from];
@@ -133,10 +150,12 @@ void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     version_++;
     truncate(to, n);
     if (shape_.window_tokens != 0 && vectors_) vectors_->copy_window(from, to);
+    if (shape_.recurrent && n > 0 && vectors_) vectors_->copy_state(from, to);
 }
 
 void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens) {
-    ENSURE(pages.size() == pages_of(tokens) && tokens <= shape_.context_size, "{} pages for {} tokens", pages.size(), tokens);
+    ENSURE(pages.size() == pages_of(tokens) && tokens <= (shape_.recurrent ? 0 : shape_.context_size), "{} pages for {} tokens",
+           pages.size(), tokens);
     for (const uint32_t page : pages) retain(page); // first: some may be the slot's own
     truncate(slot, 0);
     slots_[slot].pages.assign(pages.begin(), pages.end());
@@ -155,7 +174,9 @@ void Cache::mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t posi
     s.window.begin = window_begin;
 }
 
-void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source) {
+void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source, const SavedSlot& saved) {
+    ENSURE(saved.bytes() == 0 || saved.tokens == tokens, "{} tokens with what {} had", tokens, saved.tokens);
+    ENSURE(!shape_.recurrent || tokens == 0 || !saved.state.empty(), "{} tokens without their states", tokens);
     truncate(slot, 0);
     reserve(slot, tokens);
     const PageLayout layout = page_layout();
@@ -167,29 +188,42 @@ void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source) {
             source(at, bytes);
             write_page(table(slot)[at / page_tokens], count, bytes);
         }
+        advance(slot, tokens);
+        slots_[slot].window.begin = tokens;
+        put_slot(slot, saved);
     } catch (...) {
         truncate(slot, 0);
         throw;
     }
-    advance(slot, tokens);
-    slots_[slot].window.begin = tokens;
 }
 
-SavedWindow Cache::save_window(uint32_t slot) const {
+SavedSlot Cache::save_slot(uint32_t slot) const {
     const Slot& s = slots_[slot];
-    if (shape_.window_tokens == 0 || s.window.begin >= s.position) return {};
-    SavedWindow saved{std::min(s.position - s.window.begin, kept_window_tokens(shape_.window_tokens))};
-    saved.bytes.resize(window_layout(page_layout()).bytes(saved.tokens));
-    vectors().read_window(slot, s.position - saved.tokens, saved.tokens, saved.bytes);
+    SavedSlot saved{s.position};
+    if (shape_.window_tokens != 0 && s.window.begin < s.position) {
+        saved.window_tokens = std::min(s.position - s.window.begin, kept_window_tokens(shape_.window_tokens));
+        saved.window.resize(window_layout(page_layout()).bytes(saved.window_tokens));
+        vectors().read_window(slot, s.position - saved.window_tokens, saved.window_tokens, saved.window);
+    }
+    if (shape_.recurrent && s.position > 0) {
+        saved.state.resize(vectors().state_bytes());
+        vectors().read_state(slot, saved.state);
+    }
     return saved;
 }
 
-void Cache::put_window(uint32_t slot, const SavedWindow& window) {
+void Cache::put_slot(uint32_t slot, const SavedSlot& saved) {
+    if (saved.bytes() == 0) return;
     Slot& s = slots_[slot];
-    ENSURE(window.tokens <= s.position, "{} of {} tokens", window.tokens, s.position);
-    if (window.tokens == 0) return;
-    vectors().write_window(slot, s.position - window.tokens, window.tokens, window.bytes);
-    s.window.begin = s.position - window.tokens;
+    ENSURE(saved.tokens <= s.position && saved.window_tokens <= saved.tokens, "{} and {} of {} tokens", saved.tokens,
+           saved.window_tokens, s.position);
+    ENSURE(saved.state.size() == (shape_.recurrent ? vectors().state_bytes() : 0), "{} bytes of states", saved.state.size());
+    forget(slot, saved.tokens, 0);
+    if (saved.window_tokens != 0) {
+        vectors().write_window(slot, s.position - saved.window_tokens, saved.window_tokens, saved.window);
+        s.window.begin = s.position - saved.window_tokens;
+    }
+    if (shape_.recurrent) vectors().write_state(slot, saved.state);
 }
 
 Cache::Image Cache::image() const {
@@ -198,7 +232,7 @@ Cache::Image Cache::image() const {
         image.pages.emplace_back(references_[page] != 0 ? page_layout().bytes(page_tokens) : 0);
         if (references_[page] != 0) read_page(page, page_tokens, image.pages.back());
     }
-    for (uint32_t slot = 0; slot < shape_.slots; slot++) image.windows.push_back(save_window(slot));
+    for (uint32_t slot = 0; slot < shape_.slots; slot++) image.beside.push_back(save_slot(slot));
     return image;
 }
 
@@ -217,7 +251,7 @@ void Cache::put_back(const Image& image) {
     keep_tables_of(image);
     for (uint32_t page = 0; page < shape_.pages; page++)
         if (!image.pages[page].empty()) write_page(page, page_tokens, image.pages[page]);
-    for (uint32_t slot = 0; slot < shape_.slots; slot++) put_window(slot, image.windows[slot]);
+    for (uint32_t slot = 0; slot < shape_.slots; slot++) put_slot(slot, image.beside[slot]);
 }
 
 void Cache::repeat(uint32_t slot, uint32_t n) {

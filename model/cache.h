@@ -1,5 +1,6 @@
 // The sequences of a KV cache: slots, whose tokens are stored in pages of page_tokens tokens of every layer. Pages are counted,
-// so that slots share a common prefix. This is the bookkeeping; CacheVectors stores the vectors.
+// so that slots share a common prefix. Beside its pages a slot has a full-precision window, and the states of recurrent layers,
+// which are those after its last token and of no other. This is the bookkeeping; CacheVectors stores the vectors.
 #pragma once
 #include "model/cache_vectors.h"
 #include "model/kv/conditioning.h"
@@ -29,10 +30,13 @@ class PageKeeper {
     virtual void give_up_page(uint32_t page) = 0;
 };
 
-// The full-precision window of a slot: its last `tokens` tokens (CacheVectors::read_window()).
-struct SavedWindow {
-    uint32_t tokens = 0;
-    std::vector<std::byte> bytes = {};
+// What a slot of `tokens` tokens has beside its pages: the last of them in its full-precision window
+// (CacheVectors::read_window()), and its recurrent states (read_state()). Empty where it has neither.
+struct SavedSlot {
+    uint32_t tokens = 0, window_tokens = 0;
+    std::vector<std::byte> window = {}, state = {};
+
+    uint64_t bytes() const { return window.size() + state.size(); }
 };
 
 // Writes the bytes of the tokens from `position` on, which are in one page (model/kv/page_layout.h).
@@ -44,6 +48,7 @@ class Cache {
         uint32_t slots, pages;
         uint32_t context_size;      // maximum tokens of a slot
         uint32_t window_tokens = 0; // KvOptions::window, where some layer has one
+        bool recurrent = false;     // slots have recurrent states
     };
     // Without vectors it is the bookkeeping alone.
     explicit Cache(const Shape& shape);
@@ -78,10 +83,15 @@ class Cache {
     // `tokens` tokens, for which there is room, have been stored at the slot's position.
     void advance(uint32_t slot, uint32_t tokens);
 
-    // Forgets a slot's positions from n on, n <= position(slot), when positions up to `stored` may have been written (0: up to
-    // its own). Exact: the next run behaves as if these positions had never been run.
+    // Returns the most tokens, at most n <= position(slot), to which a slot can be cut when positions up to `stored` may have
+    // been written (0: up to its own): n, but with recurrent states all of its tokens or none.
+    uint32_t kept(uint32_t slot, uint32_t n, uint32_t stored = 0) const;
+    // Forgets a slot's positions from n on, n = kept(slot, n, stored). Exact: the next run behaves as if these positions had
+    // never been run.
     void truncate(uint32_t slot, uint32_t n, uint32_t stored = 0);
-    // Makes slot `to` the first n tokens of slot `from`, n <= position(from): whole pages are shared, with the last one, until
+    // Forgets those from kept(slot, n, stored) on, and returns that number.
+    uint32_t cut(uint32_t slot, uint32_t n, uint32_t stored = 0);
+    // Makes slot `to` the first n tokens of slot `from`, n = kept(from, n): whole pages are shared, with the last one, until
     // either slot writes to it.
     void fork(uint32_t from, uint32_t to, uint32_t n);
 
@@ -90,7 +100,7 @@ class Cache {
     void release(uint32_t page);
     // Returns a page that is retained once, or nothing where there is none.
     std::optional<uint32_t> take_page();
-    // Makes `tokens` tokens, in these pages in order, the content of a slot.
+    // Makes `tokens` tokens, in these pages in order, the content of a slot; none where slots have recurrent states.
     void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens);
 
     // As those of CacheVectors.
@@ -101,19 +111,28 @@ class Cache {
     }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const { return vectors().stored(slot, layer, side); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
-    // Returns what a slot's window has of its last tokens, as many as are kept. put_window() puts it into a slot of the same
-    // tokens, whose next run is then that of the slot that it was saved from. Both throw Error if the device is lost.
-    SavedWindow save_window(uint32_t slot) const;
-    void put_window(uint32_t slot, const SavedWindow& window);
+    // Returns what a slot has beside its pages; of the window the last tokens, as many as are kept. put_slot() puts it into a
+    // slot whose first tokens are the same, which is cut to them: its next run is then that of the slot that it was saved from.
+    // What is empty changes nothing. Both throw Error if the device is lost.
+    SavedSlot save_slot(uint32_t slot) const;
+    void put_slot(uint32_t slot, const SavedSlot& saved);
+    // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since; the slot was not cut
+    // further.
+    SavedSlot mark(uint32_t slot) const { return shape_.recurrent ? save_slot(slot) : SavedSlot{position(slot)}; }
+    void return_to(uint32_t slot, const SavedSlot& mark) {
+        mark.bytes() == 0 ? truncate(slot, mark.tokens) : put_slot(slot, mark);
+    }
     // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
-    // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. Throws
-    // OutOfMemory as reserve() does, and what `source` throws; the slot is then empty.
-    void restore(uint32_t slot, uint32_t tokens, const PageSource& source);
+    // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. `saved`:
+    // what a slot of these tokens had beside them; not empty where slots have recurrent states. Throws OutOfMemory as reserve()
+    // does, and what `source` throws; the slot is then empty.
+    void restore(uint32_t slot, uint32_t tokens, const PageSource& source, const SavedSlot& saved = {});
     // For measurements at depth, whatever the stored values: as if n tokens had been run, by repeating the stored vectors of the
-    // first position(slot), an even number above 0 (n >= position(slot)). Throws OutOfMemory as reserve() does.
+    // first position(slot), an even number above 0 (n >= position(slot)); recurrent states stay. Throws OutOfMemory as reserve()
+    // does.
     void repeat(uint32_t slot, uint32_t n);
 
-    // All slots and pages, with windows, for a cache of the same shape, types and model in another implementation.
+    // All slots and pages, with windows and states, for a cache of the same shape, types and model in another implementation.
     struct Image;
     Image image() const; // throws Error when the device is lost, OutOfMemory
     void put_back(const Image& image);
@@ -133,6 +152,7 @@ class Cache {
     uint64_t pages_needed(std::span<const Need> needs) const; // for reserve()
     void make_room(std::span<const Need> needs);              // likewise
     uint32_t take();
+    void forget(uint32_t slot, uint32_t n, uint32_t stored); // truncate(), whatever its states
 
     const Shape shape_;
     std::vector<Slot> slots_;
@@ -148,7 +168,7 @@ struct Cache::Image {
     uint64_t version;
     PageKeeper* keeper;
     std::vector<std::vector<std::byte>> pages; // empty where nobody has one
-    std::vector<SavedWindow> windows;          // of each slot
+    std::vector<SavedSlot> beside;             // of each slot
 };
 
 } // namespace tq

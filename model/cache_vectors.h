@@ -1,4 +1,5 @@
-// What a cache stores: the vectors of tokens, page by page, and the full-precision windows of slots. model/cache.h is the
+// What a cache stores: the vectors of tokens, page by page, and the full-precision windows and recurrent states of slots.
+// model/cache.h is the
 // bookkeeping above it. One implementation for each kind of memory: host (model/host/cache.h), device (model/gpu/cache.h),
 // another process (model/ranks/remote_stage.cpp), and several of these (model/stages/pipeline.cpp).
 #pragma once
@@ -29,6 +30,16 @@ class CacheVectors {
     // window_layout(page_layout()).bytes(tokens), the same in every implementation.
     virtual void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const = 0;
     virtual void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) = 0;
+
+    // The recurrent states of a slot, in models that have such layers. state_bytes(): those of all of them, layer by layer, as
+    // Recurrent (model/config.h) has them, in fp32, the same in every implementation. They are those after the slot's last token:
+    // a pass advances them in place.
+    virtual uint64_t state_bytes() const { return 0; }
+    virtual void read_state(uint32_t, std::span<std::byte>) const {}
+    virtual void write_state(uint32_t, std::span<const std::byte>) {}
+    virtual void copy_state(uint32_t /*from_slot*/, uint32_t /*to_slot*/) {}
+    // Makes a slot's states those where a sequence begins: zeros.
+    virtual void clear_state(uint32_t) {}
 
     // Returns one side of a layer for all tokens of a slot: the same bytes in every implementation.
     virtual StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const = 0;

@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t max_size = 1u << 20, max_heads = 1024, max_vocab = 1u << 24, max_positions = 1u << 30;
 constexpr uint32_t max_group = 16; // query heads of a key/value head
 constexpr double max_rope_factor = 1024;
+constexpr uint32_t recurrent_head_dim = 128, recurrent_kernel = 4; // of every released hybrid
 
 // The keys of a file that begin with its architecture's name, by the rest of their names.
 class Keys {
@@ -50,14 +51,15 @@ class Keys {
     const ModelFile& file;
 
   private:
-    // Some writers give a number for each layer.
+    // Some writers give a number for each layer, and 0 for those of a hybrid that have no such thing.
     uint64_t of_all_layers(std::string_view key) const {
         const std::string name = architecture.key(key);
         const ModelFile::Value* value = file.find(name);
         const bool is_list = value && (std::holds_alternative<std::vector<uint64_t>>(*value) ||
                                        std::holds_alternative<std::vector<int64_t>>(*value));
         if (!is_list) return file.integer(name);
-        const std::vector<uint64_t> values = file.integers(name);
+        std::vector<uint64_t> values = file.integers(name);
+        if (architecture.hybrid) std::erase(values, 0u);
         if (values.empty() || std::ranges::count(values, values[0]) != std::ptrdiff_t(values.size()))
             fail("{} has different values for layers, and tq-run runs models whose layers are alike", label(key));
         return values[0];
@@ -97,7 +99,10 @@ void read_heads(const Keys& keys, Config& c) {
     }
     for (const auto* key : {"attention.value_length", "rope.dimension_count"}) {
         const uint64_t value = keys.integer(key, c.head_dim);
-        if (value != c.head_dim) fail("{} is {}, but the head dimension is {}", keys.label(key), value, c.head_dim);
+        const bool is_part = keys.architecture.hybrid && key == std::string_view("rope.dimension_count") && value != 0 &&
+                             value < c.head_dim && value % 32 == 0;
+        if (is_part) c.rotary_dim = uint32_t(value);
+        if (value != c.head_dim && !is_part) fail("{} is {}, but the head dimension is {}", keys.label(key), value, c.head_dim);
     }
     if (c.num_attention_heads % c.num_key_value_heads != 0 || c.num_attention_heads / c.num_key_value_heads > max_group) {
         fail("{}: {} query heads on {} key/value heads; tq-run runs 1 to {} whole query heads per key/value head", path,
@@ -210,11 +215,80 @@ void read_feed_forward(const Keys& keys, Config& c) {
                          : keys.size("feed_forward_length", max_size, 32 * c.num_experts_per_tok) / c.num_experts_per_tok;
     c.intermediate_size = c.num_experts_per_tok * c.moe_intermediate_size;
     c.norm_topk_prob = keys.file.boolean(keys.architecture.key("expert_weights_norm"), true);
+    if (!keys.architecture.hybrid) return;
+    const char* const shared = "expert_shared_feed_forward_length";
+    const FileTensor* gate = keys.file.find_tensor("blk.0.ffn_gate_shexp.weight"); // which tells where the key is absent
+    c.shared_expert_intermediate_size =
+        keys.has(shared) || !gate || gate->ne[1] > max_size ? keys.size(shared, max_size, 32) : uint32_t(gate->ne[1]);
+}
+
+// Returns which layers of a hybrid are recurrent: as a list tells, or all but each interval-th.
+std::vector<bool> read_recurrent_layers(const Keys& keys, uint32_t layers) {
+    const char* const list = "attention.recurrent_layers";
+    std::vector<bool> out(layers);
+    if (keys.has(list)) {
+        const std::vector<uint64_t> values = keys.file.integers(keys.architecture.key(list));
+        if (values.size() < layers) fail("{} has {} values for {} layers", keys.label(list), values.size(), layers);
+        for (uint32_t layer = 0; layer < layers; layer++) out[layer] = values[layer] != 0;
+    } else {
+        const char* const key = "full_attention_interval";
+        const uint32_t interval = keys.has(key) ? keys.size(key, max_layers) : 4;
+        for (uint32_t layer = 0; layer < layers; layer++) out[layer] = (layer + 1) % interval != 0;
+    }
+    if (std::ranges::count(out, true) == std::ptrdiff_t(layers))
+        fail("{}: none of its {} layers has attention; tq-run runs hybrids with at least one such layer",
+             utf8_text(keys.file.path()), layers);
+    return out;
+}
+
+// Reads what only hybrids have. Their last layers may be for multi-token prediction.
+void read_hybrid(const Keys& keys, Config& c) {
+    const auto exactly = [&](const char* key, uint32_t value) {
+        if (const uint32_t given = keys.size(key, max_size); given != value)
+            fail("{} is {}; tq-run runs {}", keys.label(key), given, value);
+        return value;
+    };
+    c.gated_attention = true;
+    c.recurrent_layers = read_recurrent_layers(keys, c.num_hidden_layers);
+    if (c.attention_layers() == c.num_hidden_layers) return;
+    Recurrent r{.key_heads = keys.size("ssm.group_count", max_heads),
+                .value_heads = keys.size("ssm.time_step_rank", max_heads),
+                .head_dim = exactly("ssm.state_size", recurrent_head_dim),
+                .conv_kernel = exactly("ssm.conv_kernel", recurrent_kernel),
+                .tiled_heads = keys.file.boolean(keys.architecture.key("ssm.v_head_reordered"), keys.architecture.tiled_heads)};
+    if (r.value_heads % r.key_heads != 0)
+        fail("{} is {}, not a multiple of the {} key heads", keys.label("ssm.time_step_rank"), r.value_heads, r.key_heads);
+    exactly("ssm.inner_size", r.value_size());
+    c.recurrent = r;
+}
+
+// Reads the number of layers, without those for multi-token prediction.
+void read_layers(const Keys& keys, Config& c) {
+    c.num_hidden_layers = keys.size("block_count", max_layers);
+    if (!keys.architecture.hybrid) return;
+    const char* const key = "nextn_predict_layers";
+    const uint64_t more = keys.integer(key, 0);
+    if (more >= c.num_hidden_layers) fail("{} is {} of {} layers in all", keys.label(key), more, c.num_hidden_layers);
+    c.nextn_predict_layers = uint32_t(more);
+    c.num_hidden_layers -= c.nextn_predict_layers;
+    if (more != 0 && !keys.file.tensors().empty() && !keys.file.find_tensor("blk.0.attn_norm.weight"))
+        fail("{}: it holds the layers for multi-token prediction alone; choose the file of the model itself",
+             utf8_text(keys.file.path()));
 }
 
 constexpr std::array rope_scaling_names{"none", "linear", "yarn"}; // by RopeScalingType
 
 } // namespace
+
+uint32_t Config::attention_layers() const {
+    uint32_t count = 0;
+    for (uint32_t layer = 0; layer < num_hidden_layers; layer++) count += !is_recurrent(layer);
+    return count;
+}
+
+uint64_t Config::state_bytes() const {
+    return recurrent ? (num_hidden_layers - attention_layers()) * recurrent->state_bytes() : 0;
+}
 
 const char* name(RopeScalingType type) { return rope_scaling_names[size_t(type)]; }
 
@@ -258,8 +332,9 @@ Config read_config(const ModelFile& file) {
     c.vocab_size = read_vocab_size(file);
     c.hidden_size = keys.size("embedding_length", max_size, 32);
     read_feed_forward(keys, c);
-    c.num_hidden_layers = keys.size("block_count", max_layers);
+    read_layers(keys, c);
     read_heads(keys, c);
+    if (keys.architecture.hybrid) read_hybrid(keys, c);
     c.max_position_embeddings = keys.size("context_length", max_positions);
     c.rope_theta =
         keys.architecture.complete || keys.has("rope.freq_base") ? keys.real_between("rope.freq_base", 1, 1e12) : 10000;

@@ -24,6 +24,28 @@ struct RopeScaling {
     float beta_slow = 1;  // pairs with fewer are stretched in full
 };
 
+// The recurrent layers of a hybrid: a gated DeltaNet (Yang, Kautz, Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with
+// Delta Rule"). Instead of keys and values of each token, such a layer has one state for each sequence: a matrix for each value
+// head, and the last rows that the convolution before it needs.
+struct Recurrent {
+    uint32_t key_heads, value_heads; // of value_heads / key_heads value heads each has the queries and keys of one key head
+    uint32_t head_dim;               // of queries, keys and values
+    uint32_t conv_kernel;            // tokens that the convolution of a channel spans, its own included
+    bool tiled_heads;                // which key head: key_head()
+
+    uint32_t key_head(uint32_t value_head) const {
+        return tiled_heads ? value_head % key_heads : value_head / (value_heads / key_heads);
+    }
+    uint32_t key_size() const { return key_heads * head_dim; }
+    uint32_t value_size() const { return value_heads * head_dim; }
+    uint32_t channels() const { return 2 * key_size() + value_size(); } // of the convolution: queries, keys, values
+    // The state of a layer in fp32: the matrices [value_heads][head_dim keys][head_dim values], and after them the last rows
+    // before the convolution, [conv_kernel - 1][channels], the oldest first. All are 0 where a sequence begins.
+    uint64_t matrix_floats() const { return uint64_t(value_size()) * head_dim; }
+    uint64_t history_floats() const { return uint64_t(conv_kernel - 1) * channels(); }
+    uint64_t state_bytes() const { return 4 * (matrix_floats() + history_floats()); }
+};
+
 constexpr uint64_t max_layers = 1024; // the maximum number of layers
 constexpr uint32_t max_experts = 512, max_experts_per_tok = 16;
 
@@ -44,7 +66,19 @@ struct Config {
     uint32_t num_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
     bool norm_topk_prob = true; // the weights of a token's experts are divided by their sum
     const Architecture* architecture = &architectures[0];
+    // Of a hybrid.
+    std::optional<Recurrent> recurrent = {};      // where a layer is recurrent
+    std::vector<bool> recurrent_layers = {};      // which layers are; empty: none
+    uint32_t rotary_dim = 0;                      // channels of a head that RoPE turns, pairs (i, i + rotary_dim / 2); 0: all
+    bool gated_attention = false;                 // attn_q has the rows of each head's query, and after them those of its gate
+    uint32_t shared_expert_intermediate_size = 0; // of the expert that all tokens have; 0: there is none
+    uint32_t nextn_predict_layers = 0;            // layers for multi-token prediction after the last one, which do not run
 
+    bool is_recurrent(uint32_t layer) const { return layer < recurrent_layers.size() && recurrent_layers[layer]; }
+    uint32_t attention_layers() const; // those that are not recurrent
+    uint64_t state_bytes() const;      // of a sequence's recurrent states, all layers; 0 where there are none
+    uint32_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+    uint32_t q_rows() const { return num_attention_heads * head_dim * (gated_attention ? 2 : 1); } // of attn_q
     // The eps of the norms of heads of queries and keys, where the architecture has these.
     std::optional<float> head_norm_eps() const { return architecture->qk_norm ? std::optional(rms_norm_eps) : std::nullopt; }
 };
@@ -63,8 +97,8 @@ Config with_rope(Config config, const RopeOverrides& overrides);
 // Reads and checks the keys of the file's architecture. Throws an Error naming the key and value when that is not in the table, a
 // key is missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv
 // heads, a GQA ratio over 16, a head_dim other than 64, 128 or 256, more experts than max_experts, a theta below 1 or an eps of
-// 0, RoPE scaling other than linear, YaRN and Llama 3's). A vocabulary-only file is accepted: its vocab_size is the length of its
-// vocabulary.
+// 0, RoPE scaling other than linear, YaRN and Llama 3's, recurrent heads of another size than 128, a hybrid without attention). A
+// vocabulary-only file is accepted: its vocab_size is the length of its vocabulary.
 Config read_config(const ModelFile& file);
 
 } // namespace tq

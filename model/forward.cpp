@@ -4,8 +4,22 @@
 
 namespace tq {
 
-Cache::Shape cache_shape(const ForwardOptions& o, uint32_t layers) {
-    return {o.slots, o.pages(), o.context_size, o.kv.layers_with_window(layers) != 0 ? o.kv.window : 0};
+static uint32_t last_attention_layer(const Config& c) {
+    uint32_t layer = c.num_hidden_layers - 1;
+    while (c.is_recurrent(layer)) layer--;
+    return layer;
+}
+
+// The layers with attention that keep a window.
+static uint32_t layers_with_window(const Config& c, const KvOptions& kv) {
+    uint32_t count = 0;
+    for (uint32_t layer = 0; kv.window != 0 && layer < c.num_hidden_layers; layer++)
+        count += !c.is_recurrent(layer) && kv.at(layer, c.num_hidden_layers).coded();
+    return count;
+}
+
+Cache::Shape cache_shape(const ForwardOptions& o, const Config& c) {
+    return {o.slots, o.pages(), o.context_size, layers_with_window(c, o.kv) != 0 ? o.kv.window : 0, c.recurrent.has_value()};
 }
 
 uint32_t ForwardOptions::pages() const {
@@ -33,11 +47,32 @@ std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceSam
 }
 
 uint64_t kv_window_bytes(const Config& config, const KvOptions& kv) {
-    return kv_window_bytes(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
+    return layers_with_window(config, kv) * kv_window_layer_bytes(kv, config.num_key_value_heads, config.head_dim);
 }
 
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
-    return kv_bytes_per_token(kv, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
+    uint64_t bytes = 0;
+    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {
+        const KvTypes types = kv.at(layer, config.num_hidden_layers);
+        if (!config.is_recurrent(layer))
+            bytes += config.num_key_value_heads *
+                     (kv_vector_bytes(types.k, config.head_dim) + kv_vector_bytes(types.v, config.head_dim));
+    }
+    return bytes;
+}
+
+void check_kv(const KvOptions& kv, const Config& config) {
+    const auto count = int(config.num_hidden_layers);
+    check_kv(kv, config.num_hidden_layers);
+    for (const KvLayers& e : kv.layers) {
+        bool any = kv.layer_count != 0; // a file that names all layers
+        for (int layer = e.first + (e.first < 0 ? count : 0); layer <= e.last + (e.last < 0 ? count : 0); layer++)
+            any = any || !config.is_recurrent(uint32_t(layer));
+        if (!any)
+            fail("layers {}:{} are recurrent, and store neither keys nor values: name layers with attention, of which the last "
+                 "is {}",
+                 e.first, e.last, last_attention_layer(config));
+    }
 }
 
 void fail_nonfinite(const std::optional<std::string>& where) {

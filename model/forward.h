@@ -62,8 +62,9 @@ struct ForwardOptions {
     uint32_t pages() const;
 };
 
-// Returns the shape of a cache, with the windows of its types, where some layer has one.
-Cache::Shape cache_shape(const ForwardOptions& options, uint32_t layers);
+// Returns the shape of a model's cache, with the windows of its types, where some layer has one, and states, where one is
+// recurrent.
+Cache::Shape cache_shape(const ForwardOptions& options, const Config& config);
 
 // How the kernels that compute a token depend on the division of a run into slices.
 struct BlockKernels {
@@ -105,7 +106,7 @@ class Forward {
     // where `progress`, which counts the ids of all spans, stopped it; the positions tell what has been run. Spans and ids must
     // not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, when there are too few pages.
     // Throws DeviceLost; Error when the model's file is truncated (base/mapped_file.h) or, with all positions where the run
-    // began, a value is not finite.
+    // began, a value is not finite. A slot with recurrent states that would be cut so is empty instead (Cache::kept()).
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
     // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host: returns the n sampled tokens, the last
@@ -144,11 +145,14 @@ class Forward {
     uint32_t context_size() const { return cache().shape().context_size; }
 };
 
-// Returns the size in bytes of one token in a cache of these types: all layers, keys and values, scales included.
+// Returns the size in bytes of one token in a cache of these types: all layers with attention, keys and values, scales included.
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
 // Returns the size in bytes of all layers' full-precision windows, which come on top, whatever the context; 0 where kv.window is
 // 0.
 uint64_t kv_window_bytes(const Config& config, const KvOptions& kv);
+
+// As check_kv() of model/kv/options.h. Throws Error, too, when a range names no layer with attention.
+void check_kv(const KvOptions& kv, const Config& config);
 
 // Thrown when a computed value is not finite.
 struct NonFinite : Error {

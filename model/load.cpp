@@ -22,6 +22,11 @@ void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
 // biases alike.
 void check_vector(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
+    if (tensor.name.ends_with(".ssm_a") && std::ranges::any_of(values, [](float v) { return v > 0; }))
+        fail("tensor '{}' has a value above 0, by which the state of a recurrent layer would grow without end: the file is "
+             "damaged, "
+             "download it again",
+             tensor.name);
     const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > max_norm_weight; });
     if (great == values.end()) return;
     fail("tensor '{}' has the value {:.3g} at index {}, but norms and biases of working models reach at most {}: the file is "

@@ -8,7 +8,7 @@ namespace tq {
 
 YarnRange yarn_range(const Config& config) {
     const RopeScaling& scaling = config.rope_scaling;
-    const double d = config.head_dim;
+    const double d = config.rotary();
     const auto pair = [&](float turns) {
         return d * std::log(scaling.original_context_length / (2 * std::numbers::pi * double(turns))) /
                (2 * std::log(double(config.rope_theta)));
@@ -20,7 +20,7 @@ YarnRange yarn_range(const Config& config) {
 double rope_frequency(const Config& config, uint32_t pair) {
     const RopeScaling& scaling = config.rope_scaling;
     const double own = config.rope_factors.empty() ? 1 : double(config.rope_factors.at(pair)),
-                 f = std::pow(double(config.rope_theta), -2.0 * pair / config.head_dim) / own,
+                 f = std::pow(double(config.rope_theta), -2.0 * pair / config.rotary()) / own,
                  stretched = f / double(scaling.factor);
     if (scaling.type == RopeScalingType::none) return f;
     if (scaling.type == RopeScalingType::linear) return stretched;
@@ -47,7 +47,7 @@ double attention_factor(const RopeScaling& scaling) {
 }
 
 std::vector<float> rope_table(const Config& config, uint32_t positions) {
-    const uint32_t pairs = config.head_dim / 2;
+    const uint32_t pairs = config.rotary() / 2;
     std::vector<float> table(size_t(positions) * pairs * 2);
     const double scale = attention_factor(config.rope_scaling);
     for (uint32_t i = 0; i < pairs; i++) {
@@ -61,8 +61,8 @@ std::vector<float> rope_table(const Config& config, uint32_t positions) {
 }
 
 std::vector<float> rope_mean(const Config& config, std::span<const float> x, uint32_t positions) {
-    const size_t d = config.head_dim, half = d / 2;
-    std::vector<float> out(x.size());
+    const size_t d = config.head_dim, half = config.rotary() / 2;
+    std::vector<float> out(x.begin(), x.end());
     for (size_t i = 0; i < half; i++) {
         const double frequency = rope_frequency(config, uint32_t(i));
         // The mean of exp(i p f), a geometric series.

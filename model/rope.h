@@ -8,14 +8,14 @@
 namespace tq {
 
 // The pairs of a head between which YaRN changes from unchanged positions, up to pair `low`, to stretched ones, from `high` on:
-// head_dim ln(original / (2 pi turns)) / (2 ln theta), rounded outwards, for beta_fast and for beta_slow turns.
+// rotary ln(original / (2 pi turns)) / (2 ln theta), rounded outwards, for beta_fast and for beta_slow turns.
 struct YarnRange {
     double low, high;
 };
 YarnRange yarn_range(const Config& config);
 
-// Returns the angle per position of pair i: f = rope_theta^(-2 i / head_dim) / rope_factors[i]; linear: f / factor; YaRN: between
-// f and f / factor as the pair is between low and high.
+// Returns the angle per position of pair i: f = rope_theta^(-2 i / rotary) / rope_factors[i], rotary =
+// Config::rotary(); linear: f / factor; YaRN: between f and f / factor as the pair is between low and high.
 double rope_frequency(const Config& config, uint32_t pair);
 
 // The scaling of Llama 3.1 ("rope_type": "llama3" in config.json), by the names of its keys.
@@ -31,7 +31,7 @@ std::vector<float> llama3_factors(const Llama3Rope& scaling, float rope_theta, u
 // Returns the factor of cosine and sine: attn_factor, and for YaRN times 0.1 ln(factor) + 1.
 double attention_factor(const RopeScaling& scaling);
 
-// Returns [positions][head_dim / 2][2]: cosine and sine of p * rope_frequency(i), times attention_factor, computed in double,
+// Returns [positions][rotary / 2][2]: cosine and sine of p * rope_frequency(i), times attention_factor, computed in double,
 // rounded to fp32.
 std::vector<float> rope_table(const Config& config, uint32_t positions);
 

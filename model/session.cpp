@@ -17,6 +17,11 @@ static uint64_t now_ns() {
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+void Session::forget() {
+    ids_.clear();
+    cold_ = 0;
+}
+
 // ids_ grows only by ids that have been run, so that it matches the cache even after a stop or an exception.
 std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress) {
     std::span<const float> logits;
@@ -25,6 +30,10 @@ std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Lo
     const uint64_t start = now_ns();
     const bool ran = forward_.run(
         std::span(&span, 1), [&](size_t, uint32_t, std::span<const float> last) { logits = last; }, progress);
+    if (forward_.position() < begin) { // a pass that was stopped left no state
+        forget();
+        return {};
+    }
     const size_t done = forward_.position() - begin;
     if (prefix_) prefix_->note_speed(done, std::chrono::nanoseconds(now_ns() - start));
     ENSURE(done <= ids.size() && (!ran || done == ids.size()), "{} of {} tokens run", done, ids.size());
@@ -44,7 +53,7 @@ std::span<const float> Session::run(std::span<const uint32_t> ids, const Progres
         const size_t before = ids_.size();
         run_part(ids.subspan(done, part), Span::Logits::none, all);
         keep();
-        if (ids_.size() - before < part) return {};
+        if (ids_.size() < before + part) return {};
     }
     if (done == 0) return run_part(ids, Span::Logits::last, progress);
     return run_part(ids.subspan(done), Span::Logits::last,
@@ -81,7 +90,7 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
         reused = 0;
     }
     timings_.reused_tokens = reused;
-    timings_.prompt_tokens = uint32_t(ids_.size() - reused);
+    timings_.prompt_tokens = uint32_t(ids_.size() - std::min<size_t>(reused, ids_.size()));
     timings_.prompt_ns = now_ns() - start;
     return logits;
 }
@@ -89,8 +98,7 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
 // Goes on after the device was lost: runs ids, but for those that the prefix cache has in memory or on the disk.
 std::span<const float> Session::run_again(std::span<const uint32_t> ids, const DeviceLost& lost, const Progress& progress) {
     if (!forward_.reopen(lost)) throw lost;
-    ids_.clear();
-    cold_ = 0;
+    forget();
     if (prefix_) prefix_->device_lost();
     try {
         return run(ids.subspan(reuse(ids, progress)), progress);
@@ -108,6 +116,7 @@ void Session::fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machi
 
 // Leaves the beginning of the prompt that is known in the cache. One token must be run for the logits.
 uint32_t Session::reuse(std::span<const uint32_t> prompt, const Progress& progress) {
+    if (forward_.position() < ids_.size()) forget(); // an error in a pass left no state
     const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
     uint32_t reused = uint32_t(std::min(size_t(differ - ids_.begin()), prompt.size() - 1));
     if (reuse_ == Reuse::cold)
@@ -137,16 +146,14 @@ void Session::read_page(uint32_t position, std::span<std::byte> bytes) const {
     cache.read_page(cache.table(0)[position / page_tokens], tokens, bytes);
 }
 
-void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedWindow& window) {
-    ids_.clear();
-    cold_ = 0;
+void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved) {
+    forget();
     try {
-        forward_.cache().restore(0, uint32_t(ids.size()), source);
-        forward_.cache().put_window(0, window);
+        forward_.cache().restore(0, uint32_t(ids.size()), source, saved);
     } catch (const DeviceLost& lost) {
         if (!forward_.reopen(lost)) throw;
         if (prefix_) prefix_->device_lost();
-        return restore(std::move(ids), cold, source, window);
+        return restore(std::move(ids), cold, source, saved);
     }
     ids_ = std::move(ids);
     cold_ = cold;

@@ -75,11 +75,11 @@ class Session {
 
     // Reads the content of the cache for the tokens of cached_ids() from `position` on that are in one page: a PageSource.
     void read_page(uint32_t position, std::span<std::byte> bytes) const;
-    // What the cache's full-precision window has of the last of them.
-    SavedWindow save_window() const { return forward_.cache().save_window(0); }
+    // What the cache has beside them.
+    SavedSlot save_slot() const { return forward_.cache().save_slot(0); }
     // Replaces the content of the cache with tokens, the first `cold` of which have the bits of a cold run, and with what was
-    // saved of a window. Throws as Cache::restore() does; the cache is then empty.
-    void restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedWindow& window = {});
+    // saved beside them. Throws as Cache::restore() does; the cache is then empty.
+    void restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved = {});
     // Puts the longest beginning of `ids` that the prefix cache has into the cache, sampled tokens too, as a conversation that
     // goes on needs them. Returns its tokens; less than all ids.
     uint32_t resume(std::span<const uint32_t> ids);
@@ -96,6 +96,7 @@ class Session {
     void fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machine, const Progress& progress);
     uint32_t reuse(std::span<const uint32_t> prompt, const Progress& progress);
     void keep(bool end = false); // in the prefix cache
+    void forget();               // what is in the cache
     std::optional<Stop> run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,
                                  uint32_t wanted, const Progress& go_on, std::string& reason);
     std::span<const float> run_again(std::span<const uint32_t> ids, const DeviceLost& error, const Progress& progress);

@@ -35,12 +35,15 @@ class SpanRun {
     }
 
     // Returns false where it was stopped.
-    bool run() {
+    bool run() try {
         while (done_ < total_) {
             if (!run_separate()) run_block();
             if (stopped_ || !keep_going()) return false;
         }
         return true;
+    } catch (...) {
+        stop();
+        throw;
     }
 
   private:
@@ -111,7 +114,7 @@ std::vector<SpanRun::Wanted> SpanRun::take() {
 void SpanRun::stop() {
     stopped_ = true;
     for (const Slice& slice : slices_)
-        cache_.truncate(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
+        cache_.cut(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
 }
 
 // Whether the logits of a row are computed as those of a row alone: of separate rows, and of a block's last.
@@ -247,7 +250,7 @@ void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts) {
             if (!where) where = cache.find_nonfinite(slot);
     } catch (const OutOfMemory&) { // the error is reported without it
     }
-    for (const auto& [slot, start] : starts) cache.truncate(slot, start);
+    for (const auto& [slot, start] : starts) cache.cut(slot, start);
     fail_nonfinite(where);
 }
 

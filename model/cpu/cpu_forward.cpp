@@ -19,7 +19,7 @@ uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
     uint64_t bytes = 0;
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         const KvTypes types = options.kv.at(layer, c.num_hidden_layers);
-        if (options.held.attention(layer))
+        if (options.held.attention(layer) && !c.is_recurrent(layer))
             bytes += c.num_key_value_heads *
                      (page_tokens * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim)) +
                       2 * 4 * sink_words(types, c.head_dim));
@@ -27,11 +27,12 @@ uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
     return bytes;
 }
 
-// Returns the size in bytes of all slots' windows, each with room for the tokens of one more pass; of all layers, at most.
-uint64_t window_bytes(const Config& c, const ForwardOptions& options) {
+// Returns the size in bytes of all slots' windows, each with room for the tokens of one more pass, and states; of all layers, at
+// most.
+uint64_t slots_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
     kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;
-    return options.slots * kv_window_bytes(kv, c.num_hidden_layers, c.num_key_value_heads, c.head_dim);
+    return options.slots * (kv_window_bytes(c, kv) + c.state_bytes());
 }
 
 constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is begun
@@ -85,16 +86,20 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<
 MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const ForwardOptions& options) {
     const uint64_t batch = with_batch_size(options).batch_size;
     const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
+    // Of gated attention, recurrent layers, and the expert that all tokens have.
+    const uint64_t of_hybrids = (c.gated_attention ? 3 * q_cols : 0) + 2ull * c.shared_expert_intermediate_size +
+                                (c.recurrent ? c.recurrent->channels() + 2ull * c.recurrent->value_size() : 0);
     // Of experts: gate, up and the results of a token's pairs by expert, and their inputs.
     const uint64_t of_experts =
         c.num_experts == 0 ? 0 : 3ull * c.intermediate_size + 2ull * c.num_experts_per_tok * c.hidden_size + c.num_experts;
     MemoryPlan plan;
     plan.weights = weights.bytes();
     plan.mapped = weights.mapped_bytes();
-    plan.kv_cache = held_page_bytes(c, options) * options.pages() + window_bytes(c, options);
-    plan.scratch = 4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size + of_experts) +
-                        uint64_t(options.slots) * c.vocab_size +
-                        uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
+    plan.kv_cache = held_page_bytes(c, options) * options.pages() + slots_bytes(c, options);
+    plan.scratch =
+        4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size + of_experts + of_hybrids) +
+             uint64_t(options.slots) * c.vocab_size +
+             uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
     plan.available = std::min(physical_memory_bytes(), options.memory_bytes);
     return plan;
 }

@@ -48,12 +48,15 @@ HWY_INLINE void scale_by(float* HWY_RESTRICT y, const float* HWY_RESTRICT x, con
     for (; i < count; i++) y[i] = x[i] * scale * w[i];
 }
 
-// x[d] = RoPE(w * x / rms(x)), or RoPE(w * x) where there is no eps; turns[d]: cosine and sine of each pair (i, i + d / 2).
+// x[d] = RoPE(w * x / rms(x)), or RoPE(w * x) where there is no eps; turns[turned]: cosine and sine of each pair (i, i + turned /
+// 2) of the first channels, which alone RoPE turns.
 HWY_INLINE void norm_and_rope(float* HWY_RESTRICT x, const float* HWY_RESTRICT w, const float* HWY_RESTRICT turns, size_t d,
-                              std::optional<float> eps) {
+                              size_t turned, std::optional<float> eps) {
     const F f;
-    const size_t half = d / 2;
+    const size_t half = turned / 2;
     const V scale = hn::Set(f, eps ? inverse_rms(x, d, *eps) : 1);
+    for (size_t i = turned; i < d; i += lanes)
+        hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(f, x + i), scale), hn::LoadU(f, w + i)), f, x + i);
     for (size_t i = 0; i < half; i += lanes) {
         const V a = hn::Mul(hn::Mul(hn::LoadU(f, x + i), scale), hn::LoadU(f, w + i));
         const V b = hn::Mul(hn::Mul(hn::LoadU(f, x + i + half), scale), hn::LoadU(f, w + i + half));

@@ -19,8 +19,8 @@ void norm_rows(float* y, const float* x, std::span<const float> w, float eps, si
         scale_by(y + row, x + row, w.data(), inverse_rms(x + row, cols, eps), cols);
 }
 
-void norm_and_rope_vector(std::span<float> x, std::span<const float> w, const float* turns, std::optional<float> eps) {
-    norm_and_rope(x.data(), w.data(), turns, x.size(), eps);
+void norm_and_rope_vector(std::span<float> x, std::span<const float> w, std::span<const float> turns, std::optional<float> eps) {
+    norm_and_rope(x.data(), w.data(), turns.data(), x.size(), turns.size(), eps);
 }
 
 void swiglu_range(float* gate, const float* up, size_t count) { swiglu(gate, up, count); }
@@ -57,7 +57,7 @@ void append(const LayerCache& cache, KvSide which, std::span<const float> x, std
     std::array<float, 256> storage;
     const std::span vector(storage.data(), d);
     std::ranges::copy(x.subspan(i * d, d), vector.begin());
-    if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, &rope.table[row.position * d], eps);
+    if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, rope.turns(row, d), eps);
     if (!conditions.empty()) condition_key(vector, conditions, head, rope.page_turns(row, d));
     encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
     const bool is_sink = cache.has_sinks() && place.token == 0;
@@ -102,10 +102,10 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
-            HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, &rope.table[rope.rows[i / heads].position * d], eps);
+            HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(x, w, rope.turns(rope.rows[i / heads], d), eps);
             if (page_scores && !conditions.means.empty())
                 tq::page_scores(page_scores->of(i).first(pages_of(rope.rows[i / heads].position + 1)), x, conditions,
-                                i % heads / group, 1 / std::sqrt(float(d)), rope.table);
+                                i % heads / group, 1 / std::sqrt(float(d)), rope.table, rope.width(d));
             if (!conditions.empty()) condition_query(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;

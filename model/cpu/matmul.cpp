@@ -228,10 +228,14 @@ void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte
 uint32_t max_separate_rows(const Network& net) {
     constexpr uint32_t max_decoded_rows = 8; // each few of which decode the weights anew: a block of more takes less time
     const auto in_fixed_point = [](const host::Linear& l) { return has_fixed_point(l.tensor.type, l.tensor.cols); };
+    const auto all_of = [&](std::initializer_list<const host::Linear*> linears) {
+        return std::ranges::all_of(linears, [&](const host::Linear* l) { return in_fixed_point(*l); });
+    };
     const bool all = in_fixed_point(net.output) && std::ranges::all_of(net.layers, [&](const host::Layer& l) {
-                         const host::Linear linears[] = {l.attn_q,           l.attn_k,         l.attn_v,  l.attn_output,
-                                                         l.ffn_gate_up.gate, l.ffn_gate_up.up, l.ffn_down};
-                         return std::ranges::all_of(linears, in_fixed_point);
+                         const auto& r = l.recurrence; // whose ssm_beta and ssm_alpha are small
+                         return all_of({&l.ffn_gate_up.gate, &l.ffn_gate_up.up, &l.ffn_down}) &&
+                                (r ? all_of({&r->attn_qkv, &r->attn_gate, &r->ssm_out})
+                                   : all_of({&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output}));
                      });
     return all ? uint32_t(max_fixed_point_tokens) : max_decoded_rows;
 }

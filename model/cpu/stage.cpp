@@ -62,7 +62,7 @@ void CpuStage::run_halves(host::Pass& pass, HalfRange halves, std::span<float> h
     for (uint32_t half = halves.begin; half < halves.end; half++) {
         const host::Layer& l = net_.layers[half / 2];
         pass.begin(l);
-        half == attention_of(l.number) ? cpu::attention_half(pass, l, x_) : cpu::feed_forward_half(pass, l, x_);
+        half == attention_of(l.number) ? cpu::first_half(pass, l, x_) : cpu::feed_forward_half(pass, l, x_);
     }
     std::ranges::copy(x_.h, h.begin());
 }

@@ -1,10 +1,12 @@
 // The steps of model/reference/steps.h on the fast kernels.
 #pragma once
 #include "model/cpu/kernels.h"
+#include "model/cpu/recurrent.h"
 
 namespace tq::cpu {
 
-using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Routes;
+using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Recurrence,
+    host::Routes;
 
 void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);
 void rms_norm(Pass&, std::vector<float>& y, const std::vector<float>& x, const Norm& w);
@@ -24,8 +26,20 @@ void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<flo
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q, PageScores& page_scores);
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores);
 
-// In model/cpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
-void attention_half(Pass&, const Layer& layer, Activations& x);
+void split_gates(Pass&, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate);
+void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
+
+void conv_silu(Pass&, const Layer& layer, std::vector<float>& qkv);
+void l2_norm(Pass&, const Layer& layer, std::vector<float>& qkv);
+void state_gates(Pass&, const Layer& layer, std::vector<float>& beta, std::vector<float>& alpha);
+void delta_rule(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
+                const std::vector<float>& alpha);
+void gated_norm(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& z);
+void share_gate(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& x);
+
+// In model/cpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token. The first is
+// attention or a recurrence.
+void first_half(Pass&, const Layer& layer, Activations& x);
 void feed_forward_half(Pass&, const Layer& layer, Activations& x);
 // From token ids to h, and from there to logits, or only to a.
 void layers(Pass&, const Network& net, Activations& x);

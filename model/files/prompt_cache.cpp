@@ -15,9 +15,13 @@ namespace tq {
 namespace {
 
 constexpr std::string_view prompt_cache_magic = "tq-run cache v7\n";
-constexpr std::string_view window_magic = "tq-run window 1\n";
+constexpr std::string_view window_magic = "tq-run window 1\n", states_magic = "tq-run states1\n";
 constexpr size_t owner_at = 24, max_owner_bytes = 1 << 20;
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
+
+bool begins_with(std::span<const std::byte> bytes, std::string_view text) {
+    return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+}
 
 std::string owner_json(const OwnerTexts& texts) { return nlohmann::json(texts).dump(); }
 
@@ -76,9 +80,10 @@ OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file,
 
 } // namespace
 
-uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedWindow& window) {
+uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedSlot& beside) {
     uint64_t bytes = owner_at + owner_json(owner_texts(owner)).size();
-    if (window.tokens > 0) bytes += window_magic.size() + 16 + window.bytes.size();
+    if (beside.window_tokens > 0) bytes += window_magic.size() + 16 + beside.window.size();
+    if (!beside.state.empty()) bytes += states_magic.size() + 8 + beside.state.size();
     const PageLayout layout = page_layout(owner.config, owner.kv);
     for (uint32_t at = 0, count; at < tokens; at += count) {
         count = std::min(page_tokens, tokens - at);
@@ -88,7 +93,7 @@ uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const Save
 }
 
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
-                        const SavedWindow& window, const std::function<void(std::span<const std::byte>)>& write) {
+                        const SavedSlot& beside, const std::function<void(std::span<const std::byte>)>& write) {
     ENSURE(!ids.empty() && cold <= ids.size(), "{} of {} tokens", cold, ids.size());
     const OwnerTexts texts = owner_texts(owner);
     const std::string json = owner_json(texts);
@@ -109,11 +114,17 @@ void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, 
         write(content);
         parent = head.name;
     }
-    if (window.tokens == 0) return;
-    const std::array<uint64_t, 2> tokens_and_check{window.tokens, checksum(window.bytes)};
-    write(std::as_bytes(std::span(window_magic)));
-    write(std::as_bytes(std::span(tokens_and_check)));
-    write(window.bytes);
+    if (beside.window_tokens != 0) {
+        const std::array<uint64_t, 2> tokens_and_check{beside.window_tokens, checksum(beside.window)};
+        write(std::as_bytes(std::span(window_magic)));
+        write(std::as_bytes(std::span(tokens_and_check)));
+        write(beside.window);
+    }
+    if (beside.state.empty()) return;
+    const uint64_t check = checksum(beside.state);
+    write(std::as_bytes(std::span(states_magic)));
+    write(std::as_bytes(std::span(&check, 1)));
+    write(beside.state);
 }
 
 PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheOwner& owner)
@@ -122,17 +133,17 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheO
     size_t end = 0;
     const OwnerTexts saved = read_owner(shown_, file_.bytes(), end), here = owner_texts(owner);
     check_owner(shown_, saved, here);
-    read_pages(file_.bytes().subspan(end), owner_name(saved), owner.config.vocab_size);
+    std::span<const std::byte> rest = read_pages(file_.bytes().subspan(end), owner_name(saved), owner.config.vocab_size);
+    if (begins_with(rest, window_magic)) rest = read_window(rest.subspan(window_magic.size()));
+    read_states(rest, owner.config.state_bytes());
     check_mapped_files();
     if (saved.at("computation") != here.at("computation")) cold_ = 0;
 }
 
-void PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName& owner, uint32_t vocab_size) {
+std::span<const std::byte> PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName& owner,
+                                                       uint32_t vocab_size) {
     PageName parent = owner;
-    const auto is_window = [&] {
-        return rest.size() >= window_magic.size() && std::memcmp(rest.data(), window_magic.data(), window_magic.size()) == 0;
-    };
-    while (!rest.empty() && !is_window()) try {
+    while (!rest.empty() && !begins_with(rest, window_magic) && !begins_with(rest, states_magic)) try {
             if (ids_.size() % page_tokens != 0) fail("bytes follow its last page");
             PageHead head = read_page_head(rest);
             const uint64_t size = page_head_size(head.tokens()) + layout_.bytes(head.tokens());
@@ -149,30 +160,49 @@ void PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName
     if (ids_.empty()) fail("{}: it has no tokens: the file is damaged; {}", shown_, another_file);
     if (const auto bad = std::ranges::find_if(ids_, [&](uint32_t id) { return id >= vocab_size; }); bad != ids_.end())
         fail("{}: token {} of a vocabulary of {}: the file is damaged; {}", shown_, *bad, vocab_size, another_file);
-    if (!rest.empty()) read_window(rest.subspan(window_magic.size()));
+    return rest;
 }
 
-void PromptCacheFile::read_window(std::span<const std::byte> rest) {
+std::span<const std::byte> PromptCacheFile::read_window(std::span<const std::byte> rest) {
     std::array<uint64_t, 2> tokens_and_check{};
     if (rest.size() >= sizeof tokens_and_check) std::memcpy(tokens_and_check.data(), rest.data(), sizeof tokens_and_check);
     const auto [tokens, check] = tokens_and_check;
     if (tokens == 0 || tokens > std::min<uint64_t>(kept_window_tokens(max_window_tokens), ids_.size()) ||
-        rest.size() != sizeof tokens_and_check + window_layout_.bytes(uint32_t(tokens)))
+        rest.size() < sizeof tokens_and_check + window_layout_.bytes(uint32_t(tokens)))
         fail("{}: {} bytes of a window of {} tokens: the file is damaged; {}", shown_, rest.size(), tokens, another_file);
     window_tokens_ = uint32_t(tokens);
     window_check_ = check;
-    window_ = rest.subspan(sizeof tokens_and_check);
+    window_ = rest.subspan(sizeof tokens_and_check, window_layout_.bytes(window_tokens_));
+    return rest.subspan(sizeof tokens_and_check + window_.size());
+}
+
+void PromptCacheFile::read_states(std::span<const std::byte> rest, uint64_t bytes) {
+    if (rest.empty() && bytes == 0) return;
+    const size_t before = states_magic.size() + sizeof states_check_;
+    if (!begins_with(rest, states_magic) || bytes == 0 || rest.size() != before + bytes)
+        fail("{}: {} bytes of the recurrent states' {}: the file is damaged; {}", shown_, rest.size(), bytes, another_file);
+    std::memcpy(&states_check_, rest.data() + states_magic.size(), sizeof states_check_);
+    states_ = rest.subspan(before);
+}
+
+void PromptCacheFile::require(std::span<const std::byte> bytes, uint64_t check, const char* what) const {
+    const bool whole = checksum(bytes) == check;
+    check_mapped_files();
+    if (!whole) fail("{}: its {} a wrong checksum: the file is damaged; {}", shown_, what, another_file);
 }
 
 // A window may be longer than those that this cache keeps: it then has the last tokens of it.
-SavedWindow PromptCacheFile::window(uint32_t window_tokens) const {
-    if (window_tokens == 0 || window_tokens_ == 0) return {};
-    const bool whole = checksum(window_) == window_check_;
-    check_mapped_files();
-    if (!whole) fail("{}: its window has a wrong checksum: the file is damaged; {}", shown_, another_file);
-    SavedWindow out{std::min(window_tokens_, kept_window_tokens(window_tokens))};
-    out.bytes.resize(window_layout_.bytes(out.tokens));
-    copy_last_tokens(window_layout_, out.bytes, out.tokens, window_, window_tokens_);
+SavedSlot PromptCacheFile::beside(uint32_t window_tokens) const {
+    SavedSlot out{uint32_t(ids_.size())};
+    if (window_tokens != 0 && window_tokens_ != 0) {
+        require(window_, window_check_, "window has");
+        out.window_tokens = std::min(window_tokens_, kept_window_tokens(window_tokens));
+        out.window.resize(window_layout_.bytes(out.window_tokens));
+        copy_last_tokens(window_layout_, out.window, out.window_tokens, window_, window_tokens_);
+    }
+    if (states_.empty()) return out;
+    require(states_, states_check_, "recurrent states have");
+    out.state.assign(states_.begin(), states_.end());
     return out;
 }
 

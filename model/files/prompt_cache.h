@@ -6,6 +6,8 @@
 //   then pages of 256 tokens, of which the last may have fewer, each as a file of the prefix cache (model/prefix/page_file.h)
 //   then, if the cache had a full-precision window: "tq-run window 1\n", its tokens, 64 bits, the checksum of what follows
 //   (base/checksum.h), and the window's bytes (CacheVectors::read_window())
+//   then, if the model has recurrent layers: "tq-run states1\n", the checksum of what follows, and the states after the last
+//   token (CacheVectors::read_state())
 // The pages hold the cache's own bytes, which are equal on every device: no vector is decoded.
 #pragma once
 #include "base/mapped_file.h"
@@ -21,12 +23,13 @@
 namespace tq {
 
 // Returns the size of the whole file.
-uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedWindow& window = {});
+uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedSlot& beside = {});
 
 // Calls write(bytes) for one piece of the file after another; `pages` is called for each page of ids.size() > 0 tokens, in order.
+// beside: what their slot has beside its pages.
 // cold: how many of them have the bits of a cold run (model/prefix/cold.h). Throws what they throw.
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
-                        const SavedWindow& window, const std::function<void(std::span<const std::byte>)>& write);
+                        const SavedSlot& beside, const std::function<void(std::span<const std::byte>)>& write);
 
 class PromptCacheFile {
   public:
@@ -41,20 +44,23 @@ class PromptCacheFile {
     // match its checksum.
     void read(uint32_t position, std::span<std::byte> bytes) const;
 
-    // Returns the window of the last of ids(), for a cache with windows of `window_tokens` tokens: none if it has none. Throws an
-    // Error where it does not match its checksum.
-    SavedWindow window(uint32_t window_tokens) const;
+    // Returns what a slot of all ids() has beside its pages: for a cache with windows of `window_tokens` tokens the last ones,
+    // none if it has none; and the recurrent states. Throws an Error where these do not match their checksums.
+    SavedSlot beside(uint32_t window_tokens) const;
 
   private:
-    void read_pages(std::span<const std::byte> rest, const PageName& owner, uint32_t vocab_size);
-    void read_window(std::span<const std::byte> rest);
+    // These return what follows.
+    std::span<const std::byte> read_pages(std::span<const std::byte> rest, const PageName& owner, uint32_t vocab_size);
+    std::span<const std::byte> read_window(std::span<const std::byte> rest);
+    void read_states(std::span<const std::byte> rest, uint64_t bytes);
+    void require(std::span<const std::byte> bytes, uint64_t check, const char* what) const;
 
     std::string shown_; // the path
     MappedFile file_;
     PageLayout layout_, window_layout_;
     uint32_t window_tokens_ = 0;
-    uint64_t window_check_ = 0;
-    std::span<const std::byte> window_;
+    uint64_t window_check_ = 0, states_check_ = 0;
+    std::span<const std::byte> window_, states_;
     struct Page {
         PageHead head;
         std::span<const std::byte> file;

@@ -1,5 +1,6 @@
 // The architectures that tq-run runs, in one table: what distinguishes them, and how files name them. All are decoders with RMS
-// norms, grouped-query attention, RoPE and SwiGLU, of which a mixture of experts has many.
+// norms, grouped-query attention, RoPE and SwiGLU, of which a mixture of experts has many. Hybrids have attention in some layers
+// and a recurrence in the others.
 #pragma once
 #include "model/formats/model_file.h"
 #include <string>
@@ -23,6 +24,11 @@ struct Architecture {
     // Every file has the keys of head_dim, num_key_value_heads and rope_theta. For others they are hidden_size /
     // num_attention_heads, num_attention_heads and 10000 where they are absent, as in llama.cpp and transformers.
     bool complete;
+    // Most layers are recurrent (gated DeltaNet, model/config.h). The output of the others' attention is multiplied by gates,
+    // RoPE turns a part of each head, and each mixture of experts has an expert that all tokens share.
+    bool hybrid = false;
+    bool tiled_heads = false;               // of a hybrid: Recurrent::tiled_heads of its GGUF files
+    std::string_view ffn_norm = "ffn_norm"; // the tensor of the norm before the feed-forward
 
     std::string key(std::string_view rest) const; // "qwen3.block_count" of "block_count"
 };
@@ -64,9 +70,45 @@ inline constexpr Architecture architectures[] = {
      .gguf_pairs = RopePairs::neighbours,
      .rope_factors = true,
      .complete = false},
+    {.name = "qwen35",
+     .model_type = "qwen3_5",
+     .class_name = "Qwen3_5ForConditionalGeneration",
+     .qk_norm = true,
+     .qkv_bias = false,
+     .experts = false,
+     .gguf_pairs = RopePairs::halves,
+     .rope_factors = false,
+     .complete = true,
+     .hybrid = true,
+     .tiled_heads = true,
+     .ffn_norm = "post_attention_norm"},
+    {.name = "qwen35moe",
+     .model_type = "qwen3_5_moe",
+     .class_name = "Qwen3_5MoeForConditionalGeneration",
+     .qk_norm = true,
+     .qkv_bias = false,
+     .experts = true,
+     .gguf_pairs = RopePairs::halves,
+     .rope_factors = false,
+     .complete = true,
+     .hybrid = true,
+     .tiled_heads = true,
+     .ffn_norm = "post_attention_norm"},
+    {.name = "qwen3next",
+     .model_type = "qwen3_next",
+     .class_name = "Qwen3NextForCausalLM",
+     .qk_norm = true,
+     .qkv_bias = false,
+     .experts = true,
+     .gguf_pairs = RopePairs::halves,
+     .rope_factors = false,
+     .complete = true,
+     .hybrid = true,
+     .tiled_heads = false,
+     .ffn_norm = "post_attention_norm"},
 };
 
-std::string architecture_names(); // "qwen3, qwen3moe, qwen2, llama"
+std::string architecture_names(); // "qwen3, qwen3moe, qwen2, llama, qwen35, qwen35moe, qwen3next"
 
 // Returns the row of the table that general.architecture names. Throws an Error that lists them for any other.
 const Architecture& architecture_of(const ModelFile& file);

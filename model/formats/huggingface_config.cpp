@@ -91,6 +91,9 @@ const Architecture& read_architecture(const Members& config) {
     if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
     const Architecture* found = find_model_type(type->get_ref<const std::string&>());
     if (!found) fail("{} is {}; tq-run runs {} only", config.label("model_type"), printable(type->dump()), architecture_names());
+    if (found->hybrid)
+        fail("{} is {}; tq-run runs such models from GGUF files only: choose one, as with -hf", config.label("model_type"),
+             printable(type->dump()));
     const std::string whole(found->class_name), headless = whole.substr(0, whole.rfind("ForCausalLM")) + "Model";
     if (const json* classes = config.find("architectures"); classes && *classes != json::array({headless}))
         config.expect("architectures", json::array({whole}),

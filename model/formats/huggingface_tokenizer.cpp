@@ -1,5 +1,5 @@
 // Converts tokenizer.json, or vocab.json and merges.txt, to the metadata that a converter to GGUF writes. The tokenizers of Qwen2
-// and Qwen3, of SmolLM and of Llama 3 are supported: one that would split texts differently is refused.
+// to Qwen3.5, of SmolLM and of Llama 3 are supported: one that would split texts differently is refused.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -18,11 +18,12 @@ using nlohmann::json;
 constexpr uint64_t max_tokenizer_bytes = 64u << 20; // tokenizer.json of Qwen3 has 11 MB
 constexpr uint64_t max_template_bytes = 1u << 20;
 
-// The patterns that model/text/pre_tokenizer.h implements by hand: with the numbers of Qwen2, and of Llama 3.
-std::string word_pattern(const char* numbers) {
-    return fmt::format("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?\\p{{L}}+|{}|"
-                       " ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-                       numbers);
+// The patterns that model/text/pre_tokenizer.h implements by hand: with the numbers of Qwen2, and of Llama 3, and with Qwen3.5's
+// marks among the letters.
+std::string word_pattern(const char* numbers, bool marks = false) {
+    return fmt::format("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{{L}}\\p{{N}}]?{}+|{}|"
+                       " ?[^\\s\\p{{L}}{}\\p{{N}}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+                       marks ? "[\\p{L}\\p{M}]" : "\\p{L}", numbers, marks ? "\\p{M}" : "");
 }
 
 enum TokenType : int64_t { hole = 0, normal = 1, control = 3, user_defined = 4, unused = 5 };
@@ -192,7 +193,7 @@ void set_text_ends(ModelFile& file, const Document& from, const TokenTable& toke
     if (ends.end) set("eos", ends.end);
 }
 
-// Returns GGUF's name of the way in which texts are split: that of Qwen2, after NFC, or of SmolLM or Llama 3, without.
+// Returns GGUF's name of the way in which texts are split: that of Qwen2 or Qwen3.5, after NFC, or of SmolLM or Llama 3, without.
 const char* read_pre_tokenizer(const Document& from) {
     const json* pre = member(from.root, "pre_tokenizer");
     const json* list =
@@ -201,9 +202,9 @@ const char* read_pre_tokenizer(const Document& from) {
         const json* found = member(in, key);
         return found && *found == wanted;
     };
-    const auto is_split = [&](const json& part, const char* numbers) {
-        return is(part, "type", "Split") && is(part, "pattern", {{"Regex", word_pattern(numbers)}}) &&
-               is(part, "behavior", "Isolated") && is(part, "invert", false);
+    const auto is_split = [&](const json& part, const std::string& pattern) {
+        return is(part, "type", "Split") && is(part, "pattern", {{"Regex", pattern}}) && is(part, "behavior", "Isolated") &&
+               is(part, "invert", false);
     };
     const auto is_byte_level = [&](const json& part, bool use_regex) {
         return is(part, "type", "ByteLevel") && is(part, "add_prefix_space", false) && is(part, "use_regex", use_regex);
@@ -212,7 +213,7 @@ const char* read_pre_tokenizer(const Document& from) {
     const json* normalizer = member(from.root, "normalizer");
     const bool is_pair = list && list->is_array() && list->size() == 2;
     const bool whole_words = from.boolean(from.object(from.root, "model"), "ignore_merges");
-    if (!normalizer && is_pair && is_split((*list)[0], "\\p{N}{1,3}") && is_byte_level((*list)[1], false))
+    if (!normalizer && is_pair && is_split((*list)[0], word_pattern("\\p{N}{1,3}")) && is_byte_level((*list)[1], false))
         return whole_words ? "llama-bpe" : "smaug-bpe"; // the same but for these words
     if (whole_words) from.error("'ignore_merges' is true, which only the tokenizer of Llama 3 has");
     if (!normalizer && is_pair && is_digits((*list)[0]) && is_byte_level((*list)[1], true)) return "smollm";
@@ -220,10 +221,11 @@ const char* read_pre_tokenizer(const Document& from) {
     if (!normalizer || *normalizer != nfc) {
         from.error("'normalizer' is {}; we know NFC only", normalizer ? printable(normalizer->dump()) : "missing");
     }
-    if (is_pair && is_split((*list)[0], "\\p{N}") && is_byte_level((*list)[1], false)) return "qwen2";
-    from.error("'pre_tokenizer' is {}, neither that of Qwen2 or Llama 3 (Split by their regular expressions, then ByteLevel) nor "
-               "that of "
-               "SmolLM (Digits, then ByteLevel): its texts would be split in another way",
+    for (const bool marks : {false, true})
+        if (is_pair && is_split((*list)[0], word_pattern("\\p{N}", marks)) && is_byte_level((*list)[1], false))
+            return marks ? "qwen35" : "qwen2";
+    from.error("'pre_tokenizer' is {}, neither that of Qwen2, Qwen3.5 or Llama 3 (Split by their regular expressions, then "
+               "ByteLevel) nor that of SmolLM (Digits, then ByteLevel): its texts would be split in another way",
                pre ? printable(pre->dump()) : "missing");
 }
 

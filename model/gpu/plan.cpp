@@ -68,6 +68,11 @@ uint64_t ScratchBytes::largest() const {
     return std::max({hidden + normed, attn, q, kv, partials, 2 * ffn, halves, router, routes, down});
 }
 
+void refuse_recurrent(const Config& c) {
+    if (c.recurrent)
+        fail("models of '{}' have recurrent layers, which tq-run runs on the CPU only: add --device cpu", c.architecture->name);
+}
+
 void require_batch(const Capabilities& caps, const Config& config, const Tuning& tuning, const ForwardOptions& options) {
     const uint64_t bytes = ScratchBytes(config, tuning, options).largest(), limit = caps.storage_range_bytes;
     const uint64_t rows = uint64_t(options.batch_size) * std::max(config.num_experts_per_tok, 1u),

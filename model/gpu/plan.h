@@ -41,6 +41,9 @@ struct ScratchBytes {
 // Returns the options with the batch size that the pass will use: the device's own where none is given, in whole tiles.
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
 
+// Throws an Error for models with recurrent layers, for which devices have no kernels.
+void refuse_recurrent(const Config& config);
+
 // Throws an Error where a block of that many tokens exceeds the device's limits of a binding or of workgroups.
 void require_batch(const Capabilities&, const Config& config, const Tuning& tuning, const ForwardOptions& options);
 

@@ -113,6 +113,7 @@ std::shared_ptr<DeviceWeights> gpu::load(Device& device, const Tuning& tuning, c
 std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, const Weights& weights, const Cache& cache,
                                       const ForwardOptions& options, const LoadProgress& on_load,
                                       std::optional<double> layer_seconds) {
+    refuse_recurrent(config);
     const Tuning tuning = tuning_for(device.capabilities());
     const ForwardOptions full = with_batch_size(options, tuning);
     const MemoryPlan plan = plan_memory(device, config, weights, full);

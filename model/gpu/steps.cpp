@@ -34,7 +34,7 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
     for (uint32_t i = 0; i < layers; i++) {
         const LayerMatrices& w = weights.layers[i];
         const HeadNorms norms = head_norms(kv.conditioning_of(i, layers), i, or_ones(w.attn_q_norm), or_ones(w.attn_k_norm),
-                                           key_scaling(config, w.attention_squares, w.k_bias));
+                                           key_scaling(config, w.attention_squares, w.k_bias), config.rotary_dim);
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
                        upload(uploader, device, head_norm_floats(norms.k, norms.k_conditions)),
                        norms.k_conditions.empty() ? 0 : config.num_key_value_heads,

@@ -2,8 +2,10 @@
 #include "base/ensure.h"
 #include "model/kv/options.h"
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <utility>
 
 namespace tq::host {
 
@@ -27,6 +29,8 @@ void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     }
 }
 
+LayerStates::LayerStates(const Recurrent& shape, uint32_t slots) : shape(shape), slots(slots), values(slots * floats()) {}
+
 static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const CacheSide& k, const CacheSide& v,
                                                 uint32_t pass_tokens) {
     if (shape.window_tokens == 0 || !KvTypes{k.codec.type, v.codec.type}.coded()) return std::nullopt;
@@ -39,14 +43,16 @@ static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const
 
 KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
                      const HeldHalves& held)
-    : sequences_(sequences) {
+    : sequences_(sequences), kv_heads_(kv_heads) {
     for (const LayerCodecs& codecs : layers) {
-        const bool here = held.attention(uint32_t(layers_.size()));
-        const uint32_t pages = here ? sequences.shape().pages : 0;
+        const bool here = held.attention(uint32_t(layers_.size())), has_pages = here && !codecs.recurrent;
+        const uint32_t pages = has_pages ? sequences.shape().pages : 0;
         const uint32_t sink = sink_words({codecs.k.type, codecs.v.type}, codecs.k.head_dim());
         CacheSide k(codecs.k, kv_heads, pages, page_tokens, sink), v(codecs.v, kv_heads, pages, page_tokens, sink);
-        auto window = here ? make_window(sequences.shape(), k, v, pass_tokens) : std::nullopt;
-        layers_.push_back({sequences, std::move(k), std::move(v), std::move(window)});
+        auto window = has_pages ? make_window(sequences.shape(), k, v, pass_tokens) : std::nullopt;
+        auto states =
+            here && codecs.recurrent ? std::make_unique<LayerStates>(*codecs.recurrent, sequences.shape().slots) : nullptr;
+        layers_.push_back({sequences, std::move(k), std::move(v), std::move(window), codecs.recurrent, std::move(states)});
     }
 }
 
@@ -64,6 +70,7 @@ void KvVectors::copy_window(uint32_t from, uint32_t to) {
 
 StoredSide KvVectors::stored(uint32_t slot, uint32_t layer, KvSide which) const {
     ENSURE(layer < layers_.size(), "layer {} of {}", layer, layers_.size());
+    ENSURE(!layers_[layer].recurrent, "layer {} is recurrent", layer);
     const CacheSide& side = layers_[layer].side(which);
     StoredSide out(side.codec, side.heads, sequences_.position(slot));
     for (uint32_t head = 0; head < side.heads; head++)
@@ -80,8 +87,9 @@ PageLayout KvVectors::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers_)
         for (const CacheSide* side : {&layer.k, &layer.v})
-            vectors.push_back({side->codec.words(), side->codec.scales(), side->sink_words});
-    return {layers_.at(0).k.heads, std::move(vectors)};
+            vectors.push_back(layer.recurrent ? PageLayout::Vector{}
+                                              : PageLayout::Vector{side->codec.words(), side->codec.scales(), side->sink_words});
+    return {kv_heads_, std::move(vectors)};
 }
 
 static void copy_bytes(std::span<std::byte> to, const void* from) {
@@ -147,6 +155,41 @@ void KvVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std
                        [](std::span<const std::byte> there, std::span<uint32_t> here) { copy_bytes(here.data(), there); });
 }
 
+uint64_t KvVectors::state_bytes() const {
+    uint64_t bytes = 0;
+    for (const LayerCache& layer : layers_) bytes += layer.recurrent ? layer.recurrent->state_bytes() : 0;
+    return bytes;
+}
+
+// Calls use(bytes of a layer's state, its states) for each layer that is held.
+template <class Byte, class Use> void KvVectors::each_state(std::span<Byte> bytes, const Use& use) const {
+    ENSURE(bytes.size() == state_bytes(), "{} bytes of states", bytes.size());
+    for (const LayerCache& layer : layers_) {
+        if (!layer.recurrent) continue;
+        const uint64_t size = layer.recurrent->state_bytes();
+        if (layer.states) use(bytes.first(size), *layer.states);
+        bytes = bytes.subspan(size);
+    }
+}
+
+void KvVectors::read_state(uint32_t slot, std::span<std::byte> bytes) const {
+    each_state(bytes, [&](std::span<std::byte> there, LayerStates& here) { copy_bytes(there, here.of(slot).data()); });
+}
+
+void KvVectors::write_state(uint32_t slot, std::span<const std::byte> bytes) {
+    each_state(bytes, [&](std::span<const std::byte> there, LayerStates& here) { copy_bytes(here.of(slot).data(), there); });
+}
+
+void KvVectors::copy_state(uint32_t from, uint32_t to) {
+    for (const LayerCache& layer : layers_)
+        if (layer.states) std::ranges::copy(layer.states->of(from), layer.states->of(to).begin());
+}
+
+void KvVectors::clear_state(uint32_t slot) {
+    for (const LayerCache& layer : layers_)
+        if (layer.states) std::ranges::fill(layer.states->of(slot), 0.0f);
+}
+
 // In a ring, too, that has not been filled, every vector becomes a repetition of those that it has.
 static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t length) {
     for (const CacheSide* side : {&window.k, &window.v})
@@ -170,16 +213,24 @@ static bool is_finite(const CacheSide& side, Place at, uint32_t head) {
     return tq::is_finite(side.codec, side.codes(at, head), side.scales(at, head));
 }
 
+std::string KvVectors::where(std::string what, uint32_t slot) const {
+    return sequences_.shape().slots > 1 ? fmt::format("{} of slot {}", what, slot) : what;
+}
+
 std::optional<std::string> KvVectors::find_nonfinite(uint32_t slot) const {
-    for (size_t i = 0; i < layers_.size(); i++)
+    for (size_t i = 0; i < layers_.size(); i++) {
+        if (layers_[i].states && sequences_.position(slot) > 0 &&
+            !std::ranges::all_of(std::as_const(*layers_[i].states).of(slot), [](float v) { return std::isfinite(v); }))
+            return where(fmt::format("the state of layer {}", i), slot);
         for (uint32_t at = 0; at < sequences_.position(slot) && layers_[i].held(); at++)
             for (uint32_t head = 0; head < layers_[i].k.heads; head++) {
                 const Place place = layers_[i].place({slot, at});
                 const bool bad_key = !host::is_finite(layers_[i].k, place, head);
                 if (bad_key || !host::is_finite(layers_[i].v, place, head))
-                    return fmt::format("the {} of layer {}, kv head {}, position {}{}", bad_key ? "key" : "value", i, head, at,
-                                       sequences_.shape().slots > 1 ? fmt::format(" of slot {}", slot) : "");
+                    return where(
+                        fmt::format("the {} of layer {}, kv head {}, position {}", bad_key ? "key" : "value", i, head, at), slot);
             }
+    }
     return std::nullopt;
 }
 

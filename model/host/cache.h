@@ -1,6 +1,8 @@
-// The KV cache in host memory: for each layer and side, the codes of each kv head, page by page, and the scales beside them.
+// The KV cache in host memory: for each layer and side, the codes of each kv head, page by page, and the scales beside them; and
+// the states of recurrent layers.
 #pragma once
 #include "model/cache.h"
+#include "model/config.h"
 #include "model/halves.h"
 #include <memory>
 #include <optional>
@@ -58,10 +60,33 @@ struct WindowVectors {
     const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
 };
 
+// The states of a recurrent layer, one for each slot (Recurrent of model/config.h), all 0 at first.
+struct LayerStates {
+    Recurrent shape;
+    uint32_t slots;
+    std::vector<float> values; // [slots][matrix_floats() + history_floats()]
+
+    LayerStates(const Recurrent& shape, uint32_t slots);
+
+    std::span<float> of(uint32_t slot) { return {&values[slot * floats()], floats()}; }
+    std::span<const float> of(uint32_t slot) const { return {&values[slot * floats()], floats()}; }
+    // [head_dim keys][head_dim values]
+    std::span<float> matrix(uint32_t slot, uint32_t value_head) {
+        const size_t size = size_t(shape.head_dim) * shape.head_dim;
+        return of(slot).subspan(value_head * size, size);
+    }
+    std::span<float> history(uint32_t slot) { return of(slot).subspan(shape.matrix_floats()); } // [conv_kernel - 1][channels]
+
+  private:
+    size_t floats() const { return shape.matrix_floats() + shape.history_floats(); }
+};
+
 struct LayerCache {
-    const Cache& sequences; // whose pages and windows they are
-    CacheSide k, v;
+    const Cache& sequences;              // whose pages and windows they are
+    CacheSide k, v;                      // of a recurrent layer without blocks
     std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
+    std::optional<Recurrent> recurrent;  // of a recurrent layer
+    std::unique_ptr<LayerStates> states; // where that is held
 
     bool held() const { return k.blocks > 0; }
     bool has_sinks() const { return k.sink_words != 0; }
@@ -75,6 +100,7 @@ struct LayerCache {
 
 struct LayerCodecs {
     KvCodec k, v;
+    std::optional<Recurrent> recurrent = {}; // of a recurrent layer, which stores no keys and values
 };
 
 // The vectors of the slots that a Cache keeps the books of, or of some layers of them.
@@ -98,12 +124,20 @@ class KvVectors final : public CacheVectors {
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;
     void repeat(uint32_t slot, uint32_t length, uint32_t to) override;
     std::optional<std::string> find_nonfinite(uint32_t slot) const override;
+    uint64_t state_bytes() const override;
+    void read_state(uint32_t slot, std::span<std::byte> bytes) const override;
+    void write_state(uint32_t slot, std::span<const std::byte> bytes) override;
+    void copy_state(uint32_t from_slot, uint32_t to_slot) override;
+    void clear_state(uint32_t slot) override;
 
   private:
+    std::string where(std::string what, uint32_t slot) const; // with the slot if there are several
+    template <class Byte, class Use> void each_state(std::span<Byte> bytes, const Use& use) const;
     template <class Byte, class Use>
     void each_window_vector(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) const;
 
     const Cache& sequences_;
+    const uint32_t kv_heads_;
     std::vector<LayerCache> layers_;
 };
 

@@ -10,12 +10,25 @@ std::vector<LayerCodecs> layer_codecs(const Config& c, const KvOptions& kv) {
     std::vector<LayerCodecs> all;
     for (uint32_t i = 0; i < c.num_hidden_layers; i++)
         all.push_back({kv.codec(i, c.num_hidden_layers, KvSide::key, c.head_dim),
-                       kv.codec(i, c.num_hidden_layers, KvSide::value, c.head_dim)});
+                       kv.codec(i, c.num_hidden_layers, KvSide::value, c.head_dim),
+                       c.is_recurrent(i) ? c.recurrent : std::nullopt});
     return all;
 }
 
 KvCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass_tokens) {
-    return {cache_shape(options, c.num_hidden_layers), c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens};
+    return {cache_shape(options, c), c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens};
+}
+
+static std::optional<Recurrence> recurrence_of(const std::optional<RecurrentWeights>& w) {
+    if (!w) return std::nullopt;
+    return Recurrence{{w->attn_qkv},        {w->attn_gate, "z"},      {w->ssm_beta},
+                      {w->ssm_alpha},       to_floats(w->ssm_conv1d), to_floats(w->ssm_a),
+                      to_floats(w->ssm_dt), to_floats(w->ssm_norm),   {w->ssm_out, "attn_output"}};
+}
+
+static std::optional<SharedExpert> shared_expert_of(const std::optional<SharedExpertWeights>& w) {
+    if (!w) return std::nullopt;
+    return SharedExpert{to_floats(w->gate_inp), {{w->gate}, {w->up}}, {w->down, "shared"}};
 }
 
 static std::vector<float> bias(const std::optional<Tensor>& tensor) { return tensor ? to_floats(*tensor) : std::vector<float>(); }
@@ -38,7 +51,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
              {w.attn_output, "attn_output"},
              head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
                         head_norm_weights(w.attn_k_norm, c.head_dim),
-                        key_scaling(c, weights->attention_squares[i], bias(w.attn_k_bias))),
+                        key_scaling(c, weights->attention_squares[i], bias(w.attn_k_bias)), c.rotary_dim),
              kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->attention_squares[i]) : std::vector<float>(),
              vectors.layers()[i],
              rotation,
@@ -46,7 +59,9 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
              {to_floats(w.ffn_norm), "ffn_norm"},
              w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
              {{w.ffn_gate}, {w.ffn_up}},
-             {w.ffn_down, "h"}});
+             {w.ffn_down, "h"},
+             recurrence_of(w.recurrent),
+             shared_expert_of(w.shared_expert)});
     }
 }
 
@@ -71,6 +86,13 @@ void Activations::resize(const Config& c, size_t rows) {
     for (auto* x : {&q, &attn}) x->resize(rows * q_cols);
     for (auto* x : {&k, &v}) x->resize(rows * kv_cols);
     ffn.resize(rows * c.intermediate_size);
+    gate.resize(c.gated_attention ? rows * q_cols : 0);
+    q_gate.resize(2 * gate.size());
+    shared.resize(rows * c.shared_expert_intermediate_size);
+    if (!c.recurrent) return;
+    qkv.resize(rows * c.recurrent->channels());
+    for (auto* x : {&z, &delta}) x->resize(rows * c.recurrent->value_size());
+    for (auto* x : {&beta, &alpha}) x->resize(rows * c.recurrent->value_heads);
 }
 
 void Activations::resize_head(const Config& c, size_t rows) {

@@ -15,10 +15,16 @@ namespace tq::host {
 struct Rope {
     std::span<const float> table; // model/rope.h
     std::span<const Row> rows;    // of the pass; their positions choose the rows of the table
+    uint32_t dim = 0;             // Config::rotary_dim
 
-    // The table's row of the first position of a row's page.
+    // The channels of a head that turn: two numbers of the table each pair.
+    size_t width(size_t head_dim) const { return dim == 0 ? head_dim : dim; }
+    // Returns cosine and sine of each pair of a head at a row's position, and at the first of its page.
+    std::span<const float> turns(Row row, size_t head_dim) const {
+        return table.subspan(row.position * width(head_dim), width(head_dim));
+    }
     std::span<const float> page_turns(Row row, size_t head_dim) const {
-        return table.subspan(row.position / page_tokens * page_tokens * head_dim, head_dim);
+        return turns({row.slot, row.position / page_tokens * page_tokens}, head_dim);
     }
 };
 
@@ -36,19 +42,34 @@ struct Norm {
     std::string_view result;
 };
 
+// What a recurrent layer has instead of attention, as RecurrentWeights.
+struct Recurrence {
+    Linear attn_qkv, attn_gate, ssm_beta, ssm_alpha;
+    std::vector<float> conv, a, dt, norm;
+    Linear ssm_out;
+};
+// The expert of a mixture that all tokens have.
+struct SharedExpert {
+    std::vector<float> gate; // whose product with a token the expert's share is made of
+    GatedLinear gate_up;
+    Linear down;
+};
+
 struct Layer {
     uint32_t number;
     Norm attn_norm;
-    Linear attn_q, attn_k, attn_v, attn_output;
-    HeadNorms head_norms;            // of queries and keys
-    std::vector<float> value_scales; // [kv_heads][head_dim]; empty where values are stored as they are
-    const LayerCache& cache;
-    const Rotation* q_rotation; // that of the stored keys; null where they have none
-    float q_scale;              // 1 / sqrt(head_dim), over the rotation's gain
+    Linear attn_q, attn_k, attn_v, attn_output; // without rows in a recurrent layer
+    HeadNorms head_norms;                       // of queries and keys
+    std::vector<float> value_scales;            // [kv_heads][head_dim]; empty where values are stored as they are
+    const LayerCache& cache;                    // or its states
+    const Rotation* q_rotation;                 // that of the stored keys; null where they have none
+    float q_scale;                              // 1 / sqrt(head_dim), over the rotation's gain
     Norm ffn_norm;
     std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs
     GatedLinear ffn_gate_up;
     Linear ffn_down;
+    std::optional<Recurrence> recurrence; // of a recurrent layer
+    std::optional<SharedExpert> shared;   // of a mixture that has such an expert
 };
 
 struct Network {
@@ -88,8 +109,11 @@ struct PageScores {
 struct Activations {
     std::span<const uint32_t> ids;
     std::vector<float> h, a, q, k, v, attn, ffn, logits;
-    PageScores page_scores; // of q
-    Routes routes;          // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
+    std::vector<float> q_gate, gate;               // of gated attention: what attn_q gives, and its gates
+    std::vector<float> qkv, z, beta, alpha, delta; // of recurrent layers; z: the gates of delta, which is their output
+    std::vector<float> shared;                     // the ffn of an expert that all tokens have
+    PageScores page_scores;                        // of q
+    Routes routes; // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
 
     void resize(const Config& config, size_t rows);      // those of layers
     void resize_head(const Config& config, size_t rows); // those of the head: h, a and logits
@@ -109,7 +133,7 @@ class Pass {
   public:
     // All arguments must outlive it.
     Pass(ThreadPool& pool, const Network& net, std::span<const Row> rows, const OnResult& on_result, bool separate = true)
-        : pool(pool), config(net.config), rope{net.rope_table, rows}, separate(separate),
+        : pool(pool), config(net.config), rope{net.rope_table, rows, net.config.rotary_dim}, separate(separate),
           from_file(net.weights->mapped == MappedMatrices::leave), on_result_(on_result) {}
 
     Pass(ThreadPool&, const Network&, std::span<const Row>, OnResult&&, bool = true) = delete;

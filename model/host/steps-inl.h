@@ -24,6 +24,47 @@ void q_norm_rope(Pass& pass, const Layer& l, std::vector<float>& q, PageScores& 
     pass.result("q", q);
 }
 
+void split_gates(Pass& pass, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate) {
+    split_gates(pass.pool, q, gate, q_gate, pass.config.head_dim);
+}
+
+void apply_gates(Pass& pass, std::vector<float>& y, const std::vector<float>& gate) {
+    apply_gates(pass.pool, y, gate);
+    pass.result("gated_attention", y);
+}
+
+void conv_silu(Pass& pass, const Layer& l, std::vector<float>& qkv) {
+    conv_silu(pass.pool, qkv, l.recurrence->conv, *l.cache.states, pass.rows());
+    pass.result("conv_silu", qkv);
+}
+
+void l2_norm(Pass& pass, const Layer& l, std::vector<float>& qkv) {
+    l2_norm(pass.pool, qkv, *l.cache.recurrent, pass.config.rms_norm_eps);
+    pass.result("l2_norm", qkv);
+}
+
+void state_gates(Pass& pass, const Layer& l, std::vector<float>& beta, std::vector<float>& alpha) {
+    state_gates(pass.pool, beta, alpha, l.recurrence->a, l.recurrence->dt);
+    pass.result("beta", beta);
+    pass.result("alpha", alpha);
+}
+
+void delta_rule(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
+                const std::vector<float>& alpha) {
+    delta_rule(pass.pool, y, qkv, beta, alpha, *l.cache.states, pass.rows());
+    pass.result("delta_rule", y);
+}
+
+void gated_norm(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& z) {
+    gated_norm(pass.pool, y, z, l.recurrence->norm, pass.config.rms_norm_eps);
+    pass.result("gated_norm", y);
+}
+
+void share_gate(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& x) {
+    share_gate(pass.pool, y, l.shared->gate, x);
+    pass.result("share_gate", y);
+}
+
 // The values of a pass, before they are stored: each channel over its scale, a power of two.
 void divide_values(Pass& pass, const Layer& l, std::vector<float>& v) {
     const std::vector<float>& scales = l.value_scales;

@@ -36,9 +36,11 @@ void set_conditions(HeadNorms& norms, std::span<const float> scales, std::span<c
 // Sixteen accumulators: an order that compilers vectorise.
 float dot(const float* a, const float* b, size_t n) {
     std::array<float, 16> sums{};
-    for (size_t i = 0; i < n; i += sums.size())
+    size_t i = 0;
+    for (; i + sums.size() <= n; i += sums.size())
         for (size_t j = 0; j < sums.size(); j++) sums[j] += a[i + j] * b[i + j];
     float sum = 0;
+    for (; i < n; i++) sum += a[i] * b[i];
     for (const float each : sums) sum += each;
     return sum;
 }
@@ -57,24 +59,26 @@ std::string describe(const KeyConditioning& conditioning) {
     return printable(conditioning.file);
 }
 
-void balance_norms(std::span<float> q, std::span<float> k) {
-    const size_t half = q.size() / 2;
-    for (size_t i = 0; i < half; i++) {
-        const double squared = rms(k[i], k[i + half]) / rms(q[i], q[i + half]), g = std::sqrt(squared);
-        const std::array balanced{q[i] * g, q[i + half] * g, k[i] / g, k[i + half] / g};
-        if (!(g > 0) || !std::ranges::all_of(balanced, is_normal)) continue;
+void balance_norms(std::span<float> q, std::span<float> k, uint32_t rotary_dim) {
+    const size_t turned = rotary_dim == 0 ? q.size() : rotary_dim, half = turned / 2;
+    const auto balance = [&](size_t i, size_t j) {
+        const double squared = rms(k[i], k[j]) / rms(q[i], q[j]), g = std::sqrt(squared);
+        const std::array balanced{q[i] * g, q[j] * g, k[i] / g, k[j] / g};
+        if (!(g > 0) || !std::ranges::all_of(balanced, is_normal)) return;
         q[i] = float(balanced[0]);
-        q[i + half] = float(balanced[1]);
+        q[j] = float(balanced[1]);
         k[i] = float(balanced[2]);
-        k[i + half] = float(balanced[3]);
-    }
+        k[j] = float(balanced[3]);
+    };
+    for (size_t i = 0; i < half; i++) balance(i, i + half);
+    for (size_t i = turned; i < q.size(); i++) balance(i, i);
 }
 
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
-                     const KeyScaling& from_weights) {
+                     const KeyScaling& from_weights, uint32_t rotary_dim) {
     ENSURE(conditioning.kind != Kind::automatic, "layer {}: not decided", layer);
     HeadNorms norms{std::move(q), std::move(k), {}, {}};
-    if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k);
+    if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k, rotary_dim);
     if (conditioning.kind == Kind::norms && !from_weights.scales.empty())
         set_conditions(norms, from_weights.scales, from_weights.means);
     if (conditioning.kind != Kind::measured) return norms;
@@ -87,7 +91,7 @@ HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::v
 }
 
 void condition_key(std::span<float> x, const HeadConditions& conditions, uint32_t head, std::span<const float> turns) {
-    const size_t half = x.size() / 2;
+    const size_t half = turns.size() / 2;
     if (!conditions.means.empty()) {
         const float* mean = &conditions.means[head * x.size()];
         for (size_t i = 0; i < half; i++) {
@@ -95,6 +99,7 @@ void condition_key(std::span<float> x, const HeadConditions& conditions, uint32_
             x[i] -= a * cosine - b * sine;
             x[i + half] -= b * cosine + a * sine;
         }
+        for (size_t i = turns.size(); i < x.size(); i++) x[i] -= mean[i];
     }
     condition_query(x, conditions, head);
 }
@@ -106,17 +111,17 @@ void condition_query(std::span<float> x, const HeadConditions& conditions, uint3
 
 // The mean turns by the angles of the page's first position, and so its product with x is a sum of their cosines and sines.
 void page_scores(std::span<float> scores, std::span<const float> x, const HeadConditions& conditions, uint32_t head, float scale,
-                 std::span<const float> rope_table) {
-    const size_t d = x.size(), half = d / 2;
-    const float* mean = &conditions.means[head * d];
-    std::array<float, 256> products; // [head_dim / 2][2], as a row of the table
-    ENSURE(d <= products.size(), "{} channels", d);
+                 std::span<const float> rope_table, size_t turned) {
+    const size_t half = turned / 2;
+    const float* mean = &conditions.means[head * x.size()];
+    std::array<float, 256> products; // as a row of the table
+    ENSURE(turned <= products.size(), "{} channels", turned);
     for (size_t i = 0; i < half; i++) {
         products[2 * i] = scale * (x[i] * mean[i] + x[i + half] * mean[i + half]);
         products[2 * i + 1] = scale * (x[i + half] * mean[i] - x[i] * mean[i + half]);
     }
     for (size_t page = 0; page < scores.size(); page++)
-        scores[page] = dot(products.data(), &rope_table[page * mean_positions * d], d);
+        scores[page] = dot(products.data(), &rope_table[page * mean_positions * turned], turned);
 }
 
 } // namespace tq

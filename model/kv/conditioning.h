@@ -53,28 +53,30 @@ struct KeyScaling {
 };
 
 // The weights of a layer's norms of queries and keys, [head_dim], and the channel scaling after their RoPE. Not for
-// `automatic`, which KvOptions::conditioning_of resolves.
+// `automatic`, which KvOptions::conditioning_of resolves. rotary_dim: Config::rotary_dim.
 struct HeadNorms {
     std::vector<float> q, k;
     HeadConditions q_conditions, k_conditions;
 };
 HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::vector<float> q, std::vector<float> k,
-                     const KeyScaling& from_weights = {});
+                     const KeyScaling& from_weights = {}, uint32_t rotary_dim = 0);
 
-// q *= g and k /= g, with one g for channels c and c + head_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two. The
+// q *= g and k /= g, with one g for channels c and c + rotary_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two.
+// rotary_dim: channels that RoPE turns, 0: all; each other one has a g of its own. The
 // error of a score grows with |q'| |k'|, which is least where both have the same magnitude in every channel. g = 1 where it
 // would be 0 or infinite, or take a weight out of fp32's normal numbers.
-void balance_norms(std::span<float> q, std::span<float> k);
+void balance_norms(std::span<float> q, std::span<float> k, uint32_t rotary_dim = 0);
 
 // x = (x - mean) * factor, each rounded, for a key of kv head `head`. turns: the rotary table's row of the first position of its
-// page, [head_dim / 2][2].
+// page, cosine and sine of each pair; channels after these do not turn.
 void condition_key(std::span<float> x, const HeadConditions& conditions, uint32_t head, std::span<const float> turns);
 // x *= factor, for a query that attends to kv head `head`.
 void condition_query(std::span<float> x, const HeadConditions& conditions, uint32_t head);
 
-// scores[p] = scale * the product of a query after RoPE, x[head_dim], and the mean that the keys of page p lack. rope_table:
-// model/rope.h, to the first position of the last page at least.
+// scores[p] = scale * the product of a query after RoPE, x[head_dim], and the mean that the keys of page p lack, in the first
+// `turned` channels: those of the others are the same in all pages, and change no softmax. rope_table: model/rope.h, to the first
+// position of the last page at least.
 void page_scores(std::span<float> scores, std::span<const float> x, const HeadConditions& conditions, uint32_t head, float scale,
-                 std::span<const float> rope_table);
+                 std::span<const float> rope_table, size_t turned);
 
 } // namespace tq

@@ -126,9 +126,12 @@ uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_he
     return bytes;
 }
 
+uint64_t kv_window_layer_bytes(const KvOptions& kv, uint32_t kv_heads, uint32_t head_dim) {
+    return 2ull * kept_window_tokens(kv.window) * kv_heads * kv_vector_bytes(KvType::f16, head_dim);
+}
+
 uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim) {
-    return uint64_t(kv.layers_with_window(layers)) * 2 * kept_window_tokens(kv.window) * kv_heads *
-           kv_vector_bytes(KvType::f16, head_dim);
+    return kv.layers_with_window(layers) * kv_window_layer_bytes(kv, kv_heads, head_dim);
 }
 
 const KvPreset& parse_kv_preset(std::string_view text) {

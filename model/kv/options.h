@@ -52,6 +52,8 @@ struct KvOptions {
 // Returns the size in bytes of one token: all layers, keys and values, scales included.
 uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
+// Returns the size in bytes of the window of one layer that has one.
+uint64_t kv_window_layer_bytes(const KvOptions& kv, uint32_t kv_heads, uint32_t head_dim);
 // Returns the size in bytes of all windows, which come on top and do not grow with the context.
 uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 

@@ -13,12 +13,12 @@ bool keeps_promise(const Forward& forward) {
 
 uint32_t kept_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total) {
     const Cache& cache = forward.cache();
-    const uint32_t n = before_window(known, total, 0), tokens = cache.shape().window_tokens;
+    const uint32_t n = cache.kept(slot, before_window(known, total, 0)), tokens = cache.shape().window_tokens;
     if (tokens == 0) return n;
     WindowPositions window = cache.window(slot), whole{tokens};
     window.forget(cache.position(slot), n);
     if (window.first(n) == whole.first(n)) return n;
-    return keeps_promise(forward) ? before_window(n, total, tokens) : 0;
+    return keeps_promise(forward) ? cache.kept(slot, before_window(n, total, tokens)) : 0;
 }
 
 // Where slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run

@@ -11,8 +11,8 @@ namespace tq {
 // but the last.
 uint32_t before_window(uint32_t known, uint32_t total, uint32_t window_tokens);
 
-// Returns how many of the first `known` tokens of a slot stay for a prompt of `total` tokens that begins with them. Where its
-// window does not survive the cut: as before_window(), and none of a deterministic cache.
+// Returns how many of the first `known` tokens of a slot stay for a prompt of `total` tokens that begins with them: to which it
+// can be cut (Cache::kept()). Where its window does not survive the cut: as before_window(), and none of a deterministic cache.
 uint32_t kept_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total);
 
 // Whether what a cache has in pages is enough for a promise of equal bits, where one is made (ForwardOptions::deterministic).

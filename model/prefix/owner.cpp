@@ -77,8 +77,10 @@ PageLayout page_layout(const Config& c, const KvOptions& kv) {
     std::vector<PageLayout::Vector> vectors;
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         const KvTypes types = kv.at(layer, c.num_hidden_layers);
+        if (c.is_recurrent(layer)) vectors.resize(vectors.size() + 2);
         for (const KvType type : {types.k, types.v})
-            vectors.push_back({code_words(type, c.head_dim), scale_count(type, c.head_dim), sink_words(types, c.head_dim)});
+            if (!c.is_recurrent(layer))
+                vectors.push_back({code_words(type, c.head_dim), scale_count(type, c.head_dim), sink_words(types, c.head_dim)});
     }
     return {c.num_key_value_heads, std::move(vectors)};
 }

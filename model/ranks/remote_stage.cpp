@@ -159,6 +159,11 @@ void RankLink::end() noexcept {
 
 StageOrder::StageOrder(RankLink& link, const Config& config, const ForwardOptions& options)
     : link_(link), config_(config), options_(options), number_(link.next_stage()) {
+    if (config.recurrent)
+        fail("models of '{}' have recurrent layers, whose states tq-run does not send between the ranks of an MPI job: run it on "
+             "one "
+             "rank",
+             config.architecture->name);
     MessageWriter request = request_of(RankRequest::make, number_);
     write_options(request, options, config.num_hidden_layers);
     link_.post(request);

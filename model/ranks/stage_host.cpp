@@ -41,7 +41,7 @@ void Host::make(uint32_t number, MessageReader& from, MessageWriter& to) {
         if (model_.renew) model_.renew();
         failed_ = false;
     }
-    auto hosted = std::make_unique<Hosted>(cache_shape(options, layers_), options.held);
+    auto hosted = std::make_unique<Hosted>(cache_shape(options, model_.config), options.held);
     hosted->stage = model_.make(hosted->cache, options);
     to.add(hosted->stage->limits());
     to.add_text(hosted->stage->computation());

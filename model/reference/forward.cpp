@@ -1,4 +1,4 @@
-// A Qwen3 model from token ids to logits. model/cpu/forward.cpp and model/gpu/forward.cpp are this page with faster steps.
+// A Qwen model from token ids to logits. model/cpu/forward.cpp and model/gpu/forward.cpp are this page with faster steps.
 #include "model/reference/forward.h"
 #include "base/mapped_file.h"
 #include "model/reference/steps.h"
@@ -10,12 +10,39 @@ namespace {
 
 // The attention of a layer, added to the hidden state h of every token.
 void attention_half(Pass& pass, const Layer& l, Activations& x) {
+    const bool gated = pass.config.gated_attention;
     rms_norm(pass, x.a, x.h, l.attn_norm);
-    matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
+    matmul(pass, {{gated ? x.q_gate : x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
+    if (gated) split_gates(pass, x.q, x.gate, x.q_gate);
     kv_append(pass, l, x.k, x.v);
     q_norm_rope(pass, l, x.q, x.page_scores);
     attention(pass, l, x.attn, x.q, x.page_scores);
+    if (gated) apply_gates(pass, x.attn, x.gate);
     matmul_add(pass, x.h, l.attn_output, x.attn);
+}
+
+// What a recurrent layer has instead.
+void recurrent_half(Pass& pass, const Layer& l, Activations& x) {
+    const Recurrence& r = *l.recurrence;
+    rms_norm(pass, x.a, x.h, l.attn_norm);
+    matmul(pass, {{x.qkv, r.attn_qkv}, {x.z, r.attn_gate}, {x.beta, r.ssm_beta}, {x.alpha, r.ssm_alpha}}, x.a);
+    conv_silu(pass, l, x.qkv);
+    l2_norm(pass, l, x.qkv);
+    state_gates(pass, l, x.beta, x.alpha);
+    delta_rule(pass, l, x.delta, x.qkv, x.beta, x.alpha);
+    gated_norm(pass, l, x.delta, x.z);
+    matmul_add(pass, x.h, r.ssm_out, x.delta);
+}
+
+void first_half(Pass& pass, const Layer& l, Activations& x) {
+    l.recurrence ? recurrent_half(pass, l, x) : attention_half(pass, l, x);
+}
+
+// The expert of a mixture that all tokens have.
+void shared_expert(Pass& pass, const Layer& l, Activations& x) {
+    gated_matmul(pass, x.shared, l.shared->gate_up, x.a);
+    share_gate(pass, l, x.shared, x.a);
+    matmul_add(pass, x.h, l.shared->down, x.shared);
 }
 
 // Its feed-forward network, or a mixture of experts.
@@ -25,6 +52,7 @@ void feed_forward_half(Pass& pass, const Layer& l, Activations& x) {
         route(pass, x.routes, *l.router, x.a);
         gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
         matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
+        if (l.shared) shared_expert(pass, l, x);
     } else {
         gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
         matmul_add(pass, x.h, l.ffn_down, x.ffn);
@@ -36,7 +64,7 @@ void layers(Pass& pass, const Network& net, Activations& x) {
     embed(pass, x.h, net.token_embd, x.ids);
     for (const Layer& l : net.layers) {
         pass.begin(l);
-        attention_half(pass, l, x);
+        first_half(pass, l, x);
         feed_forward_half(pass, l, x);
     }
 }

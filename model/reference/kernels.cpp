@@ -7,9 +7,11 @@
 namespace tq::ref {
 namespace {
 
+// turns: of the first turns.size() channels; the others only get the norm.
 void norm_and_rope(std::span<float> x, std::span<const float> w, std::span<const float> turns, std::optional<float> eps) {
-    const size_t half = x.size() / 2;
+    const size_t half = turns.size() / 2;
     const float scale = eps ? inverse_rms(x, *eps) : 1;
+    for (size_t i = turns.size(); i < x.size(); i++) x[i] = x[i] * scale * w[i];
     for (size_t i = 0; i < half; i++) {
         const float a = x[i] * scale * w[i], b = x[i + half] * scale * w[i + half];
         const float c = turns[2 * i], s = turns[2 * i + 1];
@@ -45,10 +47,10 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     pool.each(uint32_t(q.size() / d), 8, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
             const std::span x = q.subspan(i * d, d);
-            norm_and_rope(x, w, rope.table.subspan(rope.rows[i / heads].position * d, d), eps);
+            norm_and_rope(x, w, rope.turns(rope.rows[i / heads], d), eps);
             if (page_scores && !conditions.means.empty())
                 tq::page_scores(page_scores->of(i).first(pages_of(rope.rows[i / heads].position + 1)), x, conditions,
-                                i % heads / group, 1 / std::sqrt(float(d)), rope.table);
+                                i % heads / group, 1 / std::sqrt(float(d)), rope.table, rope.width(d));
             if (!conditions.empty()) condition_query(x, conditions, i % heads / group);
             if (rotation != nullptr) rotate(x, *rotation);
             for (float& v : x) v *= scale;
@@ -66,7 +68,7 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
             const uint32_t head = i % side.heads;
             const Row row = rope.rows[i / side.heads];
             std::ranges::copy(x.subspan(i * d, d), vector.begin());
-            if (!w.empty()) norm_and_rope(vector, w, rope.table.subspan(row.position * d, d), eps);
+            if (!w.empty()) norm_and_rope(vector, w, rope.turns(row, d), eps);
             if (!conditions.empty()) condition_key(vector, conditions, head, rope.page_turns(row, d));
             const Place place = cache.place(row);
             encode(side.codec, side.codes(place, head), side.scales(place, head), vector);

@@ -2,11 +2,13 @@
 // model/cpu/steps.h and model/gpu/steps.h have the same.
 #pragma once
 #include "model/reference/kernels.h"
+#include "model/reference/recurrent.h"
 #include <initializer_list>
 
 namespace tq::ref {
 
-using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Routes;
+using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Recurrence,
+    host::Routes;
 
 // h and a are [rows][hidden_size], q and attn [rows][heads][head_dim], k and v [rows][kv heads][head_dim], ffn
 // [rows][intermediate_size] and logits [rows][vocab_size], fp32. A row is a token of a slot. The head is a pass of its own, over
@@ -50,5 +52,21 @@ void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q, PageScores& p
 // y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, with the values as they were before their
 // scaling
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores);
+
+// Of gated attention: attn_q gives q_gate, which holds each head's query and gate; y *= sigmoid(gate).
+void split_gates(Pass&, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate);
+void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
+
+// Of a recurrent layer, whose states are those of the rows' slots (model/reference/recurrent.h). qkv is [rows][channels], y and z
+// are [rows][value heads][head_dim], beta and alpha [rows][value heads].
+void conv_silu(Pass&, const Layer& layer, std::vector<float>& qkv);
+void l2_norm(Pass&, const Layer& layer, std::vector<float>& qkv);
+void state_gates(Pass&, const Layer& layer, std::vector<float>& beta, std::vector<float>& alpha);
+void delta_rule(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
+                const std::vector<float>& alpha);
+void gated_norm(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& z);
+
+// y[t] *= the share of the expert that all tokens have, of the token x[t]
+void share_gate(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& x);
 
 } // namespace tq::ref

@@ -180,15 +180,17 @@ uint32_t Batch::fork(Sequence& sequence, uint32_t slot, uint32_t known) {
 // Puts back what a sequence had when it gave way.
 bool Batch::restore(Sequence& sequence, uint32_t slot) {
     if (sequence.saved.empty()) return false;
-    model_.forward->cache().restore(slot, sequence.saved_tokens, [&](uint32_t at, std::span<std::byte> bytes) {
-        const auto& page = sequence.saved[at / page_tokens];
-        std::copy_n(page.begin(), std::min(page.size(), bytes.size()), bytes.begin());
-    });
-    model_.forward->cache().put_window(slot, sequence.saved_window);
+    model_.forward->cache().restore(
+        slot, sequence.saved_tokens,
+        [&](uint32_t at, std::span<std::byte> bytes) {
+            const auto& page = sequence.saved[at / page_tokens];
+            std::copy_n(page.begin(), std::min(page.size(), bytes.size()), bytes.begin());
+        },
+        sequence.saved_slot);
     sequence.cold = sequence.saved_cold;
     saved_bytes_ -= sequence.saved_bytes();
     sequence.saved.clear();
-    sequence.saved_window = {};
+    sequence.saved_slot = {};
     return true;
 }
 

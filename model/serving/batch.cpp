@@ -144,6 +144,7 @@ void Batch::run_apart(const std::vector<Part>& parts) {
     for (const Part& part : parts) {
         if (part.sequence->done) continue;
         try {
+            run_again(part);
             run_parts({part});
         } catch (const NonFinite& error) {
             totals_.failed++;
@@ -151,6 +152,18 @@ void Batch::run_apart(const std::vector<Part>& parts) {
             part.sequence->done = true;
             leave(*part.sequence, false);
         }
+    }
+}
+
+// What a slot with recurrent states has lost of the tokens before the part, as they were run before.
+void Batch::run_again(const Part& part) {
+    const Sequence& sequence = *part.sequence;
+    BlockKernels kernels = model_.forward->block_kernels();
+    if (kernels.block == 0) kernels.block = separate_slice;
+    for (uint32_t done = position(sequence), count; done < part.begin; done += count) {
+        count = done < sequence.prompt_tokens() ? kernels.slice(std::min(part.begin, sequence.prompt_tokens()) - done) : 1;
+        const Span span{*sequence.slot, std::span<const uint32_t>(sequence.ids).subspan(done, count), Span::Logits::none};
+        model_.forward->run(std::span(&span, 1), [](size_t, uint32_t, std::span<const float>) {});
     }
 }
 

@@ -58,6 +58,7 @@ class Batch {
         std::string error; // instead of a token
     };
     std::vector<Part> next_parts();
+    void run_again(const Part& part);
     void run_pass();
     bool run_sampled();
     void run_parts(const std::vector<Part>& parts);

@@ -34,15 +34,15 @@ void Batch::save(Sequence& sequence) {
     const PageLayout layout = cache.page_layout();
     uint64_t bytes = 0;
     for (uint32_t at = 0; at < tokens; at += page_tokens) bytes += layout.bytes(std::min(page_tokens, tokens - at));
-    SavedWindow window = cache.save_window(*sequence.slot);
-    bytes += window.bytes.size();
+    SavedSlot beside = cache.save_slot(*sequence.slot);
+    bytes += beside.bytes();
     if (saved_bytes_ + bytes > options_.memory_bytes) return;
     for (uint32_t at = 0; at < tokens; at += page_tokens) {
         const uint32_t count = std::min(page_tokens, tokens - at);
         std::vector<std::byte>& page = sequence.saved.emplace_back(layout.bytes(count));
         cache.read_page(cache.table(*sequence.slot)[at / page_tokens], count, page);
     }
-    sequence.saved_window = std::move(window);
+    sequence.saved_slot = std::move(beside);
     sequence.saved_tokens = tokens;
     sequence.saved_cold = sequence.cold;
     saved_bytes_ += bytes;

@@ -29,7 +29,7 @@ struct Sequence {
     // Of one that gave way: the content of its slot, page by page, or nothing where there was no memory for it. The tokens of its
     // answer are then run again, one by one as they were before.
     std::vector<std::vector<std::byte>> saved{};
-    SavedWindow saved_window{};
+    SavedSlot saved_slot{};
     uint32_t saved_tokens = 0, saved_cold = 0;
 
     bool asked = false;                   // the shared store and another machine, for what they have of the prompt
@@ -38,7 +38,7 @@ struct Sequence {
     uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
     uint32_t answer_tokens() const { return uint32_t(ids.size()) - prompt_tokens(); }
     uint64_t saved_bytes() const {
-        uint64_t bytes = saved_window.bytes.size();
+        uint64_t bytes = saved_slot.bytes();
         for (const auto& page : saved) bytes += page.size();
         return bytes;
     }

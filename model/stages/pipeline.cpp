@@ -33,6 +33,24 @@ void SplitVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, 
     each([&](CacheVectors& part) { part.write_window(slot, first, tokens, bytes); });
 }
 
+uint64_t SplitVectors::state_bytes() const { return stages_[split_.device_of(0)]->vectors().state_bytes(); }
+
+void SplitVectors::read_state(uint32_t slot, std::span<std::byte> bytes) const {
+    each([&](const CacheVectors& part) { part.read_state(slot, bytes); });
+}
+
+void SplitVectors::write_state(uint32_t slot, std::span<const std::byte> bytes) {
+    each([&](CacheVectors& part) { part.write_state(slot, bytes); });
+}
+
+void SplitVectors::copy_state(uint32_t from_slot, uint32_t to_slot) {
+    each([&](CacheVectors& part) { part.copy_state(from_slot, to_slot); });
+}
+
+void SplitVectors::clear_state(uint32_t slot) {
+    each([&](CacheVectors& part) { part.clear_state(slot); });
+}
+
 StoredSide SplitVectors::stored(uint32_t slot, uint32_t layer, KvSide side) const {
     ENSURE(layer < split_.layers(), "layer {} of {}", layer, split_.layers());
     return stages_[split_.device_of(attention_of(layer))]->vectors().stored(slot, layer, side);

@@ -78,7 +78,7 @@ template <class F> void PlacedForward::replace(std::unique_ptr<LostForward> mean
 
 // Reads all pages, makes the model again, and writes them there.
 void PlacedForward::move(const OutOfMemory& error) {
-    if (is_lost_) throw error;
+    if (is_lost_ || cache().shape().recurrent) throw error; // a pass that fails leaves no recurrent states
     const Cache::Image image = model_->cache().image();
     auto lost = std::make_unique<LostForward>(*model_);
     lost->keep_tables_of(image);
@@ -133,7 +133,7 @@ bool PlacedForward::run(std::span<const Span> spans, const SpanLogits& each, con
         } catch (const OutOfMemory& error) {
             move(error);
         } catch (const NonFinite&) {
-            for (const Interrupted& one : all) cache().truncate(one.span.slot, one.start);
+            for (const Interrupted& one : all) cache().cut(one.span.slot, std::min(one.start, cache().position(one.span.slot)));
             throw;
         }
     }

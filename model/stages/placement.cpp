@@ -143,6 +143,8 @@ double cache_bytes(const Config& c, const KvOptions& kv, uint32_t depth, const H
     double bytes = 0;
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         if (!held.attention(layer)) continue;
+        if (c.is_recurrent(layer)) bytes += 2 * double(c.recurrent->state_bytes()); // read and written
+        if (c.is_recurrent(layer)) continue;
         const KvTypes types = kv.at(layer, c.num_hidden_layers);
         bytes +=
             double(depth) * c.num_key_value_heads * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim));

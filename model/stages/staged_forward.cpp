@@ -10,12 +10,12 @@ namespace {
 class StagedForward final : public Forward {
   public:
     StagedForward(const Config& config, const ForwardOptions& options, const MakeStage& make)
-        : halves_{0, head_half(config.num_hidden_layers)}, cache_(cache_shape(options, config.num_hidden_layers)),
-          stage_(make(cache_, options)), limits_(stage_->limits()),
+        : halves_{0, head_half(config.num_hidden_layers)}, cache_(cache_shape(options, config)), stage_(make(cache_, options)),
+          limits_(stage_->limits()),
           facts_{.kv = options.kv,
                  .kv_bytes_per_token = tq::kv_bytes_per_token(config, options.kv),
                  .max_separate_rows = limits_.max_separate_rows,
-                 .max_sampled = stage_->max_sampled(),
+                 .max_sampled = config.recurrent ? 0 : stage_->max_sampled(), // what is sampled ahead may be taken back
                  .block_kernels = limits_.kernels,
                  .computation = stage_->computation()} {
         cache_.store_in(stage_->vectors());

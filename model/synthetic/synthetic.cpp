@@ -18,9 +18,12 @@ struct Shape {
     uint32_t positions;
     float theta;
     uint32_t kv_heads = 8, experts = 0, experts_per_token = 0; // intermediate: of an expert
+    std::string_view hybrid = {};                              // model_type of one
+    uint32_t value_heads = 0;                                  // of its recurrent layers, with 16 key heads
 };
 
-constexpr uint32_t vocab_size = 151936, head_dim = 128;
+constexpr uint32_t old_vocabulary = 151936, vocabulary = 248320, head_dim = 128, hybrid_head_dim = 256;
+constexpr uint32_t hybrid_interval = 4; // one layer in so many has attention
 constexpr Shape shapes[] = {
     {"qwen3-0.6b", 1024, 3072, 28, 16, true, 40960, 1e6f},
     {"qwen3-1.7b", 2048, 6144, 28, 16, true, 40960, 1e6f},
@@ -32,6 +35,13 @@ constexpr Shape shapes[] = {
     {"qwen3-30b-a3b", 2048, 768, 48, 32, false, 40960, 1e6f, 4, 128, 8},
     {"qwen3-30b-a3b-2507", 2048, 768, 48, 32, false, 262144, 1e7f, 4, 128, 8},
     {"qwen3-235b-a22b", 4096, 1536, 94, 64, false, 40960, 1e6f, 4, 128, 8},
+    {"qwen3.5-0.8b", 1024, 3584, 24, 8, true, 262144, 1e7f, 2, 0, 0, "qwen3_5", 16},
+    {"qwen3.5-2b", 2048, 6144, 24, 8, true, 262144, 1e7f, 2, 0, 0, "qwen3_5", 16},
+    {"qwen3.5-4b", 2560, 9216, 32, 16, true, 262144, 1e7f, 4, 0, 0, "qwen3_5", 32},
+    {"qwen3.5-9b", 4096, 12288, 32, 16, false, 262144, 1e7f, 4, 0, 0, "qwen3_5", 32},
+    {"qwen3.8-27b", 5120, 17408, 64, 24, false, 262144, 1e7f, 4, 0, 0, "qwen3_5", 48},
+    {"qwen3.5-35b-a3b", 2048, 512, 40, 16, false, 262144, 1e7f, 2, 256, 8, "qwen3_5_moe", 32},
+    {"qwen3-next-80b-a3b", 2048, 512, 48, 16, false, 262144, 1e7f, 2, 512, 10, "qwen3_next", 32},
 };
 
 struct Mixture {
@@ -83,7 +93,17 @@ class SyntheticSource final : public TensorSource {
         return matrix(name + "_exps.weight", count * rows, cols);
     }
 
-    Tensor vector(const std::string& name, uint32_t cols) override { return synthetic_norm(name, cols, seed_of(name, seed_)); }
+    // Rates of decay are below 0, and gates near 0.
+    Tensor vector(const std::string& name, uint32_t cols) override {
+        const uint32_t seed = seed_of(name, seed_);
+        if (name.ends_with(".ssm_a")) return synthetic_vector(name, cols, -1.25f, -0.75f, seed);
+        if (name.ends_with(".ssm_dt.bias")) return synthetic_vector(name, cols, -4, -1, seed);
+        if (name.ends_with("_shexp.weight")) return synthetic_vector(name, cols, -0.05f, 0.05f, seed);
+        return synthetic_norm(name, cols, seed);
+    }
+    Tensor table(const std::string& name, uint32_t rows, uint32_t cols) override {
+        return synthetic_vector(name, rows * cols, -0.5f, 0.5f, seed_of(name, seed_));
+    }
 
   private:
     // Returns "attn_v" for "blk.3.attn_v.weight".
@@ -96,6 +116,18 @@ class SyntheticSource final : public TensorSource {
     const SyntheticModel& model_;
     uint32_t seed_;
 };
+
+void put_hybrid(ModelFile::Metadata& keys, const Config& c) {
+    const auto size = [&](const char* rest, uint64_t value) { keys[c.architecture->key(rest)] = value; };
+    size("full_attention_interval", hybrid_interval);
+    size("rope.dimension_count", c.rotary_dim);
+    size("ssm.group_count", c.recurrent->key_heads);
+    size("ssm.time_step_rank", c.recurrent->value_heads);
+    size("ssm.state_size", c.recurrent->head_dim);
+    size("ssm.inner_size", c.recurrent->value_size());
+    size("ssm.conv_kernel", c.recurrent->conv_kernel);
+    if (c.num_experts != 0) size("expert_shared_feed_forward_length", c.shared_expert_intermediate_size);
+}
 
 void put_config(ModelFile& file, const SyntheticModel& model) {
     const Config& c = model.config;
@@ -117,8 +149,26 @@ void put_config(ModelFile& file, const SyntheticModel& model) {
     size("attention.head_count_kv", c.num_key_value_heads);
     size("attention.key_length", c.head_dim);
     size("attention.value_length", c.head_dim);
+    if (c.recurrent) put_hybrid(keys, c);
     keys[key("rope.freq_base")] = double(c.rope_theta);
     keys[key("attention.layer_norm_rms_epsilon")] = double(c.rms_norm_eps);
+}
+
+// What hybrids have beside their sizes.
+void set_hybrid(Config& c, const Shape& shape) {
+    c.vocab_size = shape.hybrid == "qwen3_next" ? old_vocabulary : vocabulary;
+    c.architecture = find_model_type(shape.hybrid);
+    c.head_dim = hybrid_head_dim;
+    c.rotary_dim = hybrid_head_dim / 4;
+    c.gated_attention = true;
+    c.shared_expert_intermediate_size = shape.experts != 0 ? shape.intermediate : 0;
+    c.recurrent = {.key_heads = 16,
+                   .value_heads = shape.value_heads,
+                   .head_dim = 128,
+                   .conv_kernel = 4,
+                   .tiled_heads = c.architecture->tiled_heads};
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++)
+        c.recurrent_layers.push_back((layer + 1) % hybrid_interval != 0);
 }
 
 } // namespace
@@ -132,9 +182,11 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
     if (!find_named(mixtures(), mixture))
         fail("unknown mixture of weight formats '{}': use one of {}", printable(mixture), names(mixtures()));
     if (layers > shape->layers) fail("{} has {} layers, not {}", shape->name, shape->layers, layers);
+    if (!shape->hybrid.empty() && layers != 0 && layers < hybrid_interval)
+        fail("the first layer of {} with attention is number {}: take at least so many", shape->name, hybrid_interval);
 
     SyntheticModel model{fmt::format("{}:{}", shape->name, mixture), {}, shape->layers, shape->tied, mixture};
-    model.config = {.vocab_size = vocab_size,
+    model.config = {.vocab_size = old_vocabulary,
                     .hidden_size = shape->hidden,
                     .intermediate_size = shape->intermediate * std::max(shape->experts_per_token, 1u),
                     .num_hidden_layers = layers == 0 ? shape->layers : layers,
@@ -150,6 +202,7 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
         model.config.num_experts_per_tok = shape->experts_per_token;
         model.config.moe_intermediate_size = shape->intermediate;
     }
+    if (!shape->hybrid.empty()) set_hybrid(model.config, *shape);
     return model;
 }
 
@@ -158,7 +211,7 @@ GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32
     ENSURE(mixture.has_value(), "{}", model.mixture);
     const bool is_k = model.mixture.find("_k") != std::string::npos;
     const bool is_head = name == "output" || (name == "token_embd" && model.tied);
-    if (name == "ffn_gate_inp") return GgmlType::F32;
+    if (name == "ffn_gate_inp" || name == "ssm_beta" || name == "ssm_alpha") return GgmlType::F32;
     if (is_k && is_head) return GgmlType::Q6_K;
     const uint32_t depth = model.full_depth, eighth = depth / 8;
     const bool more_bits = layer < eighth || layer >= 7 * depth / 8 || (layer - eighth) % 3 == 2;

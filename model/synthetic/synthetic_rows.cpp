@@ -117,20 +117,21 @@ class Mxfp4Rows final : public RowSource {
     std::byte exponent_;
 };
 
-class NormRows final : public RowSource {
+class VectorRows final : public RowSource {
   public:
-    explicit NormRows(uint32_t seed) : seed_(seed) {}
+    VectorRows(float low, float high, uint32_t seed) : low_(low), high_(high), seed_(seed) {}
 
     void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
         ENSURE(first == 0 && count == 1, "rows {} + {} of a vector", first, count);
         fill(to, seed_, 0);
         for (size_t at = 0; at < to.size(); at += 4) {
-            const float value = 1 + float(int8_t(to[at])) / 512;
+            const float value = low_ + (high_ - low_) * (float(int8_t(to[at])) + 128) / 256;
             std::memcpy(&to[at], &value, 4);
         }
     }
 
   private:
+    float low_, high_;
     uint32_t seed_;
 };
 
@@ -163,8 +164,12 @@ Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t
     return {std::move(name), type, rows, cols, {}, std::move(source)};
 }
 
+Tensor synthetic_vector(std::string name, uint32_t cols, float low, float high, uint32_t seed) {
+    return {std::move(name), GgmlType::F32, 1, cols, {}, std::make_shared<VectorRows>(low, high, seed)};
+}
+
 Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed) {
-    return {std::move(name), GgmlType::F32, 1, cols, {}, std::make_shared<NormRows>(seed)};
+    return synthetic_vector(std::move(name), cols, 0.75f, 1.25f, seed);
 }
 
 } // namespace tq

@@ -12,6 +12,9 @@ Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t
 // Returns the standard deviation of the weights of random blocks whose scale is 1, for a format with fp16 scales.
 double block_deviation(GgmlType type);
 
+// Returns a vector in F32 with values from `low` to below `high`.
+Tensor synthetic_vector(std::string name, uint32_t cols, float low, float high, uint32_t seed);
+
 // Returns F32 norm weights, from 0.75 to 1.25.
 Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed);
 

@@ -6,22 +6,25 @@
 namespace tq {
 namespace {
 
-// A position in the text and the character there. At the end of the text the length is 0 and no class matches.
+// A position in the text and the character there. At the end of the text the length is 0 and no class matches. No regex knows
+// marks as a class of their own: they are among the letters or among the others.
 struct Cursor {
     std::string_view text;
     size_t pos;
+    CharClass marks; // what marks count as
     char32_t code_point = 0;
     uint8_t length = 0;
     CharClass kind = CharClass::other;
 
-    Cursor(std::string_view whole, size_t start) : text(whole), pos(start) {
+    Cursor(std::string_view whole, size_t start, CharClass mark_kind) : text(whole), pos(start), marks(mark_kind) {
         if (pos >= text.size()) return;
         const Utf8Step step = step_utf8(text, pos);
         code_point = step.code_point;
         length = step.length;
         kind = char_class(code_point);
+        if (kind == CharClass::mark) kind = marks;
     }
-    Cursor next() const { return {text, pos + length}; }
+    Cursor next() const { return {text, pos + length, marks}; }
     bool at_end() const { return length == 0; }
     bool is(CharClass wanted) const { return length != 0 && kind == wanted; }
 };
@@ -60,10 +63,9 @@ size_t match_space(const Cursor& start) {
     return c.at_end() || last_begin == start.pos ? c.pos : last_begin;
 }
 
-// most_digits: of one word.
-size_t qwen2_end(std::string_view text, size_t pos, int most_digits) {
-    const Cursor start(text, pos);
-    if (const size_t end = match_contraction(start); end != pos) return end;
+// most_digits: of one word. An optional first character that is a mark itself begins the same word as a letter does.
+size_t qwen2_end(const Cursor& start, int most_digits) {
+    if (const size_t end = match_contraction(start); end != start.pos) return end;
     // [^\r\n\p{L}\p{N}]?\p{L}+
     if (start.is(CharClass::letter)) return skip(start, CharClass::letter).pos;
     if (start.is(CharClass::space) || start.is(CharClass::other)) {
@@ -92,7 +94,7 @@ size_t match_space_before_numbers(const Cursor& start) {
 }
 
 size_t smollm_end(std::string_view text, size_t pos) {
-    const Cursor start(text, pos);
+    const Cursor start(text, pos, CharClass::other);
     if (start.is(CharClass::number)) return start.next().pos;
     // Contractions in lower case only.
     for (const std::string_view contraction : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
@@ -107,8 +109,9 @@ size_t smollm_end(std::string_view text, size_t pos) {
 
 size_t pre_token_end(WordSplitter splitter, std::string_view text, size_t pos) {
     ENSURE(pos < text.size(), "a word at byte {} of {}", pos, text.size());
-    return splitter == WordSplitter::smollm ? smollm_end(text, pos)
-                                            : qwen2_end(text, pos, splitter == WordSplitter::llama3 ? 3 : 1);
+    if (splitter == WordSplitter::smollm) return smollm_end(text, pos);
+    const CharClass marks = splitter == WordSplitter::qwen35 ? CharClass::letter : CharClass::other;
+    return qwen2_end(Cursor(text, pos, marks), splitter == WordSplitter::llama3 ? 3 : 1);
 }
 
 } // namespace tq

@@ -8,7 +8,9 @@ namespace tq {
 enum class WordSplitter {
     // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
     qwen2,
-    // The same with \p{N}{1,3}.
+    // The same with marks among the letters: [^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+ and  ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*
+    qwen35,
+    // qwen2 with \p{N}{1,3}.
     llama3,
     // Each \p{N} alone; what is between them by 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
     smollm,

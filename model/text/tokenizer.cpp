@@ -51,8 +51,8 @@ struct Tokenizer::Tables {
     std::vector<uint32_t> end_of_generation;
 
     Tables(Vocabulary read, bool use_nfc)
-        : nfc(use_nfc && read.splitter == WordSplitter::qwen2), vocabulary(std::move(read)),
-          bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()),
+        : nfc(use_nfc && (read.splitter == WordSplitter::qwen2 || read.splitter == WordSplitter::qwen35)),
+          vocabulary(std::move(read)), bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()),
           specials(tokens_of(vocabulary, {TokenKind::control, TokenKind::tag})),
           added_words(tokens_of(vocabulary, {TokenKind::word})), whole_words(words_of(vocabulary)),
           end_of_generation(end_ids(vocabulary, specials)) {

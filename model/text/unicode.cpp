@@ -28,6 +28,7 @@ CharClass classify(char32_t c) {
         return CharClass::space;
     const utf8proc_category_t category = utf8proc_category(utf8proc_int32_t(c));
     if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) return CharClass::letter;
+    if (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME) return CharClass::mark;
     if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) return CharClass::number;
     return CharClass::other;
 }

@@ -23,8 +23,8 @@ std::optional<size_t> find_invalid_utf8(std::string_view text);
 
 void append_utf8(std::string& out, char32_t code_point);
 
-// letter: \p{L}; number: \p{N}; newline: CR and LF; space: the rest of White_Space; other: everything else, marks included.
-enum class CharClass : uint8_t { letter, number, newline, space, other };
+// letter: \p{L}; mark: \p{M}; number: \p{N}; newline: CR and LF; space: the rest of White_Space; other: everything else.
+enum class CharClass : uint8_t { letter, mark, number, newline, space, other };
 
 CharClass char_class(char32_t code_point);
 

@@ -66,6 +66,7 @@ constexpr PreTokenizer pre_tokenizers[] = {
     {"kormo", WordSplitter::qwen2},
     {"f2llmv2", WordSplitter::qwen2},
     {"megrez", WordSplitter::qwen2},
+    {"qwen35", WordSplitter::qwen35},
     {"smollm", WordSplitter::smollm},
     {"codeshell", WordSplitter::smollm},
     {"command-r", WordSplitter::smollm},
@@ -104,9 +105,10 @@ const PreTokenizer* read_kind(const ModelFile& file, std::string& refusal) {
     const std::string_view pre = file.text("tokenizer.ggml.pre");
     const auto* found = std::ranges::find(pre_tokenizers, pre, &PreTokenizer::name);
     if (found != std::end(pre_tokenizers)) return found;
-    return refuse(fmt::format("tokenizer.ggml.pre is \"{}\"; only \"qwen2\", \"smollm\" and \"llama-bpe\" with their aliases are "
-                              "supported (if the tokenizer is one of these, {})",
-                              printable(pre), again));
+    return refuse(fmt::format(
+        "tokenizer.ggml.pre is \"{}\"; only \"qwen2\", \"qwen35\", \"smollm\" and \"llama-bpe\" with their aliases are "
+        "supported (if the tokenizer is one of these, {})",
+        printable(pre), again));
 }
 
 // Texts in angle brackets are a template's. They are no words, and nobody who writes them to the model means the token.

@@ -31,6 +31,22 @@ class StackedRows final : public RowSource {
     const std::vector<Tensor> parts_; // of as many rows each
 };
 
+class PickedRows final : public RowSource {
+  public:
+    PickedRows(Tensor from, std::vector<uint32_t> rows) : from_(std::move(from)), rows_(std::move(rows)) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        const size_t bytes = from_.row_bytes();
+        std::vector<std::byte> scratch;
+        for (uint32_t r = 0; r < count; r++)
+            std::memcpy(to.data() + r * bytes, from_.read(rows_[first + r], 1, scratch).data(), bytes);
+    }
+
+  private:
+    const Tensor from_;
+    const std::vector<uint32_t> rows_;
+};
+
 class FloatRows final : public RowSource {
   public:
     explicit FloatRows(Tensor from) : from_(std::move(from)) {}
@@ -56,6 +72,12 @@ Tensor stacked(std::string name, std::vector<Tensor> parts) {
         ENSURE(p.type == first.type && p.cols == first.cols && p.rows == first.rows, "{} and {}", p.name, first.name);
     const auto rows = uint32_t(parts.size() * first.rows);
     return {std::move(name), first.type, rows, first.cols, {}, std::make_shared<StackedRows>(std::move(parts))};
+}
+
+Tensor picked(std::string name, const Tensor& from, std::vector<uint32_t> rows) {
+    ENSURE(std::ranges::all_of(rows, [&](uint32_t r) { return r < from.rows; }), "{}: {} rows", from.name, from.rows);
+    const auto count = uint32_t(rows.size());
+    return {std::move(name), from.type, count, from.cols, {}, std::make_shared<PickedRows>(from, std::move(rows))};
 }
 
 Tensor in_f32(const Tensor& t) {

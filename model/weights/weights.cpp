@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/weights/hybrid_weights.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/quantised_rows.h"
 #include "model/weights/stacked_rows.h"
@@ -13,9 +14,10 @@ namespace {
 // Returns tensors by name and records which were taken, so that a tensor of another architecture is detected.
 class FileSource final : public TensorSource {
   public:
-    explicit FileSource(const ModelFile& file) : path_(utf8_text(file.path())) {
+    FileSource(const ModelFile& file, const Config& c) : path_(utf8_text(file.path())) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
-        if (architecture_of(file).rope_factors) left_.erase("rope_freqs.weight"); // which is in the Config
+        if (c.architecture->rope_factors) left_.erase("rope_freqs.weight"); // which is in the Config
+        if (c.architecture->hybrid) std::erase_if(left_, [&](const auto& t) { return is_beside_trunk(t.first, c); });
     }
 
     bool has(const std::string& name) const override { return left_.contains(name); }
@@ -44,11 +46,16 @@ class FileSource final : public TensorSource {
 
     Tensor vector(const std::string& name, uint32_t cols) override {
         const FileTensor& t = take(name);
-        if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16) {
-            fail("{}: tensor '{}' has weight format {}; norms and biases are F32, F16 or BF16", path_, name, type_name(t.type));
-        }
+        check_plain(t);
         check_shape(t, {cols, 1, 1, 1});
         return {name, t.type, 1, cols, t.data};
+    }
+
+    Tensor table(const std::string& name, uint32_t rows, uint32_t cols) override {
+        const FileTensor& t = take(name);
+        check_plain(t);
+        check_shape(t, {cols, rows, 1, 1});
+        return {name, t.type, 1, rows * cols, t.data};
     }
 
     void expect_empty(const Config& c) const {
@@ -74,6 +81,20 @@ class FileSource final : public TensorSource {
         return t;
     }
 
+    // Tensors of layers for multi-token prediction, and of encoders of images that some writers put into the same file.
+    static bool is_beside_trunk(std::string_view name, const Config& c) {
+        for (const char* prefix : {"v.", "mm.", "mtp."})
+            if (name.starts_with(prefix)) return true;
+        for (uint32_t i = 0; i < c.nextn_predict_layers; i++)
+            if (name.starts_with(fmt::format("blk.{}.", c.num_hidden_layers + i))) return true;
+        return false;
+    }
+
+    void check_plain(const FileTensor& t) const {
+        if (t.type != GgmlType::F32 && t.type != GgmlType::F16 && t.type != GgmlType::BF16)
+            fail("{}: tensor '{}' has weight format {}; norms and biases are F32, F16 or BF16", path_, t.name, type_name(t.type));
+    }
+
     void check_shape(const FileTensor& t, const std::array<uint64_t, 4>& ne) const {
         if (t.ne != ne)
             fail("{}: tensor '{}' has shape [{}], not [{}]", path_, t.name, fmt::join(t.ne, ", "), fmt::join(ne, ", "));
@@ -97,8 +118,8 @@ class FileSource final : public TensorSource {
 class Projections {
   public:
     Projections(TensorSource& in, const Config& c, const std::string& blk)
-        : in_(in), blk_(blk), cols_(c.hidden_size), q_(c.num_attention_heads * c.head_dim),
-          kv_(c.num_key_value_heads * c.head_dim), bias_(c.architecture->qkv_bias) {
+        : in_(in), blk_(blk), cols_(c.hidden_size), q_(c.q_rows()), kv_(c.num_key_value_heads * c.head_dim),
+          bias_(c.architecture->qkv_bias) {
         const std::string name = blk + "attn_qkv";
         if (!in.has(name + ".weight")) return;
         all_ = in.matrix(name + ".weight", q_ + 2 * kv_, cols_);
@@ -131,45 +152,65 @@ class Projections {
     std::optional<Tensor> all_, all_bias_;
 };
 
-LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
-    const std::string blk = "blk." + std::to_string(layer) + '.';
+void collect_attention(LayerWeights& w, TensorSource& in, const Config& c, const std::string& blk) {
     const Projections projections(in, c, blk);
     const auto norm = [&](const char* name) {
         return c.architecture->qk_norm ? std::optional(in.vector(blk + name, c.head_dim)) : std::nullopt;
     };
-    const auto feed_forward = [&](const char* name, uint32_t rows, uint32_t cols) {
-        return c.num_experts != 0 ? in.experts(blk + name, c.num_experts, rows, cols)
-                                  : in.matrix(blk + name + ".weight", rows, cols);
+    w.attn_q = projections.weight('q');
+    w.attn_k = projections.weight('k');
+    w.attn_v = projections.weight('v');
+    w.attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim);
+    w.attn_q_norm = norm("attn_q_norm.weight");
+    w.attn_k_norm = norm("attn_k_norm.weight");
+    w.attn_q_bias = projections.bias('q');
+    w.attn_k_bias = projections.bias('k');
+    w.attn_v_bias = projections.bias('v');
+}
+
+void collect_feed_forward(LayerWeights& w, TensorSource& in, const Config& c, const std::string& blk) {
+    const bool mixture = c.num_experts != 0;
+    const uint32_t size = mixture ? c.moe_intermediate_size : c.intermediate_size;
+    const auto matrix = [&](const char* name, uint32_t rows, uint32_t cols) {
+        return mixture ? in.experts(blk + name, c.num_experts, rows, cols) : in.matrix(blk + name + ".weight", rows, cols);
     };
-    const uint32_t ffn_size = c.num_experts != 0 ? c.moe_intermediate_size : c.intermediate_size;
-    return {
-        .attn_norm = in.vector(blk + "attn_norm.weight", c.hidden_size),
-        .attn_q = projections.weight('q'),
-        .attn_k = projections.weight('k'),
-        .attn_v = projections.weight('v'),
-        .attn_output = in.matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim),
-        .ffn_norm = in.vector(blk + "ffn_norm.weight", c.hidden_size),
-        .ffn_gate = feed_forward("ffn_gate", ffn_size, c.hidden_size),
-        .ffn_up = feed_forward("ffn_up", ffn_size, c.hidden_size),
-        .ffn_down = feed_forward("ffn_down", c.hidden_size, ffn_size),
-        .ffn_gate_inp = c.num_experts != 0
-                            ? std::optional(in_f32(in.matrix(blk + "ffn_gate_inp.weight", c.num_experts, c.hidden_size)))
-                            : std::nullopt,
-        .attn_q_norm = norm("attn_q_norm.weight"),
-        .attn_k_norm = norm("attn_k_norm.weight"),
-        .attn_q_bias = projections.bias('q'),
-        .attn_k_bias = projections.bias('k'),
-        .attn_v_bias = projections.bias('v'),
-    };
+    w.ffn_norm = in.vector(fmt::format("{}{}.weight", blk, c.architecture->ffn_norm), c.hidden_size);
+    if (mixture && in.has(blk + "ffn_gate_up_exps.weight")) {
+        GateUpExperts both = collect_gate_up_experts(in, c, blk);
+        w.ffn_gate = std::move(both.gate);
+        w.ffn_up = std::move(both.up);
+    } else {
+        w.ffn_gate = matrix("ffn_gate", size, c.hidden_size);
+        w.ffn_up = matrix("ffn_up", size, c.hidden_size);
+    }
+    w.ffn_down = matrix("ffn_down", c.hidden_size, size);
+    if (mixture) w.ffn_gate_inp = in_f32(in.matrix(blk + "ffn_gate_inp.weight", c.num_experts, c.hidden_size));
+    if (c.shared_expert_intermediate_size != 0) w.shared_expert = collect_shared_expert(in, c, blk);
+}
+
+LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
+    const std::string blk = "blk." + std::to_string(layer) + '.';
+    LayerWeights w{};
+    w.attn_norm = in.vector(blk + "attn_norm.weight", c.hidden_size);
+    if (c.is_recurrent(layer))
+        w.recurrent = collect_recurrent(in, c, blk);
+    else
+        collect_attention(w, in, c, blk);
+    collect_feed_forward(w, in, c, blk);
+    return w;
 }
 
 } // namespace
 
+// Of a router, which decides by small differences, and of the gates of a recurrent layer, whose errors its state adds up.
+static bool needs_all_bits(std::string_view name) {
+    return name.ends_with("ffn_gate_inp.weight") || name.ends_with("ssm_beta.weight") || name.ends_with("ssm_alpha.weight");
+}
+
 uint32_t quantise(Weights& weights, GgmlType type) {
     uint32_t count = 0;
     for_each_tensor(weights, [&](Tensor& t) {
-        const bool is_router = t.name.ends_with("ffn_gate_inp.weight"); // it decides by small differences
-        if (t.rows == 1 || is_router || !can_quantise(t)) return;       // a norm or bias, or already in fewer bits
+        if (t.rows == 1 || needs_all_bits(t.name) || !can_quantise(t)) return; // a norm or bias, or already in fewer bits
         t = quantised(t, type);
         ++count;
     });
@@ -196,8 +237,14 @@ Weights held_weights(Weights w, const HeldHalves& held) {
         LayerWeights& l = w.layers[i];
         if (!held.attention(i))
             for (Tensor* t : {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output}) drop(*t);
+        if (!held.attention(i) && l.recurrent)
+            for_each_tensor_of_recurrence(*l.recurrent, [&](Tensor& t) {
+                if (t.rows > 1) drop(t);
+            });
         if (held.feed_forward(i)) continue;
         for (Tensor* t : {&l.ffn_gate, &l.ffn_up, &l.ffn_down}) drop(*t);
+        if (l.shared_expert)
+            for (Tensor* t : {&l.shared_expert->gate, &l.shared_expert->up, &l.shared_expert->down}) drop(*t);
         if (l.ffn_gate_inp) drop(*l.ffn_gate_inp);
     }
     if (!held.head() || !w.tied) drop(w.token_embd);
@@ -234,7 +281,7 @@ Weights collect_weights(TensorSource& in, const Config& c) {
 
 Weights read_weights(const ModelFile& file, const Config& c) {
     if (file.tensors().empty()) fail("{}: this file holds a vocabulary only, no weights", utf8_text(file.path()));
-    FileSource in(file);
+    FileSource in(file, c);
     Weights w = collect_weights(in, c);
     in.expect_empty(c);
     if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves())

@@ -10,12 +10,32 @@
 
 namespace tq {
 
+// Of a recurrent layer: what it has instead of attn_q, attn_k, attn_v and attn_output. Vectors are in F32, F16 or BF16.
+struct RecurrentWeights {
+    Tensor attn_qkv;  // [channels][hidden_size]: the queries of all key heads, their keys, the values of all value heads
+    Tensor attn_gate; // [value_heads * head_dim][hidden_size]
+    Tensor ssm_beta, ssm_alpha; // [value_heads][hidden_size]: how much of a value is written, and how much of the state decays
+    Tensor ssm_conv1d;          // a vector of [channels][conv_kernel], the oldest token first
+    Tensor ssm_a, ssm_dt;       // vectors of [value_heads]: the rate of decay, which is below 0, and the bias of ssm_alpha
+    Tensor ssm_norm;            // a vector of [head_dim], for all value heads
+    Tensor ssm_out;             // [hidden_size][value_heads * head_dim]
+};
+
+// The expert of a mixture that all tokens have.
+struct SharedExpertWeights {
+    Tensor gate_inp;       // a vector of [hidden_size], whose product with a token the expert's gate is made of
+    Tensor gate, up, down; // as ffn_gate, ffn_up and ffn_down of a dense model
+};
+
 struct LayerWeights {
-    Tensor attn_norm, attn_q, attn_k, attn_v, attn_output;
+    Tensor attn_norm;
+    Tensor attn_q, attn_k, attn_v, attn_output;                  // without rows in a recurrent layer; attn_q has Config::q_rows()
     Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;                 // of a mixture of experts: their matrices, one below the other
     std::optional<Tensor> ffn_gate_inp;                          // the router of experts, in F32: [num_experts][hidden_size]
     std::optional<Tensor> attn_q_norm, attn_k_norm;              // where Architecture::qk_norm
     std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // where Architecture::qkv_bias
+    std::optional<RecurrentWeights> recurrent;                   // of a recurrent layer
+    std::optional<SharedExpertWeights> shared_expert;            // where Config::shared_expert_intermediate_size
 };
 
 // Returns the weights of a norm of heads, fp32 [head_dim]; ones where there is none.
@@ -43,6 +63,8 @@ class TensorSource {
     virtual bool has(const std::string& name) const = 0;
     virtual Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) = 0;
     virtual Tensor vector(const std::string& name, uint32_t cols) = 0;
+    // A short matrix as a vector, row by row.
+    virtual Tensor table(const std::string& name, uint32_t rows, uint32_t cols) = 0;
     // A stack of the matrices of all experts, [count * rows][cols]: "blk.3.ffn_up_exps.weight" where `name` is "blk.3.ffn_up".
     virtual Tensor experts(const std::string& name, uint32_t count, uint32_t rows, uint32_t cols) = 0;
 };
@@ -51,7 +73,9 @@ class TensorSource {
 Weights collect_weights(TensorSource& source, const Config& config);
 
 // Matrices are in any format of blocks.h, norms and biases in F32, F16 or BF16. Rows of q and k that a file has in pairs
-// (RopePairs::neighbours) come in halves, experts that it has one by one ("blk.3.ffn_up.7.weight") stacked. Throws an Error
+// (RopePairs::neighbours) come in halves, experts that it has one by one ("blk.3.ffn_up.7.weight") stacked, and rows that it
+// packs by key heads (qwen3next) by kind. What a hybrid's file has beside the trunk is passed over: the layers for multi-token
+// prediction, and encoders of images ("v.", "mm.", "mtp."). Throws an Error
 // naming the tensor when one is missing, has another shape or a format we cannot run, or is unknown to the architecture (a bias
 // would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
@@ -64,16 +88,29 @@ Weights read_by_token(Weights weights, const Config& config);
 // short, stay. The embedding stays where it is the head, too.
 Weights held_weights(Weights weights, const HeldHalves& held);
 
-// Converts the matrices in F32, F16 or BF16, but for routers, to Q8_0 or Q4_0, made from them row by row (quantised_rows.h).
-// Returns their number.
+// Converts the matrices in F32, F16 or BF16, but for routers and the gates of recurrent layers, to Q8_0 or Q4_0, made from them
+// row by row (quantised_rows.h). Returns their number.
 uint32_t quantise(Weights& weights, GgmlType type);
 
+template <class R, class F> void for_each_tensor_of_recurrence(R& r, F&& f) {
+    for (auto* t :
+         {&r.attn_qkv, &r.attn_gate, &r.ssm_beta, &r.ssm_alpha, &r.ssm_conv1d, &r.ssm_a, &r.ssm_dt, &r.ssm_norm, &r.ssm_out})
+        f(*t);
+}
+
 template <class L, class F> void for_each_tensor_of_layer(L& l, F& f) {
-    for (auto* t : {&l.attn_norm, &l.attn_q, &l.attn_k, &l.attn_v}) f(*t);
+    f(l.attn_norm);
+    if (l.recurrent)
+        for_each_tensor_of_recurrence(*l.recurrent, f);
+    else
+        for (auto* t : {&l.attn_q, &l.attn_k, &l.attn_v}) f(*t);
     for (auto* t : {&l.attn_q_norm, &l.attn_k_norm, &l.attn_q_bias, &l.attn_k_bias, &l.attn_v_bias})
         if (*t) f(**t);
-    for (auto* t : {&l.attn_output, &l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) f(*t);
+    if (!l.recurrent) f(l.attn_output);
+    for (auto* t : {&l.ffn_norm, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) f(*t);
     if (l.ffn_gate_inp) f(*l.ffn_gate_inp);
+    if (l.shared_expert)
+        for (auto* t : {&l.shared_expert->gate_inp, &l.shared_expert->gate, &l.shared_expert->up, &l.shared_expert->down}) f(*t);
 }
 
 // Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.

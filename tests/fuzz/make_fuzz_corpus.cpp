@@ -74,8 +74,8 @@ std::string prompt_cache(uint8_t kind) {
     const tq::CacheOwner owner = tq::fuzz::prompt_cache_owner(kind);
     const std::vector<uint32_t> ids{3, 1, 4};
     std::string bytes(1, char(kind));
-    tq::SavedWindow window{2};
-    window.bytes.resize(window_layout(page_layout(owner.config, owner.kv)).bytes(2));
+    tq::SavedSlot window{2, 2};
+    window.window.resize(window_layout(page_layout(owner.config, owner.kv)).bytes(2));
     tq::write_prompt_cache(
         owner, ids, 2, [](uint32_t, std::span<std::byte> page) { std::ranges::fill(page, std::byte(1)); }, window,
         [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });

@@ -15,6 +15,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             std::vector<std::byte> page(page_layout(owner.config, owner.kv).bytes(std::min(tq::page_tokens, tokens - at)));
             file.read(at, page);
         }
-        for (const uint32_t window : {1u, tq::max_window_tokens}) file.window(window);
+        for (const uint32_t window : {1u, tq::max_window_tokens}) file.beside(window);
     });
 }

@@ -116,9 +116,9 @@ TEST_CASE("keys have the architecture's name, and some have a value where they a
 }
 
 TEST_CASE("other architectures, and features that would be left out, are refused by name") {
-    CHECK(architecture_names() == "qwen3, qwen3moe, qwen2, llama");
+    CHECK(architecture_names() == "qwen3, qwen3moe, qwen2, llama, qwen35, qwen35moe, qwen3next");
     CHECK(config_error(keys_of("gemma3")) == "model.gguf: its architecture is 'gemma3', and tq-run runs qwen3, qwen3moe, qwen2, "
-                                             "llama only: choose such a model, as with -hf "
+                                             "llama, qwen35, qwen35moe, qwen3next only: choose such a model, as with -hf "
                                              "Qwen/Qwen3-4B-GGUF");
     ModelFile experts = keys_of("llama"), both_ways = keys_of("llama"), none = keys_of("llama");
     experts.mutable_metadata()["llama.expert_count"] = uint64_t(8);

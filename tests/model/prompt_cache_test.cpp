@@ -155,21 +155,21 @@ TEST_CASE("a window is saved with its tokens, taken by caches of other windows, 
     const std::string bytes = file_bytes(owner, from);
     const auto of = [&](std::string_view text, uint32_t window) {
         const test::TemporaryFile path{std::string(text)};
-        return PromptCacheFile(path.path(), owner).window(window);
+        return PromptCacheFile(path.path(), owner).beside(window);
     };
     const uint32_t kept = kept_window_tokens(16);
     CHECK(of(bytes, 16).tokens == kept);
-    CHECK(of(bytes, 16).bytes == from.save_window().bytes);
+    CHECK(of(bytes, 16).window == from.save_slot().window);
     CHECK(of(bytes, 0).tokens == 0);
     CHECK(of(bytes, 64).tokens == kept);
-    CHECK(of(bytes, 8).tokens == kept_window_tokens(8));
+    CHECK(of(bytes, 8).window_tokens == kept_window_tokens(8));
     for (const uint32_t window : {8u, 64u}) { // those tokens that both keep are exact, and the rest is there as codes
         const auto other = cpu_forward(model, small_options(with(window)));
         Session to(*other);
         load(bytes, owner, to);
         CHECK(other->cache().window(0).begin == 100 - kept_window_tokens(std::min(window, 16u)));
     }
-    const size_t window_at = bytes.size() - from.save_window().bytes.size() - 32;
+    const size_t window_at = bytes.size() - from.save_slot().window.size() - 32;
     REQUIRE(bytes.substr(window_at, 16) == "tq-run window 1\n");
     std::string wrong = bytes;
     wrong.back() ^= 1;
@@ -179,7 +179,7 @@ TEST_CASE("a window is saved with its tokens, taken by caches of other windows, 
     wrong = bytes;
     wrong[window_at + 16] = char(101); // more tokens than there are
     CHECK_THROWS_WITH_AS(of(wrong, 16), doctest::Contains("of a window of 101 tokens: the file is damaged"), Error);
-    CHECK(of(bytes.substr(0, window_at), 16).tokens == 0); // a file without one
+    CHECK(of(bytes.substr(0, window_at), 16).window_tokens == 0); // a file without one
 }
 
 TEST_CASE("what was computed by something else is not cold") {

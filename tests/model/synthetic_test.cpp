@@ -55,7 +55,8 @@ TEST_CASE("sizes of the mixtures are those of published files") {
 
 TEST_CASE("shapes and mixtures that there are not are refused with a list") {
     CHECK(error_of("qwen3-5b") == "unknown shape 'qwen3-5b': use one of qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-4b-2507 qwen3-8b "
-                                  "qwen3-14b qwen3-32b qwen3-30b-a3b qwen3-30b-a3b-2507 qwen3-235b-a22b");
+                                  "qwen3-14b qwen3-32b qwen3-30b-a3b qwen3-30b-a3b-2507 qwen3-235b-a22b qwen3.5-0.8b "
+                                  "qwen3.5-2b qwen3.5-4b qwen3.5-9b qwen3.8-27b qwen3.5-35b-a3b qwen3-next-80b-a3b");
     CHECK(error_of("qwen3-8b:q9").starts_with("unknown mixture of weight formats 'q9': use one of f32 f16"));
     CHECK(error_of("qwen3-8b:").starts_with("unknown mixture of weight formats ''"));
     CHECK(error_of("\x1b[2J").starts_with("unknown shape '\\x1b[2j'"));

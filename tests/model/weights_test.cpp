@@ -137,12 +137,13 @@ TEST_CASE("every released dense shape passes") {
 
 TEST_CASE("a config that we cannot run is refused by its key") {
     CHECK(config_error(small_draft()).empty());
-    check_contains(config_error([] {
-                       Draft d = small_draft();
-                       d.keys["general.architecture"] = "llama\n";
-                       return d;
-                   }()),
-                   "architecture is 'llama\\x0a', and tq-run runs qwen3, qwen3moe, qwen2, llama only");
+    check_contains(
+        config_error([] {
+            Draft d = small_draft();
+            d.keys["general.architecture"] = "llama\n";
+            return d;
+        }()),
+        "architecture is 'llama\\x0a', and tq-run runs qwen3, qwen3moe, qwen2, llama, qwen35, qwen35moe, qwen3next only");
     for (const char* key : {"qwen3.embedding_length", "qwen3.feed_forward_length", "qwen3.block_count", "qwen3.context_length",
                             "qwen3.attention.head_count", "qwen3.attention.head_count_kv", "qwen3.attention.key_length"}) {
         check_key(key, uint64_t(0), "is 0");

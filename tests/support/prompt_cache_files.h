@@ -15,9 +15,9 @@ inline std::string file_bytes(const CacheOwner& owner, Session& session) {
     std::string bytes;
     write_prompt_cache(
         owner, session.cached_ids(), session.cold_tokens(),
-        [&](uint32_t position, std::span<std::byte> page) { session.read_page(position, page); }, session.save_window(),
+        [&](uint32_t position, std::span<std::byte> page) { session.read_page(position, page); }, session.save_slot(),
         [&](std::span<const std::byte> piece) { bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size()); });
-    CHECK(bytes.size() == prompt_cache_bytes(owner, uint32_t(session.cached_ids().size()), session.save_window()));
+    CHECK(bytes.size() == prompt_cache_bytes(owner, uint32_t(session.cached_ids().size()), session.save_slot()));
     return bytes;
 }
 
@@ -28,7 +28,7 @@ inline void load(const std::string& bytes, const CacheOwner& owner, Session& ses
     session.restore(
         {file.ids().begin(), file.ids().begin() + tokens}, std::min(file.cold(), tokens),
         [&](uint32_t position, std::span<std::byte> page) { file.read(position, page); },
-        tokens == file.ids().size() ? file.window(session.forward().cache().shape().window_tokens) : SavedWindow());
+        tokens == file.ids().size() ? file.beside(session.forward().cache().shape().window_tokens) : SavedSlot());
 }
 
 // A calibration with random values.

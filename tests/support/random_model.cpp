@@ -115,6 +115,13 @@ struct Shape {
     uint64_t bytes() const { return row_bytes(type, cols) * rows * matrices; }
     bool in_layer() const { return name.starts_with("blk."); }
     bool is_router() const { return name.ends_with("ffn_gate_inp.weight"); }
+    bool is_convolution() const { return name.ends_with("ssm_conv1d.weight"); }
+    // Of a vector's values. Rates of decay are below 0, and gates, as biases, near 0.
+    float mean() const {
+        if (name.ends_with(".ssm_a")) return -0.5f;
+        return name.ends_with(".bias") || name.ends_with("_shexp.weight") ? 0 : 1;
+    }
+    float spread() const { return name.ends_with(".bias") ? 0.5f : 0.1f; }
 };
 
 std::vector<Shape> tensors(const RandomModel& model) {
@@ -125,11 +132,8 @@ std::vector<Shape> tensors(const RandomModel& model) {
         all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols, matrices});
     };
     const auto norm = [&](std::string name, uint32_t cols) { all.push_back({std::move(name), GgmlType::F32, 1, cols}); };
-    matrix("token_embd.weight", c.vocab_size, c.hidden_size);
-    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) {
-        const std::string blk = "blk." + std::to_string(i) + '.';
-        norm(blk + "attn_norm.weight", c.hidden_size);
-        matrix(blk + "attn_q.weight", c.num_attention_heads * c.head_dim, c.hidden_size);
+    const auto attention = [&](const std::string& blk) {
+        matrix(blk + "attn_q.weight", c.q_rows(), c.hidden_size);
         matrix(blk + "attn_k.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
         matrix(blk + "attn_v.weight", c.num_key_value_heads * c.head_dim, c.hidden_size);
         if (c.architecture->qk_norm)
@@ -139,7 +143,33 @@ std::vector<Shape> tensors(const RandomModel& model) {
             for (const char* name : {"attn_k.bias", "attn_v.bias"}) norm(blk + name, c.num_key_value_heads * c.head_dim);
         }
         matrix(blk + "attn_output.weight", c.hidden_size, c.num_attention_heads * c.head_dim);
-        norm(blk + "ffn_norm.weight", c.hidden_size);
+    };
+    const auto recurrent = [&](const std::string& blk) {
+        const Recurrent& r = *c.recurrent;
+        matrix(blk + "attn_qkv.weight", r.channels(), c.hidden_size);
+        matrix(blk + "attn_gate.weight", r.value_size(), c.hidden_size);
+        for (const char* name : {"ssm_beta.weight", "ssm_alpha.weight"}) matrix(blk + name, r.value_heads, c.hidden_size);
+        all.push_back({blk + "ssm_conv1d.weight", GgmlType::F32, r.channels(), r.conv_kernel});
+        norm(blk + "ssm_a", r.value_heads);
+        norm(blk + "ssm_dt.bias", r.value_heads);
+        norm(blk + "ssm_norm.weight", r.head_dim);
+        matrix(blk + "ssm_out.weight", c.hidden_size, r.value_size());
+    };
+    matrix("token_embd.weight", c.vocab_size, c.hidden_size);
+    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) {
+        const std::string blk = "blk." + std::to_string(i) + '.';
+        norm(blk + "attn_norm.weight", c.hidden_size);
+        if (c.is_recurrent(i))
+            recurrent(blk);
+        else
+            attention(blk);
+        norm(blk + std::string(c.architecture->ffn_norm) + ".weight", c.hidden_size);
+        if (c.shared_expert_intermediate_size != 0) {
+            norm(blk + "ffn_gate_inp_shexp.weight", c.hidden_size);
+            matrix(blk + "ffn_gate_shexp.weight", c.shared_expert_intermediate_size, c.hidden_size);
+            matrix(blk + "ffn_up_shexp.weight", c.shared_expert_intermediate_size, c.hidden_size);
+            matrix(blk + "ffn_down_shexp.weight", c.hidden_size, c.shared_expert_intermediate_size);
+        }
         if (c.num_experts != 0) {
             all.push_back({blk + "ffn_gate_inp.weight", GgmlType::F32, c.num_experts, c.hidden_size});
             matrix(blk + "ffn_gate_exps.weight", c.moe_intermediate_size, c.hidden_size, c.num_experts);
@@ -165,12 +195,27 @@ void fill(const Shape& t, Random random, std::ostream& out) {
             if (format.elements > 1) {
                 put_block(t.type, row.data() + at, deviation, random);
             } else {
-                const float mean = t.name.ends_with(".bias") ? 0 : 1, spread = t.name.ends_with(".bias") ? 0.5f : 0.1f;
-                put_number(t.type, row.data() + at, t.rows == 1 ? mean + spread * random.normal() : deviation * random.normal());
+                put_number(t.type, row.data() + at,
+                           t.rows == 1 ? t.mean() + t.spread() * random.normal() : deviation * random.normal());
             }
         }
         out.write(row.data(), std::streamsize(row.size()));
     }
+}
+
+void put_recurrent(GgufWriter& writer, const Config& c) {
+    const auto size = [&](const char* key, uint64_t value) { writer.set(c.architecture->key(key), value); };
+    if (c.rotary_dim != 0) size("rope.dimension_count", c.rotary_dim);
+    if (c.shared_expert_intermediate_size != 0) size("expert_shared_feed_forward_length", c.shared_expert_intermediate_size);
+    if (!c.recurrent) return;
+    size("ssm.group_count", c.recurrent->key_heads);
+    size("ssm.time_step_rank", c.recurrent->value_heads);
+    size("ssm.state_size", c.recurrent->head_dim);
+    size("ssm.inner_size", c.recurrent->value_size());
+    size("ssm.conv_kernel", c.recurrent->conv_kernel);
+    std::vector<uint64_t> layers;
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) layers.push_back(c.is_recurrent(layer));
+    writer.set(c.architecture->key("attention.recurrent_layers"), layers);
 }
 
 void put_config(GgufWriter& writer, const Config& c) {
@@ -190,6 +235,7 @@ void put_config(GgufWriter& writer, const Config& c) {
     size("attention.head_count_kv", c.num_key_value_heads);
     size("attention.key_length", c.head_dim);
     size("attention.value_length", c.head_dim);
+    put_recurrent(writer, c);
     writer.set(c.architecture->key("rope.freq_base"), double(c.rope_theta));
     writer.set(c.architecture->key("attention.layer_norm_rms_epsilon"), double(c.rms_norm_eps));
 }
@@ -225,6 +271,14 @@ Config small_config(const Architecture& architecture) {
         c.num_experts_per_tok = 3;
         c.moe_intermediate_size = c.intermediate_size / 3;
     }
+    if (!architecture.hybrid) return c;
+    c.num_hidden_layers = 3;
+    c.head_dim = 256;
+    c.rotary_dim = 64;
+    c.gated_attention = true;
+    c.shared_expert_intermediate_size = architecture.experts ? 32 : 0;
+    c.recurrent_layers = {true, false, true};
+    c.recurrent = {.key_heads = 2, .value_heads = 4, .head_dim = 128, .conv_kernel = 4, .tiled_heads = architecture.tiled_heads};
     return c;
 }
 
@@ -250,7 +304,7 @@ void write_random_model(const std::filesystem::path& path, const RandomModel& mo
     if (!out) fail("cannot create {}", path.string());
     writer.write(out, [&](size_t i, std::ostream& o) {
         const Shape& t = shapes[i];
-        if (model.sparse && t.rows > 1 && t.in_layer() && !t.is_router())
+        if (model.sparse && t.rows > 1 && t.in_layer() && !t.is_router() && !t.is_convolution())
             o.seekp(std::streamoff(t.bytes()), std::ios::cur);
         else
             fill(t, Random(model.seed * 1000003 + i), o);

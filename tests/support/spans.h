@@ -202,9 +202,9 @@ inline void check_deterministic(const MakeForward& make, const std::vector<KvOpt
 }
 
 // The window's vectors of a slot are nearly what its codes say of the same positions: so its bytes have one meaning everywhere.
-inline void check_window_bytes(const Cache& cache, uint32_t slot, const SavedWindow& window) {
+inline void check_window_bytes(const Cache& cache, uint32_t slot, const SavedSlot& saved) {
     const PageLayout layout = window_layout(cache.page_layout());
-    const uint32_t first = cache.position(slot) - window.tokens;
+    const uint32_t first = cache.position(slot) - saved.window_tokens;
     for (uint32_t layer = 0; layer < layout.layers(); layer++)
         for (const KvSide side : {KvSide::key, KvSide::value}) {
             const uint32_t size = layout.vector(layer, side).words;
@@ -213,8 +213,8 @@ inline void check_window_bytes(const Cache& cache, uint32_t slot, const SavedWin
             std::vector<uint32_t> words(size);
             std::vector<float> exact(is.codec.head_dim()), coded(exact.size());
             for (uint32_t head = 0; head < layout.kv_heads(); head++)
-                for (uint32_t i = 0; i < window.tokens; i++) {
-                    const auto bytes = layout.codes(std::span(window.bytes), window.tokens, layer, side, head);
+                for (uint32_t i = 0; i < saved.window_tokens; i++) {
+                    const auto bytes = layout.codes(std::span(saved.window), saved.window_tokens, layer, side, head);
                     std::memcpy(words.data(), bytes.data() + size_t(i) * size * 4, size * 4);
                     decode_window(exact, words);
                     decode_stored(is.codec, coded, is.codes_of(head, first + i), is.scales_of(head, first + i));
@@ -241,12 +241,12 @@ inline void check_restored(const MakeForward& make) {
         for (const uint32_t length : {300u, 1u, 256u}) {
             a->cache().truncate(2, 0);
             run_one(*a, 2, random_ids(random, length));
-            b->cache().restore(1, length, pages_of_slot(a->cache(), 2));
-            const SavedWindow window = a->cache().save_window(2);
-            CHECK(window.tokens == (kv.window == 0 ? 0 : std::min(length, kept_window_tokens(kv.window))));
-            check_window_bytes(a->cache(), 2, window);
-            b->cache().put_window(1, window);
-            CHECK(b->cache().save_window(1).bytes == window.bytes);
+            const SavedSlot saved = a->cache().save_slot(2);
+            b->cache().restore(1, length, pages_of_slot(a->cache(), 2), saved);
+            CHECK(saved.window_tokens == (kv.window == 0 ? 0 : std::min(length, kept_window_tokens(kv.window))));
+            check_window_bytes(a->cache(), 2, saved);
+            CHECK(b->cache().save_slot(1).window == saved.window);
+            CHECK(b->cache().save_slot(1).state == saved.state);
             CHECK(b->cache().position(1) == length);
             CHECK(same_stored(a->cache(), 2, b->cache(), 1));
             const Ids next = random_ids(random, 3);

@@ -55,7 +55,8 @@ struct LayerDoor {
 HeadConditions of_keys(const Config& c, const host::Layer& l, const KeyConditioning& by, const AttentionSquares& squares,
                        const StressedVectors& stressed) {
     if (by.kind == KeyConditioning::Kind::none) return {};
-    const HeadNorms norms = head_norms(by, l.number, l.head_norms.q, l.head_norms.k, key_scaling(c, squares, l.attn_k.bias));
+    const HeadNorms norms =
+        head_norms(by, l.number, l.head_norms.q, l.head_norms.k, key_scaling(c, squares, l.attn_k.bias), c.rotary_dim);
     const std::vector<float>& before = l.head_norms.k;
     HeadConditions out = norms.k_conditions;
     out.factors.resize(size_t(c.num_key_value_heads) * c.head_dim, 1.0f);
@@ -157,7 +158,7 @@ Cache::Shape books(const Config& c, const KvOptions& kv, uint32_t context_size) 
     check_kv(kv, c.num_hidden_layers);
     ForwardOptions options = exact_cache(context_size);
     options.kv = kv;
-    return cache_shape(options, c.num_hidden_layers);
+    return cache_shape(options, c);
 }
 
 class StressedForward final : public Forward {

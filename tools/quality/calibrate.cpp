@@ -50,6 +50,7 @@ std::vector<float> balanced(std::span<const double> k, std::span<const double> q
 KeyStatistics::KeyStatistics(const Config& config, const Weights& weights)
     : config_(config), channels_(size_t(config.num_hidden_layers) * config.num_key_value_heads * config.head_dim),
       next_(config.num_hidden_layers) {
+    while (config.is_recurrent(first_)) first_++;
     for (const LayerWeights& w : weights.layers) k_norms_.push_back(head_norm_weights(w.attn_k_norm, config.head_dim));
 }
 
@@ -68,7 +69,7 @@ void KeyStatistics::add_keys(uint32_t layer, std::span<const float> k) {
     const std::vector<float>& w = k_norms_[layer];
     const auto eps = config_.head_norm_eps();
     for (size_t at = 0; at < k.size(); at += d) {
-        if (at % (heads * d) == 0 && next_[layer].key++ >= left_out_tokens && layer == 0) tokens_++;
+        if (at % (heads * d) == 0 && next_[layer].key++ >= left_out_tokens && layer == first_) tokens_++;
         if (next_[layer].key <= left_out_tokens) continue;
         double squares = 0;
         for (size_t i = 0; i < d; i++) squares += double(k[at + i]) * k[at + i];
@@ -94,28 +95,35 @@ void KeyStatistics::add_queries(uint32_t layer, std::span<const float> q) {
 
 KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
     ENSURE(tokens_ > 0);
-    const size_t d = config_.head_dim, half = d / 2, group = config_.num_attention_heads / config_.num_key_value_heads;
-    const auto tokens = double(tokens_);
+    const size_t d = config_.head_dim, rotary = config_.rotary(), half = rotary / 2,
+                 group = config_.num_attention_heads / config_.num_key_value_heads;
+    const double turned = std::pow(attention_factor(config_.rope_scaling), 2), tokens = double(tokens_);
     std::vector<float> keys;
     for (const Channel& c : channels_) keys.push_back(parts == CalibrationParts::scales ? 0.0f : float(c.k / tokens));
     KeyCalibration out{
         config_.num_hidden_layers, config_.num_key_value_heads, config_.head_dim, {}, rope_mean(config_, keys, mean_positions)};
     out.scales.assign(channels_.size(), 1.0f);
-    std::vector<double> left(half), queries(half); // mean squares of pairs of channels
+    // Mean squares of pairs of channels, and after them of those that RoPE does not turn.
+    std::vector<double> left(d - half), queries(d - half);
     for (size_t first = 0; first < channels_.size(); first += d) {
-        for (size_t i = 0; i < half; i++) {
+        const auto channels_of = [&](size_t i) {
+            return i < half ? std::vector{first + i, first + i + half} : std::vector{first + half + i};
+        };
+        for (size_t i = 0; i < left.size(); i++) {
             left[i] = queries[i] = 0;
-            for (const size_t at : {first + i, first + i + half}) {
+            const std::vector<size_t> channels = channels_of(i);
+            for (const size_t at : channels) {
                 left[i] += channels_[at].k_squares / tokens - double(out.means[at]) * out.means[at];
                 queries[i] += channels_[at].q_squares / (tokens * double(group));
             }
-            for (const size_t at : {first + i, first + i + half})
-                out.means[at] = float(rounded(out.means[at], std::sqrt(std::max(left[i], 0.0) / 2)));
+            for (const size_t at : channels)
+                out.means[at] = float(rounded(out.means[at], std::sqrt(std::max(left[i], 0.0) / double(channels.size()))));
+            if (i < half) left[i] *= turned; // which the means lack
         }
         if (parts == CalibrationParts::means) continue;
         const std::vector<float> scales = balanced(left, queries);
-        std::ranges::copy(scales, out.scales.begin() + ptrdiff_t(first));
-        std::ranges::copy(scales, out.scales.begin() + ptrdiff_t(first + half));
+        for (size_t i = 0; i < scales.size(); i++)
+            for (const size_t at : channels_of(i)) out.scales[at] = scales[i];
     }
     return out;
 }

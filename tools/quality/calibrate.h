@@ -42,6 +42,7 @@ class KeyStatistics {
     std::vector<std::vector<float>> k_norms_; // of the layers
     std::vector<Channel> channels_;           // [layers][kv_heads][head_dim]
     std::vector<Next> next_;                  // of each layer
+    uint32_t first_ = 0;                      // the first layer with keys
     uint64_t tokens_ = 0;
 };
 

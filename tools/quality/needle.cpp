@@ -90,9 +90,10 @@ std::optional<Recall> recall(Session& session, const Model& model, std::span<con
         recall.log_p -= loss(logits, ids[i]);
     };
     take(logits, 0);
+    const SavedSlot after_prompt = forward.cache().mark(0);
     forward.run_all(ids, [&](uint32_t i, std::span<const float> logits) { take(logits, i + 1); });
     if (!recall.exact) {
-        forward.truncate(uint32_t(prompt.size()));
+        forward.cache().return_to(0, after_prompt);
         recall.said = say(forward, model.tokenizer, first, ids.size() + 1);
     }
     return recall;

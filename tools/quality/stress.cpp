@@ -43,7 +43,8 @@ double rms(std::span<const float> x) {
 } // namespace
 
 StressedVectors::StressedVectors(const Stress& stress, const Config& c, const Weights& weights, uint32_t positions)
-    : stress_(stress), head_dim_(c.head_dim), kv_heads_(c.num_key_value_heads), rope_(rope_table(c, positions)) {
+    : stress_(stress), head_dim_(c.head_dim), rotary_(c.rotary()), kv_heads_(c.num_key_value_heads),
+      rope_(rope_table(c, positions)) {
     for (const uint32_t layer : stress.layers)
         if (layer >= c.num_hidden_layers) fail("there is no layer {} among {}", layer, c.num_hidden_layers);
     if (!(stress.sink_factor > 0) || !std::isfinite(stress.sink_factor))
@@ -78,7 +79,8 @@ StressedVectors::Change StressedVectors::change(KvSide side, uint32_t layer, uin
     if (side == KvSide::value || stress_.key_bias == 0) return out;
     const std::vector<float> b = key_bias(layer);
     const float* own = &b[size_t(kv_head) * head_dim_];
-    const uint32_t half = head_dim_ / 2;
+    const uint32_t half = rotary_ / 2;
+    for (uint32_t i = rotary_; i < head_dim_; i++) out.offsets[i] = double(own[i]);
     for (uint32_t i = 0; i < half; i++) {
         const float* turn = &rope_[(size_t(position) * half + i) * 2];
         out.offsets[i] = double(own[i]) * turn[0] - double(own[i + half]) * turn[1];
@@ -115,7 +117,7 @@ std::vector<float> StressedVectors::key_bias(uint32_t layer) const {
 template <class F>
 void StressedVectors::each_vector(std::span<float> x, KvSide side, uint32_t layer, uint32_t first, F body) const {
     const size_t heads = kv_heads_, tokens = x.size() / head_dim_ / heads;
-    ENSURE(x.size() == tokens * heads * head_dim_ && layer < key_rms_.size() && (first + tokens) * head_dim_ <= rope_.size(),
+    ENSURE(x.size() == tokens * heads * head_dim_ && layer < key_rms_.size() && (first + tokens) * rotary_ <= rope_.size(),
            "{} elements from position {} on, layer {}", x.size(), first, layer);
     if (!chosen(layer)) return;
     for (size_t i = 0; i < tokens * heads; i++)

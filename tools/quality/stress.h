@@ -59,7 +59,7 @@ class StressedVectors {
     bool chosen(uint32_t layer) const;
 
     Stress stress_;
-    uint32_t head_dim_, kv_heads_;
+    uint32_t head_dim_, rotary_, kv_heads_;
     std::vector<float> rope_;     // model/rope.h
     std::vector<double> key_rms_; // [layers]
 };

@@ -178,7 +178,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
                                .deterministic = arguments.deterministic,
                                .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};
     ForwardOptions options = given;
-    check_kv(options.kv, model.config.num_hidden_layers);
+    check_kv(options.kv, model.config);
     load_conditioning(options.kv.conditioning, model, console);
     Setup setup{file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};
     setup.placement = arguments.placement;
@@ -332,7 +332,8 @@ std::string kv_description(const Engine& engine) {
                                 : ratio < 1 ? fmt::format(" ({:.2f}x larger than f16)", 1 / ratio)
                                             : "";
     const uint64_t window = kv_window_bytes(engine.model.config, engine.forward->kv());
-    const std::string beside = window == 0 ? "" : fmt::format(" and {:.1f} MiB", double(window) / (1 << 20));
+    const uint64_t slot = window + engine.model.config.state_bytes(); // whatever the tokens
+    const std::string beside = slot == 0 ? "" : fmt::format(" and {:.1f} MiB", double(slot) / (1 << 20));
     return fmt::format("{} B/token{} {}{}", bytes, beside, describe(engine.forward->kv()), against);
 }
 

@@ -166,6 +166,10 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
     const auto say = [&](const std::string& text) {
         if (verbose) write_error(fmt::format("prefix cache: {}\n", text));
     };
+    if (forward.cache().shape().recurrent) {
+        say("none: pages lack the states of this model's recurrent layers");
+        return nullptr;
+    }
     if (!keeps_promise(forward)) {
         say("none: --deterministic promises the same bits, and pages lack the full-precision window (--kv-window)");
         return nullptr;

@@ -1,4 +1,5 @@
 #include "tools/tq-run/speculation.h"
+#include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -52,6 +53,8 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
                                           uint32_t threads, Console& console) {
     to.model.emplace(load_model(utf8_path(arguments.model)));
     const Model& model = *to.model;
+    if (model.config.recurrent)
+        fail("{}: a draft model takes tokens back, which its recurrent layers cannot: choose another with -md", model.name);
     require_same_vocabulary(model.tokenizer, model.name, target.model.tokenizer, target.model.name);
     ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),
                            .threads = arguments.threads == 0 ? threads : arguments.threads};
@@ -78,6 +81,10 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
 std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
                                               Console& console) {
     if (!arguments.on()) return nullptr;
+    if (target.forward.cache().shape().recurrent) { // which a rejected token would have changed
+        write_error("speculation: none, as this model's recurrent layers cannot take tokens back\n");
+        return nullptr;
+    }
     auto out = std::make_unique<Speculator>();
     std::unique_ptr<Drafter> drafter;
     if (arguments.drafts_by_model()) {

@@ -39,7 +39,8 @@ std::vector<std::vector<float>> results(Forward& forward) {
 TEST_CASE("the device agrees with the reference in every architecture, with norms folded into products and without") {
     Device device;
     std::vector<Config> configs;
-    for (const Architecture& a : architectures) configs.push_back(test::small_config(a));
+    for (const Architecture& a : architectures)
+        if (!a.hybrid) configs.push_back(test::small_config(a));
     configs.push_back(test::small_config(*find_model_type("qwen3_moe")));
     configs.back().norm_topk_prob = false;
     for (const Config& config : configs) {

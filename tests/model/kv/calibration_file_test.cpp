@@ -115,7 +115,7 @@ TEST_CASE("files that are cut, of other shapes, or not of this kind are refused"
 
     test::SafetensorsWriter writer;
     const std::string zeros(2 * 4 * 128 * 4, '\0');
-    const test::json about{{"format", "tq-run-calibration"}, {"version", "3"}, {"fingerprint", file.fingerprint}};
+    const test::json about{{"format", "tq-run-calibration"}, {"version", "4"}, {"fingerprint", file.fingerprint}};
     const auto with = [&](test::json metadata) {
         writer.header["__metadata__"] = std::move(metadata);
         return refusal(model, writer.bytes());
@@ -126,7 +126,7 @@ TEST_CASE("files that are cut, of other shapes, or not of this kind are refused"
         test::json changed = about;
         changed["version"] = other;
         CHECK(contains(with(changed),
-                       "another version of tq-run wrote it as tq-run-calibration " + other + ", but this one reads 3"));
+                       "another version of tq-run wrote it as tq-run-calibration " + other + ", but this one reads 4"));
     }
     CHECK(contains(with(about), "\"scales\" and \"means\", and no others"));
     writer.add("means", "F32", {2, 4, 128}, zeros);

@@ -138,7 +138,22 @@ TEST_CASE("a pipeline that would split texts otherwise is refused") {
                                          {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true},
                                          {"/pre_tokenizer/pretokenizers/1/use_regex", true},
                                          {"/pre_tokenizer/pretokenizers/2", 1}})
-        check_tokenizer_json(pointer, value, "that of Qwen2 or Llama 3 (Split by their regular expressions, then ByteLevel)");
+        check_tokenizer_json(pointer, value,
+                             "that of Qwen2, Qwen3.5 or Llama 3 (Split by their regular expressions, then ByteLevel)");
+}
+
+TEST_CASE("the pipeline of Qwen3.5 is known by its regex") {
+    HuggingFaceFiles files = small_huggingface_model();
+    json& regex = files.documents["tokenizer.json"]["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"];
+    CHECK(read(files, small_size).text("tokenizer.ggml.pre") == "qwen2");
+    regex = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|"
+            "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    const ModelFile file = read(files, small_size);
+    CHECK(file.text("tokenizer.ggml.pre") == "qwen35");
+    CHECK(Tokenizer(file).encode("e\u0301") == Tokenizer(file, false).encode("\u00E9")); // NFC comes first
+    regex = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+            "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    CHECK_THROWS_AS(read(files, small_size), Error); // marks are letters in one half of it only
 }
 
 TEST_CASE("the pipeline of SmolLM is known, and only as a whole") {

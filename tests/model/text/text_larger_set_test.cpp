@@ -30,6 +30,25 @@ TEST_CASE("Qwen3's whole vocabulary") {
     CHECK(chat_variant(file) == ChatVariant::hybrid);
 }
 
+TEST_CASE("Qwen3.5's words over Qwen3's vocabulary") {
+    const auto folder = larger_set("qwen35"), vocabulary = larger_set("qwen-tokenizer");
+    if (!folder || !vocabulary) return;
+    ModelFile file = read_gguf(*vocabulary / "qwen3-vocab.gguf");
+    const auto cases = nlohmann::json::parse(std::ifstream(*folder / "qwen35-tokenizer-cases.json"));
+    REQUIRE(cases.size() == 44);
+    for (const auto& [pre, key] : {std::pair("qwen35", "ids"), {"qwen2", "ids_qwen2"}}) {
+        file.mutable_metadata().insert_or_assign("tokenizer.ggml.pre", file.add_text(pre));
+        const Tokenizer tokenizer(file), raw(file, false);
+        for (const auto& item : cases) {
+            const std::string text = item.at("text");
+            CAPTURE(text);
+            const std::vector<uint32_t> ids = item.at(key); // after NFC
+            CHECK(tokenizer.encode(text) == ids);
+            if (!item.at("nfc").get<bool>()) CHECK(raw.encode(text) == ids);
+        }
+    }
+}
+
 TEST_CASE("Qwen3's template: the larger set's cases") {
     const auto folder = larger_set("qwen-tokenizer");
     if (!folder) return;

@@ -19,6 +19,8 @@ using Ids = std::vector<uint32_t>;
 // The regex of pre_tokenizer.h, literally: alternatives in order, repetition from the longest count down to the shortest.
 struct SlowSplitter {
     std::u32string text;
+    bool (*of_word)(char32_t) = letter;
+    bool (*of_symbols)(char32_t) = symbol;
 
     bool in(size_t i, bool (*test)(char32_t)) const { return i < text.size() && test(text[i]); }
     static bool letter(char32_t c) { return *utf8proc_category_string(int32_t(c)) == 'L'; }
@@ -32,6 +34,9 @@ struct SlowSplitter {
     }
     static bool lead(char32_t c) { return !newline(c) && !letter(c) && !number(c); }
     static bool symbol(char32_t c) { return !space(c) && !letter(c) && !number(c); }
+    static bool mark(char32_t c) { return *utf8proc_category_string(int32_t(c)) == 'M'; }
+    static bool letter_or_mark(char32_t c) { return letter(c) || mark(c); }
+    static bool symbol_but_mark(char32_t c) { return symbol(c) && !mark(c); }
     size_t run(size_t i, bool (*test)(char32_t)) const {
         size_t end = i;
         while (in(end, test)) ++end;
@@ -52,14 +57,14 @@ struct SlowSplitter {
     size_t word(size_t i) const {
         for (const bool with_lead : {true, false}) {
             if (with_lead && !in(i, lead)) continue;
-            if (const size_t begin = i + with_lead; run(begin, letter) > begin) return run(begin, letter);
+            if (const size_t begin = i + with_lead; run(begin, of_word) > begin) return run(begin, of_word);
         }
         return i;
     }
     size_t symbols(size_t i) const {
         for (const bool with_space : {true, false}) {
             if (with_space && text[i] != ' ') continue;
-            if (const size_t begin = i + with_space; run(begin, symbol) > begin) return run(run(begin, symbol), newline);
+            if (const size_t begin = i + with_space; run(begin, of_symbols) > begin) return run(run(begin, of_symbols), newline);
         }
         return i;
     }
@@ -182,6 +187,16 @@ TEST_CASE("words: by hand") {
     CHECK(split("\u3000\u4E00") == Words{"\u3000\u4E00"});
 }
 
+TEST_CASE("words of Qwen3.5: marks are letters") {
+    using Words = std::vector<std::string>;
+    const auto words = [](std::string_view text) { return split(text, WordSplitter::qwen35); };
+    CHECK(words("a\u0301b don't") == Words{"a\u0301b", " don", "'t"});
+    CHECK(words("\u0E2A\u0E27\u0E31 \u0E2A") == Words{"\u0E2A\u0E27\u0E31", " \u0E2A"});
+    CHECK(words("!\u0301!") == Words{"!\u0301", "!"}); // the first character of a word may be a symbol
+    CHECK(words("\u0301\u0301 1\u0301") == Words{"\u0301\u0301", " ", "1", "\u0301"});
+    CHECK(split("!\u0301!") == Words{"!\u0301!"});
+}
+
 TEST_CASE("words of SmolLM: by hand") {
     using Words = std::vector<std::string>;
     const auto smollm = [](std::string_view text) { return split(text, WordSplitter::smollm); };
@@ -207,6 +222,12 @@ TEST_CASE("words: the same as the regex by the letter") {
             CAPTURE(bytes);
             REQUIRE(words == wanted);
         }
+        const auto qwen35 = split(bytes, WordSplitter::qwen35),
+                   wanted_qwen35 = SlowSplitter{text, SlowSplitter::letter_or_mark, SlowSplitter::symbol_but_mark}.split();
+        if (qwen35 != wanted_qwen35) {
+            CAPTURE(bytes);
+            REQUIRE(qwen35 == wanted_qwen35);
+        }
         const auto smollm = split(bytes, WordSplitter::smollm), wanted_smollm = slow_smollm(text);
         if (smollm != wanted_smollm) {
             CAPTURE(bytes);
@@ -225,7 +246,9 @@ TEST_CASE("character classes") {
     CHECK(char_class(0x2B0) == CharClass::letter);  // Lm
     CHECK(char_class(0xBD) == CharClass::number);   // No
     CHECK(char_class(0x2167) == CharClass::number); // Nl
-    CHECK(char_class(0x301) == CharClass::other);   // Mn
+    CHECK(char_class(0x301) == CharClass::mark);    // Mn
+    CHECK(char_class(0x903) == CharClass::mark);    // Mc
+    CHECK(char_class(0x20DD) == CharClass::mark);   // Me
     CHECK(char_class(0x200B) == CharClass::other);  // Cf
     CHECK(char_class(0x1F999) == CharClass::other);
     CHECK(char_class(0x10FFFF) == CharClass::other);

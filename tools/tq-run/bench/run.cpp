@@ -274,7 +274,7 @@ bool run_caches(const Arguments& arguments, const Setup& setup, Console& console
     };
     for (KvOptions& kv : arguments.caches()) try {
             load_conditioning(kv.conditioning, setup.model, console);
-            check_kv(kv, setup.model.config.num_hidden_layers);
+            check_kv(kv, setup.model.config);
             run(kv);
         } catch (const Error& error) { // the rest can still be measured
             fail_with(error.what());

@@ -54,7 +54,11 @@ Sequences::Ids Sequences::ids_for(const Test& test, uint32_t count) const {
 // Gives these slots the test's depth in tokens, of which a few are run and repeated. False after Ctrl-C.
 bool Sequences::fill(std::span<const uint32_t> slots, const Test& test) {
     Cache& cache = forward_.cache();
-    for (const uint32_t slot : slots) cache.truncate(slot, 0);
+    filled_.resize(cache.shape().slots);
+    for (const uint32_t slot : slots) {
+        cache.truncate(slot, 0);
+        filled_[slot] = {};
+    }
     if (test.depth == 0) return !interrupted();
     const uint32_t first = std::min(test.depth, test.sequences == 0 ? filled_tokens : filled_tokens_together);
     Ids ids(cache.shape().slots);
@@ -62,6 +66,7 @@ bool Sequences::fill(std::span<const uint32_t> slots, const Test& test) {
     if (!run(spans_of(slots, ids, 0, first))) return false;
     for (const uint32_t slot : slots)
         if (test.depth > first) cache.repeat(slot, test.depth);
+    for (const uint32_t slot : slots) filled_[slot] = cache.mark(slot);
     return true;
 }
 
@@ -137,7 +142,7 @@ bool Sequences::sample_greedily(std::span<const uint32_t> ids) {
 std::optional<Sample> Sequences::time(const Test& test) {
     const std::vector<uint32_t> slots = all_slots(test.slots());
     const Ids ids = ids_for(test, test.prompt + test.generated);
-    for (const uint32_t slot : slots) forward_.cache().truncate(slot, test.depth);
+    for (const uint32_t slot : slots) forward_.cache().return_to(slot, filled_[slot]);
     const Stopwatch stopwatch;
     if (test.prompt > 0 && !run(spans_of(slots, ids, 0, test.prompt))) return std::nullopt;
     const uint64_t prompt_ns = stopwatch.nanoseconds();

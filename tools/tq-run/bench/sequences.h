@@ -59,6 +59,7 @@ class Sequences {
 
     Forward& forward_;
     const uint32_t vocab_size_;
+    std::vector<SavedSlot> filled_; // of each slot, at the test's depth
 };
 
 } // namespace tq::bench

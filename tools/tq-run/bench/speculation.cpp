@@ -53,8 +53,7 @@ struct Gain {
 // Returns the logits that follow the prompt; the cache keeps what it has of it.
 std::span<const float> read_prompt(Forward& forward, const Ids& prompt, Ids& cached) {
     const bool keeps = cached == prompt && forward.position() >= prompt.size() && forward.kv().window == 0;
-    const size_t kept = keeps ? prompt.size() - 1 : 0;
-    forward.truncate(uint32_t(kept));
+    const size_t kept = forward.cache().cut(0, keeps ? uint32_t(prompt.size()) - 1 : 0);
     const auto logits = forward.run(std::span(prompt).subspan(kept), keep_going);
     if (logits.empty()) throw LoadStopped();
     cached = prompt;
@@ -102,6 +101,7 @@ class SpecRun {
     std::unique_ptr<Speculator> speculator() const {
         auto drafts = start_speculation(arguments_.speculation, {setup_.model, setup_.device.get(), *drafting_},
                                         arguments_.thread_list()[0], console_);
+        if (!drafts) fail("{}: there is no speculation to be measured", setup_.model.name);
         if (const std::string& named = arguments_.speculation.device; drafts->model && !named.empty())
             require_chosen(named, find_devices(named), drafts->device ? 1 : 0);
         return drafts;

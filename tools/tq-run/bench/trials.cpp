@@ -109,7 +109,7 @@ class Trials::Trial {
         device_.take_profile();
         const Stopwatch stopwatch;
         for (uint32_t i = 0; i < repeats; i++) {
-            forward_->truncate(extent.depth);
+            forward_->cache().return_to(0, filled_);
             run(extent.tokens);
         }
         const double wall = stopwatch.seconds();
@@ -126,17 +126,19 @@ class Trials::Trial {
     }
 
     void go_to(uint32_t depth) {
-        if (forward_->position() < depth) {
+        if (forward_->cache().cut(0, std::min(depth, forward_->position())) < depth) {
             forward_->truncate(0);
             run(first_tokens);
             if (depth > first_tokens) forward_->repeat_to(depth);
+            forward_->truncate(depth);
         }
-        forward_->truncate(depth);
+        filled_ = forward_->cache().mark(0);
     }
 
     Device& device_;
     const uint32_t vocab_size_;
     std::unique_ptr<Forward> forward_;
+    SavedSlot filled_; // at the depth of the last workload
 };
 
 class Trials::Contest final : public gpu::Contestant {

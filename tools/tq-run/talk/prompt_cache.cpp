@@ -70,7 +70,9 @@ PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& en
 void PromptCache::load() {
     const PromptCacheFile file(utf8_path(arguments_.path), owner_);
     filed_ = file.ids();
-    const uint32_t tokens = uint32_t(std::min<size_t>(filed_.size(), session_.forward().context_size()));
+    const Cache::Shape& shape = session_.forward().cache().shape();
+    const auto tokens = uint32_t(std::min<size_t>(filed_.size(), shape.context_size));
+    if (tokens < filed_.size() && shape.recurrent) return; // there are states after all of them alone
     const uint64_t total = prompt_cache_bytes(owner_, tokens);
     TransferStatus status(console_);
     session_.restore(
@@ -81,7 +83,7 @@ void PromptCache::load() {
             const uint64_t done = total * std::min(position + page_tokens, tokens) / tokens;
             status.update("loading " + shown_, done, total, done);
         },
-        tokens == filed_.size() ? file.window(session_.forward().cache().shape().window_tokens) : SavedWindow());
+        tokens == filed_.size() ? file.beside(shape.window_tokens) : SavedSlot());
 }
 
 void PromptCache::note(const std::string& text) {
@@ -91,17 +93,17 @@ void PromptCache::note(const std::string& text) {
 
 void PromptCache::save() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
-    SavedWindow window;
+    SavedSlot beside;
     uint64_t total = 0;
     try {
-        window = session_.save_window();
-        total = prompt_cache_bytes(owner_, uint32_t(ids.size()), window);
+        beside = session_.save_slot();
+        total = prompt_cache_bytes(owner_, uint32_t(ids.size()), beside);
         ByteOutput file(arguments_.path, ByteInput("-"));
         TransferStatus status(console_);
         uint64_t done = 0;
         write_prompt_cache(
             owner_, ids, session_.cold_tokens(),
-            [&](uint32_t position, std::span<std::byte> bytes) { session_.read_page(position, bytes); }, window,
+            [&](uint32_t position, std::span<std::byte> bytes) { session_.read_page(position, bytes); }, beside,
             [&](std::span<const std::byte> bytes) {
                 if (interrupted()) throw LoadStopped();
                 file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});

@@ -1,0 +1,18 @@
+// The tensors that only layers of hybrids have, in the packings of their files.
+#pragma once
+#include "model/weights/weights.h"
+
+namespace tq {
+
+// `blk`: "blk.3.", with which the names of the layer's tensors begin. Both throw as TensorSource does.
+RecurrentWeights collect_recurrent(TensorSource& source, const Config& config, const std::string& blk);
+SharedExpertWeights collect_shared_expert(TensorSource& source, const Config& config, const std::string& blk);
+
+// The two halves of the matrices of all experts that a file has in one, blk.3.ffn_gate_up_exps.weight: the rows of ffn_gate, then
+// those of ffn_up, expert by expert.
+struct GateUpExperts {
+    Tensor gate, up;
+};
+GateUpExperts collect_gate_up_experts(TensorSource& source, const Config& config, const std::string& blk);
+
+} // namespace tq

@@ -1,0 +1,205 @@
+// Hybrids on the CPU: the bits of a sequence do not depend on its company, its slices, or on what its slot has been through.
+#include "base/error.h"
+#include "model/cpu/forward.h"
+#include "model/reference/forward.h"
+#include "model/session.h"
+#include "tests/support/relative_error.h"
+#include "tests/support/small_model.h"
+#include <algorithm>
+
+using namespace tq;
+
+namespace {
+
+struct Hybrid {
+    test::TemporaryFile path;
+    Config config;
+    std::unique_ptr<ModelFile> file;
+    Weights weights;
+
+    explicit Hybrid(const char* model_type, GgmlType type = GgmlType::Q8_0) {
+        config = test::small_config(*find_model_type(model_type));
+        test::write_random_model(path.path(), {config, type, true, 3, {}});
+        file = std::make_unique<ModelFile>(read_gguf(path.path()));
+        config = read_config(*file);
+        weights = read_weights(*file, config);
+    }
+    std::unique_ptr<Forward> cpu(const ForwardOptions& options) const { return make_cpu_forward(config, weights, options); }
+};
+
+constexpr std::array model_types{"qwen3_5", "qwen3_5_moe", "qwen3_next"};
+
+ForwardOptions options_of(bool deterministic, KvOptions kv = {KvType::tq4, KvType::tq4}) {
+    return {.kv = kv, .context_size = 400, .slots = 4, .batch_size = 32, .deterministic = deterministic};
+}
+
+using Logits = std::vector<std::vector<float>>; // after each id
+
+Logits run(Forward& forward, uint32_t slot, std::span<const uint32_t> ids, uint32_t step) {
+    Logits out;
+    for (size_t at = 0; at < ids.size(); at += step) {
+        const Span span{slot, ids.subspan(at, std::min<size_t>(step, ids.size() - at)), Span::Logits::all};
+        forward.run(std::span(&span, 1),
+                    [&](size_t, uint32_t, std::span<const float> logits) { out.emplace_back(logits.begin(), logits.end()); });
+    }
+    return out;
+}
+
+std::vector<uint32_t> ids_of(uint32_t seed, uint32_t count) {
+    std::mt19937 random(seed);
+    return random_ids(random, count);
+}
+
+} // namespace
+
+TEST_CASE("a hybrid's logits and states are the same bits whole, by 7, and one by one") {
+    for (const char* type : model_types) {
+        CAPTURE(type);
+        const Hybrid model(type);
+        const auto forward = model.cpu(options_of(true));
+        const auto ids = ids_of(1, 100);
+        Logits first;
+        std::vector<std::byte> state;
+        for (const uint32_t step : {100u, 7u, 1u}) {
+            CAPTURE(step);
+            forward->cache().truncate(2, 0);
+            const Logits logits = run(*forward, 2, ids, step);
+            const SavedSlot saved = forward->cache().save_slot(2);
+            CHECK(saved.state.size() == model.config.state_bytes());
+            if (first.empty()) first = logits, state = saved.state;
+            CHECK(logits == first);
+            CHECK(saved.state == state);
+        }
+    }
+}
+
+TEST_CASE("a hybrid's sequence has in company the bits that it has alone") {
+    for (const bool deterministic : {false, true})
+        for (const char* type : model_types) {
+            CAPTURE(type);
+            CAPTURE(deterministic);
+            const Hybrid model(type);
+            const auto together = model.cpu(options_of(deterministic)), alone = model.cpu(options_of(deterministic));
+            std::mt19937 random(4);
+            for (int round = 0; round < 6; round++) {
+                std::vector<std::vector<uint32_t>> ids;
+                std::vector<Span> spans;
+                for (uint32_t slot = 0; slot < 4; slot++) ids.push_back(random_ids(random, 1 + random() % (round < 3 ? 60 : 3)));
+                for (uint32_t slot = 0; slot < 4; slot++) spans.push_back({slot, ids[slot], Span::Logits::last});
+                Logits got(4);
+                together->run(spans, [&](size_t span, uint32_t, std::span<const float> logits) {
+                    got[span].assign(logits.begin(), logits.end());
+                });
+                for (uint32_t slot = 0; slot < 4; slot++) {
+                    CAPTURE(slot);
+                    alone->run(std::span(&spans[slot], 1), [&](size_t, uint32_t, std::span<const float> logits) {
+                        CHECK(std::ranges::equal(logits, got[slot]));
+                    });
+                    CHECK(together->cache().save_slot(slot).state == alone->cache().save_slot(slot).state);
+                }
+            }
+        }
+}
+
+TEST_CASE("a hybrid's fork, and what is saved and restored, goes on as the sequence itself") {
+    KvOptions windowed{KvType::tq4, KvType::tq3t};
+    windowed.window = 16;
+    for (const KvOptions& kv : {KvOptions{KvType::f32, KvType::f32}, KvOptions{KvType::tq4, KvType::q8_0}, windowed})
+        for (const char* type : model_types) {
+            CAPTURE(type);
+            CAPTURE(describe(kv));
+            const Hybrid model(type);
+            const auto forward = model.cpu(options_of(false, kv));
+            Cache& cache = forward->cache();
+            const auto ids = ids_of(2, 290), next = ids_of(3, 5);
+            run(*forward, 1, ids, 290);
+            run(*forward, 2, ids_of(9, 40), 40); // another state, which the fork replaces
+            cache.fork(1, 2, 290);
+            const SavedSlot saved = cache.save_slot(1);
+            cache.restore(
+                3, 290,
+                [&](uint32_t at, std::span<std::byte> bytes) {
+                    cache.read_page(cache.table(1)[at / page_tokens], std::min(page_tokens, 290 - at), bytes);
+                },
+                saved);
+            const Logits want = run(*forward, 1, next, 5);
+            CHECK(run(*forward, 2, next, 5) == want);
+            CHECK(run(*forward, 3, next, 5) == want);
+            cache.put_slot(1, saved); // back to where it was saved
+            CHECK(cache.position(1) == 290);
+            CHECK(run(*forward, 1, next, 5) == want);
+            CHECK(cache.kept(1, 294) == 0);
+            CHECK(cache.kept(1, 295) == 295);
+            CHECK(cache.cut(1, 200) == 0); // and a sequence that begins in the same slot has no state of another
+            CHECK(run(*forward, 1, ids, 290) == run(*model.cpu(options_of(false, kv)), 0, ids, 290));
+        }
+}
+
+TEST_CASE("a run that is stopped within a block leaves a hybrid's slot empty, and other slots as they were") {
+    const Hybrid model("qwen3_5");
+    const auto forward = model.cpu(options_of(false)), other = model.cpu(options_of(false));
+    const auto ids = ids_of(5, 70);
+    for (const auto& f : {forward.get(), other.get()})
+        for (const uint32_t slot : {0u, 1u}) run(*f, slot, ids, 70);
+    int calls = 0;
+    const Span span{0, ids, Span::Logits::last};
+    CHECK_FALSE(forward->run(
+        std::span(&span, 1), [](size_t, uint32_t, std::span<const float>) {}, [&](uint32_t, uint32_t) { return ++calls < 2; }));
+    CHECK(forward->cache().position(0) == 0);
+    CHECK(forward->cache().position(1) == 70);
+    CHECK(run(*forward, 1, ids, 70) == run(*other, 1, ids, 70));
+    other->truncate(0);
+    CHECK(run(*forward, 0, ids, 70) == run(*other, 0, ids, 70));
+}
+
+TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and otherwise begins anew") {
+    const Hybrid model("qwen3_next");
+    const auto forward = model.cpu(options_of(true)), fresh = model.cpu(options_of(true));
+    Session session(*forward);
+    const auto check = [&](const std::vector<uint32_t>& prompt, uint32_t reused) {
+        const auto logits = session.prefill(prompt);
+        CHECK(session.timings().reused_tokens == reused);
+        fresh->truncate(0);
+        CHECK(std::ranges::equal(logits, fresh->run(prompt)));
+    };
+    std::vector<uint32_t> prompt = ids_of(6, 50);
+    check(prompt, 0);
+    prompt.push_back(7);
+    check(prompt, 50);
+    check(prompt, 0); // one token must be run for the logits
+    prompt.back() = 8;
+    check(prompt, 0);
+    int calls = 0;
+    prompt.insert(prompt.end(), 60, 9);
+    CHECK(session.prefill(prompt, [&](uint32_t, uint32_t) { return ++calls < 2; }).empty());
+    CHECK(session.cached_ids().empty());
+    check(prompt, 0);
+}
+
+TEST_CASE("the CPU's kernels of recurrent layers agree with the reference at every ratio of heads") {
+    for (const auto [keys, values, tiled] :
+         {std::tuple(1u, 1u, true), {2u, 6u, true}, {2u, 6u, false}, {3u, 12u, false}, {16u, 32u, true}}) {
+        CAPTURE(keys);
+        CAPTURE(values);
+        Hybrid model("qwen3_5", GgmlType::F32);
+        Config config = model.config;
+        config.recurrent->key_heads = keys;
+        config.recurrent->value_heads = values;
+        test::TemporaryFile path;
+        test::write_random_model(path.path(), {config, GgmlType::F32, true, 7, {}});
+        const ModelFile file = read_gguf(path.path());
+        config = read_config(file);
+        config.recurrent->tiled_heads = tiled;
+        const Weights weights = read_weights(file, config);
+        const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 100};
+        const auto ids = ids_of(8, 60);
+        const auto cpu = make_cpu_forward(config, weights, options),
+                   reference = make_reference_forward(config, weights, options, {});
+        const Logits want = run(*reference, 0, ids, 60);
+        for (const uint32_t step : {60u, 1u}) {
+            cpu->truncate(0);
+            const Logits got = run(*cpu, 0, ids, step);
+            for (size_t i = 0; i < ids.size(); i++) CHECK(relative_error(got[i], want[i]) < 2e-5);
+        }
+    }
+}

@@ -18,14 +18,25 @@ using Names = std::pair<std::string_view, std::string_view>; // PyTorch's and GG
 constexpr std::array whole_names{Names{"embed_tokens.weight", "token_embd.weight"}, Names{"norm.weight", "output_norm.weight"},
                                  Names{"lm_head.weight", "output.weight"}};
 constexpr std::array layer_names{
-    Names{"input_layernorm.weight", "attn_norm.weight"},    Names{"post_attention_layernorm.weight", "ffn_norm.weight"},
-    Names{"self_attn.q_proj.weight", "attn_q.weight"},      Names{"self_attn.k_proj.weight", "attn_k.weight"},
-    Names{"self_attn.q_proj.bias", "attn_q.bias"},          Names{"self_attn.k_proj.bias", "attn_k.bias"},
-    Names{"self_attn.v_proj.bias", "attn_v.bias"},          Names{"self_attn.v_proj.weight", "attn_v.weight"},
+    Names{"input_layernorm.weight", "attn_norm.weight"}, Names{"post_attention_layernorm.weight", "ffn_norm.weight"},
+    Names{"self_attn.q_proj.weight", "attn_q.weight"}, Names{"self_attn.k_proj.weight", "attn_k.weight"},
+    Names{"self_attn.q_proj.bias", "attn_q.bias"}, Names{"self_attn.k_proj.bias", "attn_k.bias"},
+    Names{"self_attn.v_proj.bias", "attn_v.bias"}, Names{"self_attn.v_proj.weight", "attn_v.weight"},
     Names{"self_attn.o_proj.weight", "attn_output.weight"}, Names{"self_attn.q_norm.weight", "attn_q_norm.weight"},
     Names{"self_attn.k_norm.weight", "attn_k_norm.weight"}, Names{"mlp.gate_proj.weight", "ffn_gate.weight"},
-    Names{"mlp.up_proj.weight", "ffn_up.weight"},           Names{"mlp.down_proj.weight", "ffn_down.weight"},
-    Names{"mlp.gate.weight", "ffn_gate_inp.weight"}};
+    Names{"mlp.up_proj.weight", "ffn_up.weight"}, Names{"mlp.down_proj.weight", "ffn_down.weight"},
+    Names{"mlp.gate.weight", "ffn_gate_inp.weight"},
+    // Of hybrids, whose mixtures may have the matrices of all experts in one.
+    Names{"linear_attn.in_proj_qkv.weight", "attn_qkv.weight"}, Names{"linear_attn.in_proj_z.weight", "attn_gate.weight"},
+    Names{"linear_attn.in_proj_qkvz.weight", "ssm_in.weight"}, Names{"linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
+    Names{"linear_attn.in_proj_b.weight", "ssm_beta.weight"}, Names{"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
+    Names{"linear_attn.conv1d.weight", "ssm_conv1d.weight"}, Names{"linear_attn.A_log", "ssm_a"},
+    Names{"linear_attn.dt_bias", "ssm_dt.bias"}, Names{"linear_attn.norm.weight", "ssm_norm.weight"},
+    Names{"linear_attn.out_proj.weight", "ssm_out.weight"}, Names{"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    Names{"mlp.experts.down_proj", "ffn_down_exps.weight"}, Names{"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    Names{"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    Names{"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    Names{"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"}};
 constexpr std::array expert_names{Names{"gate_proj.weight", "ffn_gate"}, Names{"up_proj.weight", "ffn_up"},
                                   Names{"down_proj.weight", "ffn_down"}};
 
@@ -69,12 +80,25 @@ void tie(ModelFile& file, std::vector<FileTensor>& tensors, bool is_headless) {
                               utf8_text(file.path())));
 }
 
+// Leaves a hybrid's tensors of the text model: without encoders of images and multi-token prediction. Their names lose
+// "language_model.", and filters of the convolution the dimension of one input.
+void keep_text_model(std::vector<FileTensor>& tensors) {
+    constexpr std::string_view nested = "model.language_model.", model = "model.";
+    std::erase_if(tensors, [](const FileTensor& t) { return t.name.starts_with("model.visual.") || t.name.starts_with("mtp."); });
+    for (FileTensor& t : tensors) {
+        if (t.name.starts_with(nested)) t.name = std::string(model) + t.name.substr(nested.size());
+        if (t.name.ends_with(".conv1d.weight") && t.ne[1] == 1 && t.ne[3] == 1) t.ne = {t.ne[0], t.ne[2], 1, 1};
+    }
+}
+
 // Gives the tensors GGUF's names. Returns whether they had the names of a model without a head.
 bool rename(std::vector<FileTensor>& tensors, const ModelFile& file) {
     std::set<std::string> names;
     bool is_headless = true;
     for (FileTensor& t : tensors) {
         std::string name = gguf_tensor_name(t.name);
+        if (const size_t norm = name.find(".ffn_norm."); norm != std::string::npos) // whose name differs in GGUF
+            name.replace(norm + 1, std::string_view("ffn_norm").size(), architecture_of(file).ffn_norm);
         if (name == t.name)
             fail("{}: tensor '{}' does not belong to a model of '{}'", utf8_text(file.path()), printable(t.name),
                  architecture_of(file).name);
@@ -119,6 +143,7 @@ ModelFile read_huggingface(const fs::path& directory) {
     std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
     // Frequencies of RoPE that older files repeat; transformers ignores them, too.
     std::erase_if(tensors, [](const FileTensor& t) { return t.name.ends_with("rotary_emb.inv_freq"); });
+    if (architecture_of(file).hybrid) keep_text_model(tensors);
     const bool is_headless = rename(tensors, file);
     tie(file, tensors, is_headless);
     file.mutable_tensors() = std::move(tensors);

@@ -89,15 +89,15 @@ json read_object(const fs::path& path) {
 const Architecture& read_architecture(const Members& config) {
     const json* type = config.find("model_type");
     if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
-    const Architecture* found = find_model_type(type->get_ref<const std::string&>());
+    std::string_view name = type->get_ref<const std::string&>();
+    const Architecture* found = find_model_type(name);
+    if (!found && name.ends_with("_text")) // of a model without the encoders around it
+        found = find_model_type(name.substr(0, name.size() - std::string_view("_text").size()));
     if (!found) fail("{} is {}; tq-run runs {} only", config.label("model_type"), printable(type->dump()), architecture_names());
-    if (found->hybrid)
-        fail("{} is {}; tq-run runs such models from GGUF files only: choose one, as with -hf", config.label("model_type"),
-             printable(type->dump()));
-    const std::string whole(found->class_name), headless = whole.substr(0, whole.rfind("ForCausalLM")) + "Model";
-    if (const json* classes = config.find("architectures"); classes && *classes != json::array({headless}))
-        config.expect("architectures", json::array({whole}),
-                      fmt::format("tq-run runs [\"{}\"] and [\"{}\"] only", whole, headless));
+    const std::string whole(found->class_name), stem = whole.substr(0, whole.rfind("For")),
+                                                other = stem + (found->hybrid ? "ForCausalLM" : "Model");
+    if (const json* classes = config.find("architectures"); classes && *classes != json::array({other}))
+        config.expect("architectures", json::array({whole}), fmt::format("tq-run runs [\"{}\"] and [\"{}\"] only", whole, other));
     return *found;
 }
 
@@ -113,7 +113,16 @@ void check_features(const Members& config, const Architecture& architecture) {
     config.expect("rope_interleaved", false, "tq-run runs halves of heads only");
     config.expect("use_sliding_window", false, "tq-run runs full attention only");
     config.expect("is_causal", true, "tq-run runs causal attention only");
-    config.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
+    if (!architecture.hybrid) config.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
+    if (const json* types = architecture.hybrid ? nullptr : config.find("layer_types")) {
+        for (const json& t : *types) {
+            if (t != "full_attention")
+                fail("{} has {}; tq-run runs full attention only", config.label("layer_types"), printable(t.dump()));
+        }
+    }
+}
+
+void refuse_quantised(const Members& config) {
     if (const json* quantised = config.find("quantization_config")) {
         const auto method = quantised->is_object() ? quantised->find("quant_method") : quantised->end();
         const std::string name = quantised->is_object() && method != quantised->end() ? method->dump() : quantised->dump();
@@ -121,12 +130,50 @@ void check_features(const Members& config, const Architecture& architecture) {
              "name, which --weights q8_0 or q4_0 quantises at load",
              config.label("quantization_config"), printable(name));
     }
-    if (const json* types = config.find("layer_types")) {
-        for (const json& t : *types) {
-            if (t != "full_attention")
-                fail("{} has {}; tq-run runs full attention only", config.label("layer_types"), printable(t.dump()));
-        }
+}
+
+// Which layers are recurrent: layer_types, or the interval of those that are not.
+void take_layer_types(ModelFile& file, const Members& config, const Architecture& a) {
+    config.take("full_attention_interval", a.key("full_attention_interval"));
+    const json* types = config.find("layer_types");
+    if (!types) return;
+    const std::string key = a.key("attention.recurrent_layers");
+    std::vector<uint64_t> recurrent;
+    for (const json& t : *types) {
+        if (t != "full_attention" && t != "linear_attention")
+            fail("{} has {}; tq-run runs full_attention and linear_attention", config.label("layer_types"), printable(t.dump()));
+        recurrent.push_back(t == "linear_attention");
     }
+    file.set_label(key, config.label("layer_types"));
+    file.mutable_metadata().insert_or_assign(key, std::move(recurrent));
+}
+
+// What hybrids have beside their sizes. Their heads are grouped by key head, and norms of a mixture's weights the rule.
+void take_hybrid(ModelFile& file, const Members& config, const Architecture& a) {
+    config.expect("attn_output_gate", true, "tq-run runs gated attention only");
+    if (const json* gate = config.find("output_gate_type"); gate && *gate != "swish" && *gate != "silu")
+        fail("{} is {}; tq-run runs \"swish\" and \"silu\" only", config.label("output_gate_type"), printable(gate->dump()));
+    take_layer_types(file, config, a);
+    config.take("linear_num_key_heads", a.key("ssm.group_count"));
+    config.take("linear_num_value_heads", a.key("ssm.time_step_rank"));
+    config.take("linear_key_head_dim", a.key("ssm.state_size"));
+    config.take("linear_conv_kernel_dim", a.key("ssm.conv_kernel"));
+    config.take("shared_expert_intermediate_size", a.key("expert_shared_feed_forward_length"));
+    const uint64_t heads = file.integer(a.key("ssm.time_step_rank")), size = file.integer(a.key("ssm.state_size"));
+    config.expect("linear_value_head_dim", size, fmt::format("tq-run runs heads of values as large as those of keys, {}", size));
+    file.mutable_metadata().insert_or_assign(a.key("ssm.inner_size"),
+                                             std::min<uint64_t>(heads, UINT32_MAX) * std::min<uint64_t>(size, UINT32_MAX));
+    file.mutable_metadata().insert_or_assign(a.key("ssm.v_head_reordered"), false);
+    // transformers has the part of a head that RoPE turns in rope_parameters or, in older releases, beside it.
+    const json* parameters = config.find("rope_parameters");
+    const Members& rope = parameters && parameters->is_object() && parameters->contains("partial_rotary_factor")
+                              ? config.object("rope_parameters")
+                              : config;
+    const std::string key = a.key("rope.dimension_count");
+    rope.take("partial_rotary_factor", key);
+    const double turned = double(file.integer(a.key("attention.key_length"))) * file.real(key, 0.25);
+    if (!(turned >= 1 && turned < 1e6)) fail("{} is {}", file.label(key), file.real(key, 0.25));
+    file.mutable_metadata().insert_or_assign(key, uint64_t(turned));
 }
 
 void take_shape(ModelFile& file, const Members& config, const Architecture& a) {
@@ -140,7 +187,7 @@ void take_shape(ModelFile& file, const Members& config, const Architecture& a) {
         config.take("num_experts_per_tok", a.key("expert_used_count"));
         config.take("moe_intermediate_size", a.key("expert_feed_forward_length"));
         config.take("norm_topk_prob", a.key("expert_weights_norm"));
-        file.mutable_metadata().emplace(a.key("expert_weights_norm"), false); // as transformers where it is absent
+        file.mutable_metadata().emplace(a.key("expert_weights_norm"), a.hybrid); // as transformers where it is absent
     }
     config.take("num_attention_heads", a.key("attention.head_count"));
     config.take("num_key_value_heads", a.key("attention.head_count_kv"));
@@ -176,14 +223,16 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
                                "truncate"};
     // Those of other programs, which transformers ignores with a warning.
     constexpr std::array ignored{"finetuned", "attn_factor", "extrapolation_factor"};
+    constexpr std::array of_images{"mrope_section", "mrope_interleaved"}; // texts have one position
     const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
     for (const auto& [key, value] : scaling.all().items()) {
+        if (a.hybrid && std::ranges::find(of_images, key) != of_images.end()) continue;
         if (std::ranges::find(ignored, key) != ignored.end())
             file.add_note(fmt::format("{} is ignored, as transformers does", scaling.label(key)));
         else if (std::ranges::find(known, key) == known.end())
             fail("{} is an unknown key, and what it changes is unknown", scaling.label(key));
     }
-    scaling.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
+    if (!a.hybrid) scaling.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
     scaling.expect("truncate", true, "tq-run runs true only");
     const std::string type = a.key("rope.scaling.type"), original = a.key("rope.scaling.original_context_length");
     scaling.take(type_key, type);
@@ -255,10 +304,15 @@ void set_ends(ModelFile& file, const fs::path& directory, const std::vector<uint
 
 void read_huggingface_config(ModelFile& file, const fs::path& directory) {
     const json config_json = read_object(directory / "config.json");
-    const Members config(file, config_json, utf8_text(directory / "config.json"));
-    const Architecture& architecture = read_architecture(config);
+    const Members whole(file, config_json, utf8_text(directory / "config.json"));
+    const Architecture& architecture = read_architecture(whole);
+    refuse_quantised(whole);
+    whole.take("tie_word_embeddings", "tie_word_embeddings");
+    const Members config = architecture.hybrid && whole.find("text_config") ? whole.object("text_config") : whole;
+    refuse_quantised(config);
     check_features(config, architecture);
     take_shape(file, config, architecture);
+    if (architecture.hybrid) take_hybrid(file, config, architecture);
     take_rope(file, config, architecture);
     std::vector<uint64_t> ends = config.ids("eos_token_id");
     const fs::path generation_path = directory / "generation_config.json";

@@ -1,5 +1,7 @@
 #include "model/weights/hybrid_weights.h"
 #include "model/weights/stacked_rows.h"
+#include <cmath>
+#include <cstring>
 
 namespace tq {
 namespace {
@@ -64,7 +66,31 @@ void collect_gates(RecurrentWeights& w, TensorSource& in, const Config& c, const
     w.ssm_alpha = packed.parts(alpha, {1});
 }
 
+// Values in F32 that are made of others, one by one.
+class ChangedValues final : public RowSource {
+  public:
+    ChangedValues(Tensor from, float (*change)(float)) : from_(std::move(from)), change_(change) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t, uint32_t) const override {
+        std::vector<float> values = to_floats(from_);
+        for (float& v : values) v = change_(v);
+        std::memcpy(to.data(), values.data(), to.size());
+    }
+
+  private:
+    const Tensor from_;
+    float (*const change_)(float);
+};
+
 } // namespace
+
+Tensor from_pytorch(Tensor t) {
+    float (*change)(float) = nullptr;
+    if (t.name.ends_with(".ssm_a")) change = [](float v) { return -std::exp(v); };
+    if (t.name.ends_with("norm.weight") && !t.name.ends_with("ssm_norm.weight")) change = [](float v) { return v + 1; };
+    if (change == nullptr) return t;
+    return {t.name, GgmlType::F32, t.rows, t.cols, {}, std::make_shared<ChangedValues>(t, change)};
+}
 
 RecurrentWeights collect_recurrent(TensorSource& in, const Config& c, const std::string& blk) {
     const Recurrent& r = *c.recurrent;

@@ -8,6 +8,10 @@ namespace tq {
 RecurrentWeights collect_recurrent(TensorSource& source, const Config& config, const std::string& blk);
 SharedExpertWeights collect_shared_expert(TensorSource& source, const Config& config, const std::string& blk);
 
+// Returns a vector as GGUF has it of one that PyTorch has: norms of hidden states and of heads lack 1 there, and rates of decay
+// are given as A_log, of which they are -exp.
+Tensor from_pytorch(Tensor vector);
+
 // The two halves of the matrices of all experts that a file has in one, blk.3.ffn_gate_up_exps.weight: the rows of ffn_gate, then
 // those of ffn_up, expert by expert.
 struct GateUpExperts {

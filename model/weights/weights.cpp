@@ -14,7 +14,8 @@ namespace {
 // Returns tensors by name and records which were taken, so that a tensor of another architecture is detected.
 class FileSource final : public TensorSource {
   public:
-    FileSource(const ModelFile& file, const Config& c) : path_(utf8_text(file.path())) {
+    FileSource(const ModelFile& file, const Config& c)
+        : path_(utf8_text(file.path())), pytorch_(c.architecture->hybrid && file.rope_halves()) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
         if (c.architecture->rope_factors) left_.erase("rope_freqs.weight"); // which is in the Config
         if (c.architecture->hybrid) std::erase_if(left_, [&](const auto& t) { return is_beside_trunk(t.first, c); });
@@ -48,7 +49,8 @@ class FileSource final : public TensorSource {
         const FileTensor& t = take(name);
         check_plain(t);
         check_shape(t, {cols, 1, 1, 1});
-        return {name, t.type, 1, cols, t.data};
+        Tensor vector{name, t.type, 1, cols, t.data};
+        return pytorch_ ? from_pytorch(std::move(vector)) : vector;
     }
 
     Tensor table(const std::string& name, uint32_t rows, uint32_t cols) override {
@@ -111,6 +113,7 @@ class FileSource final : public TensorSource {
     }
 
     std::string path_;
+    bool pytorch_; // vectors are as PyTorch has them
     std::map<std::string_view, const FileTensor*> left_;
 };
 

@@ -13,7 +13,7 @@ struct HybridGolden {
     std::vector<float> floats(const char* key) const { return json.at(key); }
 };
 
-// The files of the larger set: every architecture, ratio of heads, weight format and packing.
+// The files and directories of the larger set: every architecture, ratio of heads, weight format and packing.
 inline std::vector<std::filesystem::path> hybrid_golden_files() {
     const auto folder = larger_set("qwen35");
     if (!folder) return {};
@@ -23,6 +23,7 @@ inline std::vector<std::filesystem::path> hybrid_golden_files() {
           "q35-untied8-f16", "q35-untied8-q8_0", "q35-k-q4_k_m", "q35-mtp-f16", "q35-mtp-q8_0", "q35moe-8x3-f16",
           "q35moe-8x3-q8_0", "q35moe-fused-q8_0", "q3next-8x3-f16", "q3next-8x3-q8_0", "q3next-legacy-q8_0"})
         files.push_back(*folder / (std::string(name) + ".gguf"));
+    for (const char* directory : {"q35-hf", "q35moe-hf", "q3next-hf"}) files.push_back(*folder / directory);
     return files;
 }
 

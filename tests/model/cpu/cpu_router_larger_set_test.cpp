@@ -2,6 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/reference/forward.h"
 #include "tests/support/golden.h"
+#include "tests/support/hybrid_golden.h"
 #include "tests/support/router.h"
 
 using namespace tq;
@@ -15,6 +16,11 @@ TEST_CASE("tokens go to the golden experts, with the golden weights") {
     each_golden_mixture([](const Golden& golden) {
         for (const MakeTapped& make : both(golden.config, golden.weights)) check_router(golden, make);
     });
+    for (const auto& path : hybrid_golden_files()) {
+        const Golden golden = load_golden(path);
+        if (golden.config.num_experts == 0) continue;
+        for (const MakeTapped& make : both(golden.config, golden.weights)) check_router(golden, make);
+    }
 }
 
 TEST_CASE("equal rows of a router have equal products in blocks of any size") {

@@ -143,7 +143,8 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
          {"model_type", "gemma3",
           "/config.json: 'model_type' is \"gemma3\"; tq-run runs qwen3, qwen3moe, qwen2, llama, qwen35, "
           "qwen35moe, qwen3next only"},
-         {"model_type", "qwen3_next", "\"qwen3_next\"; tq-run runs such models from GGUF files only"},
+         {"model_type", "qwen4_exp",
+          "\"qwen4_exp\"; tq-run runs qwen3, qwen3moe, qwen2, llama, qwen35, qwen35moe, qwen3next only"},
          {"model_type", "llama", "'architectures' is [\"Qwen3ForCausalLM\"]; tq-run runs [\"LlamaForCausalLM\"] and"},
          {"architectures", {"Qwen3ForSequenceClassification"}, "'architectures' is [\"Qwen3ForSequenceClassification\"]"},
          {"hidden_act", "gelu", "'hidden_act' is \"gelu\""},

@@ -55,6 +55,9 @@ inline void check_near(std::span<const float> is, const nlohmann::json& wanted, 
 inline void check_states(const HybridGolden& golden, const Cache& cache, double limit) {
     const Config& c = golden.model.config;
     const Recurrent& r = *c.recurrent;
+    // Directories' heads are grouped, but their golden states have the order of the architecture's GGUF files.
+    const bool tiled = c.architecture->tiled_heads && !r.tiled_heads;
+    const uint32_t ratio = r.value_heads / r.key_heads;
     const SavedSlot saved = cache.save_slot(0);
     REQUIRE(saved.state.size() == c.state_bytes());
     const std::byte* at = saved.state.data();
@@ -66,13 +69,14 @@ inline void check_states(const HybridGolden& golden, const Cache& cache, double 
         std::vector<float> state(r.state_bytes() / 4);
         std::memcpy(state.data(), at, r.state_bytes());
         at += r.state_bytes();
-        std::vector<float> norms, over_keys(r.value_size()), over_values(r.value_size()), conv_sums, conv_first;
+        std::vector<float> norms(r.value_heads), over_keys(r.value_size()), over_values(r.value_size()), conv_sums, conv_first;
         for (uint32_t head = 0; head < r.value_heads; head++) {
             const std::span m = std::span(state).subspan(size_t(head) * r.head_dim * r.head_dim, size_t(r.head_dim) * r.head_dim);
-            norms.push_back(float(norm(m)));
+            const uint32_t there = tiled ? head % ratio * r.key_heads + head / ratio : head;
+            norms[there] = float(norm(m));
             for (uint32_t i = 0; i < m.size(); i++) {
-                over_keys[head * r.head_dim + i % r.head_dim] += m[i];
-                over_values[head * r.head_dim + i / r.head_dim] += m[i];
+                over_keys[there * r.head_dim + i % r.head_dim] += m[i];
+                over_values[there * r.head_dim + i / r.head_dim] += m[i];
             }
         }
         for (uint32_t t = 0; t + 1 < r.conv_kernel; t++) {

@@ -101,7 +101,7 @@ int main(int count, char** values) {
     app.add_option("--context", arguments.context);
     app.add_option("--queue", arguments.queue);
     app.add_option("--delay-ms", arguments.delay_ms, "of each pass of the model");
-    app.add_option("--variant", arguments.variant)->check(CLI::IsMember(variant_names()));
+    app.add_option("--variant", arguments.variant)->check(CLI::IsMember(tq::test::variant_names()));
     app.add_option("--api-key", arguments.api_key);
     app.add_option("--alias", arguments.alias, "the model's name");
     app.add_option("--record", arguments.record, "directory for the bodies of all requests");

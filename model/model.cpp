@@ -26,6 +26,14 @@ uint32_t recommended_count(const ModelFile& file, const char* key, uint32_t fall
     return number && *number < 0 ? all : uint32_t(std::min<uint64_t>(file.integer(key, fallback), UINT32_MAX));
 }
 
+// The numbers of the model cards.
+SamplerOptions card_sampling(ChatVariant variant, bool thinking) {
+    SamplerOptions options = qwen_sampling(thinking);
+    if (is_qwen35(variant) && thinking) options.temperature = 1;
+    if (variant == ChatVariant::coder_next) options.temperature = 1, options.top_p = 0.95f, options.top_k = 40;
+    return options;
+}
+
 std::optional<std::string> template_note(const ModelFile& file) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
     for (const char* known : {"<|im_start|>", "<|start_header_id|>"})
@@ -60,7 +68,7 @@ Model load_model(const std::filesystem::path& path) {
 }
 
 SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {
-    SamplerOptions options = qwen_sampling(thinking);
+    SamplerOptions options = card_sampling(chat_variant(file), thinking);
     options.temperature = float(file.real("general.sampling.temp", double(options.temperature)));
     options.top_k = recommended_count(file, "general.sampling.top_k", options.top_k, 0);
     options.top_p = float(file.real("general.sampling.top_p", double(options.top_p)));

@@ -25,7 +25,8 @@ struct Model {
 // leads to a model in any supported format (formats/open.h).
 Model load_model(const std::filesystem::path& path);
 
-// Returns the file's own recommendations (its keys general.sampling.*), and Qwen's numbers for the rest.
+// Returns the file's own recommendations (its keys general.sampling.*), and for the rest the numbers of the cards of Qwen3,
+// Qwen3.5 or Qwen3-Coder-Next, by the file's chat template.
 SamplerOptions recommended_sampling(const ModelFile& file, bool thinking);
 
 } // namespace tq

@@ -22,6 +22,16 @@ struct ChatMessage {
     std::vector<ToolCall> tool_calls;
 };
 
+// An assistant message in two parts. Without reasoning_content they are separated by the tags in the content.
+struct DividedAnswer {
+    std::string_view reasoning, content;
+};
+DividedAnswer divide_answer(const std::optional<std::string>& reasoning_content, std::string_view content);
+
+// Returns the last message that a person wrote: a user message that is not a tool response; the last message of all when there
+// is none. `stripped`: white space around a tool response does not make it another message.
+size_t last_query(const std::vector<ChatMessage>& messages, bool stripped = false);
+
 // The template's own text is markup, the callers' text is not.
 class PromptPieces {
   public:

@@ -1,4 +1,5 @@
-// Renders Qwen's Jinja templates in C++. The template's own text is markup, the callers' text is not.
+// Renders the Jinja templates of Qwen2.5 and Qwen3 in C++, and reads what all templates get. The template's own text is markup,
+// the callers' text is not.
 #include "model/text/chat_template.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -7,6 +8,7 @@
 #include "model/text/coder_template.h"
 #include "model/text/llama_template.h"
 #include "model/text/python_json.h"
+#include "model/text/qwen35_template.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -119,34 +121,6 @@ std::string_view strip_left(std::string_view text) {
 
 std::string_view strip_right(std::string_view text) { return text.substr(0, text.find_last_not_of('\n') + 1); }
 
-// An assistant message in two parts. Without reasoning_content they are separated by the tags in the content.
-struct Answer {
-    std::string_view reasoning, content;
-};
-
-Answer divide(const Message& message) {
-    constexpr std::string_view open = "<think>", close = "</think>";
-    const std::string_view content = message.content;
-    if (message.reasoning_content) return {*message.reasoning_content, content};
-    const size_t first_close = content.find(close);
-    if (first_close == content.npos) return {{}, content};
-    std::string_view reasoning = strip_right(content.substr(0, first_close));
-    if (const size_t last_open = reasoning.rfind(open); last_open != reasoning.npos)
-        reasoning.remove_prefix(last_open + open.size());
-    return {strip_left(reasoning), strip_left(content.substr(content.rfind(close) + close.size()))};
-}
-
-// Returns the last message that a person wrote: a user message that is not a tool response; the last message of all when there
-// is none.
-size_t last_query(const std::vector<Message>& messages) {
-    for (size_t i = messages.size(); i-- > 0;) {
-        const std::string_view content = messages[i].content;
-        const bool is_response = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
-        if (messages[i].role == Role::user && !is_response) return i;
-    }
-    return messages.size() - 1;
-}
-
 void render_turn(PromptPieces& prompt, std::string_view role, std::string_view content) {
     prompt.markup("<|im_start|>");
     prompt.markup(role);
@@ -155,21 +129,23 @@ void render_turn(PromptPieces& prompt, std::string_view role, std::string_view c
     prompt.markup(turn_end);
 }
 
-void render_coder_system(PromptPieces& prompt, const Message& first, const Json& tools) {
+void render_coder_system(PromptPieces& prompt, const Message& first, const Json& tools, ChatVariant variant) {
     prompt.markup("<|im_start|>system\n");
     if (first.role == Role::system)
         prompt.content(first.content);
     else
         prompt.markup(coder_system);
-    prompt.markup(coder_intro);
+    prompt.markup("\n\n");
+    const bool is_next = variant == ChatVariant::coder_next;
+    prompt.markup(is_next ? coder_next_intro : coder_intro);
     for (const Json& tool : tools) prompt.content(coder_tool(tool));
-    prompt.markup(coder_outro);
+    prompt.markup(is_next ? coder_next_outro : coder_outro);
     prompt.markup(turn_end);
 }
 
 void render_system(PromptPieces& prompt, const Message& first, const Json& tools, ChatVariant variant) {
     const bool has_system = first.role == Role::system;
-    if (variant == ChatVariant::coder && !tools.empty()) return render_coder_system(prompt, first, tools);
+    if (has_xml_calls(variant) && !tools.empty()) return render_coder_system(prompt, first, tools, variant);
     if (tools.empty()) {
         if (has_system) render_turn(prompt, "system", first.content);
         return;
@@ -188,16 +164,7 @@ void render_system(PromptPieces& prompt, const Message& first, const Json& tools
     prompt.markup(turn_end);
 }
 
-std::string coder_call_text(const ToolCall& call, size_t index, bool cut_arguments) {
-    try {
-        return coder_call(call.name, call.object(index));
-    } catch (const Error&) {
-        if (!cut_arguments) throw;
-    }
-    return fmt::format("<function={}>\n{}\n</function>\n", call.name, call.text());
-}
-
-void render_coder_calls(PromptPieces& prompt, const Message& message, size_t index, bool cut_arguments) {
+void render_coder_calls(PromptPieces& prompt, const Message& message, size_t index, const ChatOptions& options) {
     const auto is_space = [](char c) { return std::string_view(" \t\n\r\v\f").find(c) != std::string_view::npos; };
     std::string_view content = message.content;
     while (!content.empty() && is_space(content.front())) content.remove_prefix(1);
@@ -210,7 +177,7 @@ void render_coder_calls(PromptPieces& prompt, const Message& message, size_t ind
     }
     for (const ToolCall& call : message.tool_calls) {
         prompt.markup("\n<tool_call>\n");
-        prompt.content(coder_call_text(call, index, cut_arguments));
+        prompt.content(coder_call(call, index, options));
         prompt.markup("</tool_call>");
     }
     prompt.markup(turn_end);
@@ -227,7 +194,8 @@ void render_coder_tool(PromptPieces& prompt, const Message& message, bool begins
 
 // Reasoning is kept only after the last query, where the model is still working on it.
 void render_assistant(PromptPieces& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
-    const Answer answer = may_think(variant) ? divide(message) : Answer{{}, message.content};
+    const DividedAnswer answer =
+        may_think(variant) ? divide_answer(message.reasoning_content, message.content) : DividedAnswer{{}, message.content};
     prompt.markup("<|im_start|>assistant\n");
     if (may_think(variant) && behind_query && (is_last || !answer.reasoning.empty())) {
         prompt.markup("<think>\n");
@@ -273,6 +241,15 @@ void check_tools(const Json& tools) {
         if (!tools[i].is_object()) fail("tool {} is not an object", i);
 }
 
+ChatVariant variant_of_xml_calls(std::string_view text) {
+    const auto has = [&](std::string_view words) { return text.find(words) != text.npos; };
+    if (has("preserve_thinking is undefined")) return ChatVariant::qwen38;
+    if (has("preserve_thinking")) return ChatVariant::qwen36;
+    if (has("enable_thinking") || has("render_content"))
+        return has("enable_thinking is true") ? ChatVariant::qwen35_small : ChatVariant::qwen35;
+    return has("following tools:") ? ChatVariant::coder_next : ChatVariant::coder;
+}
+
 } // namespace
 
 std::string ChatMessage::ToolCall::text() const {
@@ -288,13 +265,45 @@ Json ChatMessage::ToolCall::object(size_t message) const {
     return object;
 }
 
+DividedAnswer divide_answer(const std::optional<std::string>& reasoning_content, std::string_view content) {
+    constexpr std::string_view open = "<think>", close = "</think>";
+    if (reasoning_content) return {*reasoning_content, content};
+    const size_t first_close = content.find(close);
+    if (first_close == content.npos) return {{}, content};
+    std::string_view reasoning = strip_right(content.substr(0, first_close));
+    if (const size_t last_open = reasoning.rfind(open); last_open != reasoning.npos)
+        reasoning.remove_prefix(last_open + open.size());
+    return {strip_left(reasoning), strip_left(content.substr(content.rfind(close) + close.size()))};
+}
+
+size_t last_query(const std::vector<ChatMessage>& messages, bool stripped) {
+    for (size_t i = messages.size(); i-- > 0;) {
+        const std::string_view content = stripped ? python_strip(messages[i].content) : messages[i].content;
+        const bool is_response = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
+        if (messages[i].role == Role::user && !is_response) return i;
+    }
+    return messages.size() - 1;
+}
+
+std::optional<ChatVariant> find_chat_variant(std::string_view name) {
+    for (const auto& [known, variant] : chat_variant_names)
+        if (name == known) return variant;
+    return std::nullopt;
+}
+
+std::optional<ReasoningEffort> find_effort(std::string_view name) {
+    if (name == "low") return ReasoningEffort::low;
+    if (name == "medium") return ReasoningEffort::medium;
+    return name == "high" || name == "xhigh" || name == "max" ? std::optional(ReasoningEffort::xhigh) : std::nullopt;
+}
+
 ChatVariant chat_variant(const ModelFile& file) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
     if (text.find("<|start_header_id|>") != text.npos)
         return text.find("Cutting Knowledge Date") == text.npos ? ChatVariant::llama3
                : text.find("strftime_now") == text.npos         ? ChatVariant::llama31
                                                                 : ChatVariant::llama32;
-    if (text.find("<parameter=") != text.npos) return ChatVariant::coder;
+    if (text.find("<parameter=") != text.npos) return variant_of_xml_calls(text);
     if (text.find("enable_thinking") != text.npos) return ChatVariant::hybrid;
     const size_t generation = text.rfind("add_generation_prompt");
     if (generation == text.npos || text.find("<think>", generation) == text.npos) return ChatVariant::instruct;
@@ -333,6 +342,10 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
         render_llama(prompt, messages, tools, options);
         return prompt.take();
     }
+    if (is_qwen35(options.variant)) {
+        render_qwen35(prompt, messages, tools, options);
+        return prompt.take();
+    }
     render_system(prompt, messages[0], tools, options.variant);
     const size_t query = last_query(messages);
     for (size_t i = 0; i < messages.size(); ++i) {
@@ -344,15 +357,15 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
             if (i > 0) render_turn(prompt, "system", message.content);
             break;
         case Role::assistant:
-            if (options.variant == ChatVariant::coder && !message.tool_calls.empty())
-                render_coder_calls(prompt, message, i, options.cut_arguments);
+            if (has_xml_calls(options.variant) && !message.tool_calls.empty())
+                render_coder_calls(prompt, message, i, options);
             else
                 render_assistant(prompt, message, i > query, is_last, options.variant);
             break;
         case Role::tool: {
             const bool begins = i == 0 || messages[i - 1].role != Role::tool,
                        ends = is_last || messages[i + 1].role != Role::tool;
-            if (options.variant == ChatVariant::coder)
+            if (has_xml_calls(options.variant))
                 render_coder_tool(prompt, message, begins && i > (messages[0].role == Role::system ? 1u : 0u), ends);
             else
                 render_tool(prompt, message, begins, ends);
@@ -361,8 +374,8 @@ std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, con
     }
     if (options.add_generation_prompt) {
         prompt.markup("<|im_start|>assistant\n");
-        if (options.variant == ChatVariant::thinking) prompt.markup("<think>\n");
-        if (options.variant == ChatVariant::hybrid && !options.enable_thinking) prompt.markup(empty_thinking);
+        if (options.opens_thinking()) prompt.markup("<think>\n");
+        if (options.variant == ChatVariant::hybrid && !options.thinks()) prompt.markup(empty_thinking);
     }
     return prompt.take();
 }

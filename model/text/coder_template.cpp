@@ -87,7 +87,7 @@ void append_tool(std::string& out, const OrderedJson& tool) {
 } // namespace
 
 const std::string_view coder_system = "You are Qwen, a helpful AI assistant that can interact with a computer to solve tasks.";
-const std::string_view coder_intro = "\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>";
+const std::string_view coder_intro = "# Tools\n\nYou have access to the following functions:\n\n<tools>";
 const std::string_view coder_outro =
     "\n</tools>\n\nIf you choose to call a function ONLY reply in the following format with NO suffix:\n\n<tool_call>\n"
     "<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n<parameter=example_parameter_2>\n"
@@ -100,6 +100,19 @@ const std::string_view coder_outro =
     "- If there is no function call available, answer the question like normal with your current knowledge and do not tell the "
     "user about function calls\n</IMPORTANT>";
 
+const std::string_view coder_next_intro = "# Tools\n\nYou have access to the following tools:\n\n<tools>";
+const std::string_view coder_next_outro =
+    "\n</tools>\n\nIf you choose to call a tool ONLY reply in the following format with NO suffix:\n\n<tool_call>\n"
+    "<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n<parameter=example_parameter_2>\n"
+    "value_2\n</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n"
+    "- Function calls MUST follow the specified format: the tool calling block MUST begin with an opening <tool_call> tag and "
+    "end "
+    "with a closing </tool_call> tag.\n"
+    "- Required parameters MUST be specified\n"
+    "- You may provide optional reasoning for your function call in natural language BEFORE the function call, but NOT after\n"
+    "- If there is no function call available, answer the question like normal with your current knowledge and do not tell the "
+    "user about function calls\n</IMPORTANT>";
+
 std::string coder_tool(const OrderedJson& tool) {
     const auto function = tool.find("function");
     std::string out;
@@ -107,11 +120,25 @@ std::string coder_tool(const OrderedJson& tool) {
     return out;
 }
 
-std::string coder_call(std::string_view name, const OrderedJson& arguments) {
-    std::string out = fmt::format("<function={}>\n", name);
-    for (const auto& [key, value] : arguments.items())
-        out += fmt::format("<parameter={}>\n{}\n</parameter>\n", key, value_text(value));
-    return out.append("</function>\n");
+static std::string arguments_text(const OrderedJson& arguments, bool as_json) {
+    std::string out;
+    for (const auto& [key, value] : arguments.items()) {
+        const std::string text = as_json && !value.is_string() ? python_json(value) : value_text(value);
+        out += fmt::format("<parameter={}>\n{}\n</parameter>\n", key, text);
+    }
+    return out;
+}
+
+std::string coder_call(const ChatMessage::ToolCall& call, size_t message, const ChatOptions& options) {
+    const bool as_json = options.variant == ChatVariant::qwen36 || options.variant == ChatVariant::qwen38;
+    std::string arguments;
+    try {
+        if (!is_qwen35(options.variant) || call.arguments != "") arguments = arguments_text(call.object(message), as_json);
+    } catch (const Error&) {
+        if (!options.cut_arguments) throw;
+        arguments = call.text() + "\n";
+    }
+    return fmt::format("<function={}>\n{}</function>\n", call.name, arguments);
 }
 
 } // namespace tq

@@ -1,18 +1,21 @@
-// The parts of Qwen3-Coder's chat template that differ from Qwen3's: tools as XML, calls with a tag for each parameter.
+// The parts of Qwen3-Coder's chat template that differ from Qwen3's: tools as XML, calls with a tag for each parameter. Qwen3.5
+// and later have these calls, too.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <string_view>
+#include "model/text/chat_message.h"
+#include "model/text/chat_template.h"
 
 namespace tq {
 
 // The template's own text: the system message where there are tools but none is given, and what is before and after the tools.
-extern const std::string_view coder_system, coder_intro, coder_outro;
+// Qwen3.5 and later have Qwen3-Coder's words around tools in JSON, Qwen3-Coder-Next has its own.
+extern const std::string_view coder_system, coder_intro, coder_outro, coder_next_intro, coder_next_outro;
 
 // One tool of the list.
 std::string coder_tool(const nlohmann::ordered_json& tool);
 
-// A call between <tool_call> and </tool_call>. `arguments`: an object.
-std::string coder_call(std::string_view name, const nlohmann::ordered_json& arguments);
+// A call between <tool_call> and </tool_call>. Values that are neither texts nor structured are written as Python has them, from
+// Qwen3.6 on as JSON. Throws an Error with the index of the message where the arguments are no object and options.cut_arguments
+// does not allow that; an empty text is no arguments for Qwen3.5 and later.
+std::string coder_call(const ChatMessage::ToolCall& call, size_t message, const ChatOptions& options);
 
 } // namespace tq

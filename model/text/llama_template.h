@@ -11,7 +11,4 @@ namespace tq {
 void render_llama(PromptPieces& prompt, const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& tools,
                   const ChatOptions& options);
 
-// Returns the text without white space at both ends, as Python's str.strip().
-std::string_view python_strip(std::string_view text);
-
 } // namespace tq

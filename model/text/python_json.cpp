@@ -1,6 +1,7 @@
 // Python's json.dumps: its separators, its escapes, its shortest floats.
 #include "model/text/python_json.h"
 #include "base/error.h"
+#include "model/text/unicode.h"
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -86,6 +87,25 @@ std::string python_json(const nlohmann::ordered_json& value, int indent) {
     std::string out;
     append(out, value, 0, indent);
     return out;
+}
+
+std::string_view python_strip(std::string_view text) {
+    const auto is_space = [](char32_t c) {
+        const CharClass kind = char_class(c);
+        return kind == CharClass::space || kind == CharClass::newline || (c >= 0x1C && c <= 0x1F);
+    };
+    while (!text.empty()) {
+        const Utf8Step first = step_utf8(text, 0);
+        if (!is_space(first.code_point)) break;
+        text.remove_prefix(first.length);
+    }
+    while (!text.empty()) {
+        size_t last = text.size() - 1;
+        while (last > 0 && (uint8_t(text[last]) & 0xC0) == 0x80) --last;
+        if (!is_space(step_utf8(text, last).code_point)) break;
+        text = text.substr(0, last);
+    }
+    return text;
 }
 
 } // namespace tq

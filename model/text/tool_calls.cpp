@@ -21,6 +21,22 @@ size_t begun_tag(std::string_view text, std::string_view tag) {
     return n;
 }
 
+// Whether a text begins with a call that names a tool.
+decltype(Match::found) match_call(std::string_view text, const ToolTypes& types) {
+    const Match tag = match_word(text, 0, call_tag);
+    if (tag.found != Match::yes) return tag.found;
+    const auto name_of = [&](Match before, char quote) {
+        if (before.found != Match::yes) return before.found;
+        const size_t end = std::min(text.find(quote, before.end), text.size());
+        const std::string_view name = text.substr(before.end, end - before.end);
+        if (end == text.size()) return types.has_beginning(name) ? Match::more : Match::no;
+        return types.has(std::string(name)) ? Match::yes : Match::no;
+    };
+    const auto xml = name_of(match_words(text, tag.end, {function_tag}), '>'),
+               json = name_of(match_words(text, tag.end, {"{", "\"name\"", ":", "\""}), '"');
+    return std::max(xml, json);
+}
+
 bool is_json_object(std::string_view text) {
     try {
         return build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128}).is_object();
@@ -93,16 +109,36 @@ bool AnswerParser::step_reasoning() {
         if (rest().empty()) return false;
         gap_ = false;
     }
-    const size_t close = rest().find(end_think_tag);
-    std::string_view text = rest().substr(0, close);
-    if (close == text.npos) text.remove_suffix(begun_tag(text, end_think_tag));
+    const size_t close = rest().find(end_think_tag), call = find_call_in_thinking(), end = std::min(close, call);
+    std::string_view text = rest().substr(0, end);
+    if (end == text.npos) text.remove_suffix(begun_tag(text, end_think_tag));
     const size_t shown = text.find_last_not_of('\n') + 1;
     add(Kind::reasoning, std::string(text.substr(0, shown)));
-    take(close == std::string_view::npos ? shown : close + end_think_tag.size());
-    if (close == std::string_view::npos) return false;
+    const bool by_call = call < close && match_call(rest().substr(call), types_) == Match::yes, ends = by_call || close < call;
+    take(!ends ? shown : by_call ? call : close + end_think_tag.size());
+    if (!ends) return false;
+    unclosed_ = by_call;
+    gap_ = !by_call;
     state_ = State::content;
-    gap_ = true;
     return true;
+}
+
+// Returns where a call of a known tool begins, or may; otherwise npos.
+size_t AnswerParser::find_call_in_thinking() const {
+    const std::string_view text = rest();
+    for (size_t at = text.find('<'); at != text.npos; at = text.find('<', at + 1))
+        if (match_call(text.substr(at), types_) != Match::no) return at;
+    return text.npos;
+}
+
+// Returns whether it cannot be known yet.
+bool AnswerParser::step_unclosed() {
+    const Match close = match_words(rest(), 0, {end_think_tag});
+    if (close.found != Match::yes) return close.found == Match::more;
+    take(close.end);
+    unclosed_ = false;
+    gap_ = true;
+    return false;
 }
 
 // White space is held back until it is known whether a call follows.
@@ -112,6 +148,8 @@ bool AnswerParser::step_content() {
         if (rest().empty()) return false;
         gap_ = false;
     }
+    if (unclosed_ && step_unclosed()) return false;
+    if (gap_) return true;
     if (may_be_untagged_) {
         if (rest().empty() || begins_untagged()) return state_ != State::content;
     }
@@ -120,6 +158,7 @@ bool AnswerParser::step_content() {
     if (open == text.npos) text.remove_suffix(begun_tag(text, call_tag));
     size_t shown = text.size();
     while (shown > 0 && is_json_space(text[shown - 1])) --shown;
+    unclosed_ &= shown == 0;
     add(Kind::content, std::string(text.substr(0, shown)));
     take(shown);
     if (open == std::string_view::npos) return false;
@@ -334,8 +373,10 @@ bool AnswerParser::step_call_close() {
 
 std::vector<AnswerPart> AnswerParser::finish(bool cut) {
     const State last = state_;
-    const std::string tail(rest());
+    std::string tail(rest());
+    const size_t call = last == State::reasoning ? find_call_in_thinking() : tail.npos;
     take(tail.size());
+    if (cut && call != tail.npos && tail.compare(call, call_tag.size(), call_tag) == 0) tail.erase(call);
     if (last == State::untagged) return finish_untagged(tail, cut), std::exchange(parts_, {});
     if (!in_call_) {
         add(last == State::reasoning ? Kind::reasoning : Kind::content,

@@ -1,6 +1,6 @@
 // An answer while it is streamed, divided into thinking, text and tool calls. Three forms of calls are known:
 //   <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>                                              Qwen3 (Hermes)
-//   <tool_call><function=f><parameter=x>1</parameter></function></tool_call>                                 Qwen3-Coder
+//   <tool_call><function=f><parameter=x>1</parameter></function></tool_call>                                 Qwen3-Coder, Qwen3.5
 //   {"name": "f", "parameters": {"x": 1}}             Llama 3.1: the whole answer, or several with semicolons between them
 #pragma once
 #include "model/text/tool_types.h"
@@ -12,7 +12,7 @@ namespace tq {
 
 struct AnswerPart {
     enum class Kind {
-        reasoning,  // text between <think> and </think>
+        reasoning,  // text between <think> and </think>, or a call that names a tool of the request: some models forget </think>
         content,    // text beside the thinking and the calls
         call_begin, // text: the name of the function
         arguments,  // text: the next part of the call's arguments, JSON
@@ -40,12 +40,14 @@ class AnswerParser {
     explicit AnswerParser(bool in_thinking = false, ToolTypes types = {}, UntaggedCalls untagged = UntaggedCalls::none);
 
     // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
-    // answer is divided, and nothing is lost but newlines around the thinking and white space between text and calls: what only
-    // looks like a call is content.
+    // answer is divided, and nothing is lost but newlines around the thinking, white space between text and calls, and a </think>
+    // behind calls that ended the thinking: what only looks like a call is content.
     std::vector<AnswerPart> push(std::string_view text);
     // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
     // nothing is content: it is a call with a beginning of its arguments, or nothing where its name is not known.
     std::vector<AnswerPart> finish(bool cut = false);
+
+    bool in_thinking() const { return state_ == State::reasoning; } // of what is certain
 
   private:
     enum class State {
@@ -67,6 +69,8 @@ class AnswerParser {
     bool step();
     bool step_start();
     bool step_reasoning();
+    size_t find_call_in_thinking() const;
+    bool step_unclosed();
     bool step_content();
     bool begins_untagged();
     bool step_untagged();
@@ -98,6 +102,7 @@ class AnswerParser {
     size_t pos_ = 0, scanned_ = 0;
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content where there is no call
     bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here
+    bool unclosed_ = false;                                  // calls ended the thinking, whose </think> may still come
     size_t calls_ = 0, depth_ = 0, values_ = 0;
     bool in_string_ = false, escaped_ = false, value_begun_ = false;
     ToolTypes::Type type_ = ToolTypes::Type::text;

@@ -20,10 +20,10 @@ struct Arguments {
     bool embeddings = false;
 };
 
-ChatVariant parse_variant(const std::string& name) {
-    if (name == "thinking") return ChatVariant::thinking;
-    if (name == "instruct") return ChatVariant::instruct;
-    return name == "coder" ? ChatVariant::coder : ChatVariant::hybrid;
+std::vector<std::string> variant_names() {
+    std::vector<std::string> names;
+    for (const auto& [name, variant] : chat_variant_names) names.emplace_back(name);
+    return names;
 }
 
 serving::Scheduler::Model open_model(const Model& model, const Arguments& arguments) {
@@ -68,7 +68,7 @@ std::vector<server::Route> recorded_routes(server::Service& service, const std::
 }
 
 int serve(const Arguments& arguments) {
-    const Model model = make_scripted_model(parse_variant(arguments.variant));
+    const Model model = make_scripted_model(find_chat_variant(arguments.variant).value());
     serving::Scheduler scheduler(
         open_model(model, arguments), [&] { return open_model(model, arguments); }, scheduler_options(model, arguments));
     server::ServiceOptions options;
@@ -101,7 +101,7 @@ int main(int count, char** values) {
     app.add_option("--context", arguments.context);
     app.add_option("--queue", arguments.queue);
     app.add_option("--delay-ms", arguments.delay_ms, "of each pass of the model");
-    app.add_option("--variant", arguments.variant)->check(CLI::IsMember({"hybrid", "thinking", "instruct", "coder"}));
+    app.add_option("--variant", arguments.variant)->check(CLI::IsMember(tq::test::variant_names()));
     app.add_option("--api-key", arguments.api_key);
     app.add_option("--alias", arguments.alias, "the model's name");
     app.add_option("--record", arguments.record, "directory for the bodies of all requests");

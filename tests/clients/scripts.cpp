@@ -73,7 +73,7 @@ std::string calls(std::string_view prompt, std::string_view message, ChatVariant
         if (!parsed.is_object()) continue;
         if (!has_tool(prompt, name)) return fmt::format("There is no tool {}.", name);
         if (!all.empty()) all += '\n';
-        all += variant == ChatVariant::coder ? coder_call(name, parsed) : hermes_call(name, arguments);
+        all += has_xml_calls(variant) ? coder_call(name, parsed) : hermes_call(name, arguments);
     }
     return all;
 }

@@ -161,8 +161,13 @@ void write_run_log(const std::filesystem::path& to) {
 
 void write_template(const std::filesystem::path& to) {
     const char* sources[] = {"{%- if enable_thinking is defined and enable_thinking is false %}",
-                             "{{- '<|im_start|>assistant\\n<think>\\n' }}", "{{- '<|im_start|>assistant\\n' }}", "",
-                             "<|start_header_id|>{{ strftime_now('%d') }}Cutting Knowledge Date"};
+                             "{{- '<|im_start|>assistant\\n<think>\\n' }}",
+                             "{{- '<|im_start|>assistant\\n' }}",
+                             "",
+                             "<|start_header_id|>{{ strftime_now('%d') }}Cutting Knowledge Date",
+                             "<parameter= preserve_thinking is undefined",
+                             "<parameter= enable_thinking is true",
+                             "<parameter= following tools:"};
     const char* messages[] = {
         R"([{"role": "user", "content": "Hello"}])",
         R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]},

@@ -45,9 +45,9 @@ std::vector<uint32_t> needle_prompt(const Model& model, std::string_view text, c
         return model.tokenizer.encode(std::span(&plain, 1));
     }
     const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", fmt::format("{} {}", text, ask(fact))}}};
-    std::vector<Piece> pieces =
-        render_chat(messages, nullptr, {.variant = model.chat, .add_generation_prompt = true, .enable_thinking = false});
-    if (model.chat == ChatVariant::thinking) pieces.push_back({"\n</think>\n\n", true}); // the prompt ends inside of the block
+    const ChatOptions options{.variant = model.chat, .add_generation_prompt = true, .enable_thinking = false};
+    std::vector<Piece> pieces = render_chat(messages, nullptr, options);
+    if (options.opens_thinking()) pieces.push_back({"\n</think>\n\n", true}); // the prompt ends inside of the block
     pieces.push_back({begin_answer(fact)});
     return model.tokenizer.encode(pieces);
 }

@@ -78,6 +78,10 @@ void Answer::take(std::string_view text, std::vector<Event>& events) {
         const size_t bytes = reasoning_bytes();
         show(parser_.push(std::string_view(undecided_).substr(0, bytes)), bytes, events);
         undecided_.erase(0, bytes);
+        if (phase_ == Phase::reasoning && bytes > 0 && !parser_.in_thinking()) { // a call has ended it
+            phase_ = Phase::content;
+            reasoning_ids_ = ids_.size();
+        }
         if (phase_ != Phase::content) return;
         while (bytes > 0 && !pending_.empty() && pending_.front().end <= passed_) pending_.pop_front(); // the tag's
     }

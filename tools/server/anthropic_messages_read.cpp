@@ -33,6 +33,15 @@ void read_thinking(ChatTask& task, const Json& body) {
     if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
 }
 
+// How much to think is apart from whether to.
+void read_output_effort(ChatTask& task, const Json& body) {
+    const Json* config = object_field(body, "output_config");
+    const auto effort = config ? text_field(*config, "effort", "output_config") : std::nullopt;
+    const auto think = task.think;
+    if (effort && !read_effort(task, *effort)) task.ignored.insert(fmt::format("the effort \"{}\"", printable(*effort, 40)));
+    task.think = think;
+}
+
 void read_stop_sequences(Sampling& sampling, const Json& body, const Limits& limits) {
     const Json* list = array_field(body, "stop_sequences", limits.stop_strings);
     for (size_t i = 0; list && i < list->size(); ++i) {
@@ -70,6 +79,7 @@ Request read_prompt(const Json& body, const Limits& limits) {
     read_functions(task, body, limits);
     read_tool_choice(task, body, limits);
     read_thinking(task, body);
+    read_output_effort(task, body);
     return request;
 }
 

@@ -139,6 +139,18 @@ Format read_format(const Json* format, const std::string& path, bool of_chat) {
             .strict = bool_field(holder, "strict", inner).value_or(false)};
 }
 
+bool read_effort(ChatTask& task, const std::string& effort) {
+    if (effort == "none" || effort == "minimal") {
+        task.think = false;
+        return true;
+    }
+    const auto known = find_effort(effort);
+    if (!known) return false;
+    task.think = true;
+    task.effort = known;
+    return true;
+}
+
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {
     Sampling sampling = read_sampling(service, body);
     if (task.sampling.max_tokens) sampling.max_tokens = task.sampling.max_tokens;

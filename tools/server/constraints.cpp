@@ -13,12 +13,12 @@ class ThinkingPlace {
   public:
     ThinkingPlace(const Thinking& thinking, const Tokenizer& tokenizer)
         : think_(tokenizer.special("<think>")), end_think_(tokenizer.special("</think>")),
-          state_(thinking.open       ? State::inside
-                 : thinking.possible ? State::before
-                                     : State::after) {}
+          call_(tokenizer.special("<tool_call>")), state_(thinking.open       ? State::inside
+                                                          : thinking.possible ? State::before
+                                                                              : State::after) {}
 
     void accept(uint32_t id) {
-        if (state_ == State::inside && id == end_think_)
+        if (state_ == State::inside && (id == end_think_ || id == call_)) // some models forget to end it before a call
             state_ = State::after;
         else if (state_ == State::before)
             state_ = id == think_ ? State::inside : State::after;
@@ -27,7 +27,7 @@ class ThinkingPlace {
 
   private:
     enum class State { before, inside, after };
-    std::optional<uint32_t> think_, end_think_;
+    std::optional<uint32_t> think_, end_think_, call_;
     State state_;
 };
 
@@ -67,7 +67,7 @@ class FormatOrCalls final : public TokenConstraint {
 
     void apply(std::span<float> logits) override {
         if (called_) return calls_->apply(logits);
-        const bool may_call = !place_.inside() && !begun_ && call_ < logits.size();
+        const bool may_call = !begun_ && call_ < logits.size();
         const float call = may_call ? logits[call_] : 0;
         format_->apply(logits);
         if (may_call) logits[call_] = call;
@@ -75,7 +75,7 @@ class FormatOrCalls final : public TokenConstraint {
     void accept(uint32_t id) override {
         const bool was_inside = place_.inside();
         place_.accept(id);
-        if (!called_ && !begun_ && !was_inside && id == call_) called_ = true;
+        if (!called_ && !begun_ && id == call_) called_ = true;
         if (called_) return calls_->accept(id);
         const std::string_view bytes = id < trie_->vocab_size() ? trie_->bytes(id) : std::string_view();
         begun_ |= !was_inside && !place_.inside() && bytes.find_first_not_of('\n') != bytes.npos;
@@ -109,9 +109,9 @@ void leave_unchecked(Json& tool) {
 // What a schema has that a grammar cannot say goes unchecked, and all of a schema that is wrong, but for tools that are called to
 // the letter.
 std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
-    const auto form = is_llama(variant)               ? grammar::ToolCallForm::bare
-                      : variant == ChatVariant::coder ? grammar::ToolCallForm::xml
-                                                      : grammar::ToolCallForm::json;
+    const auto form = is_llama(variant)        ? grammar::ToolCallForm::bare
+                      : has_xml_calls(variant) ? grammar::ToolCallForm::xml
+                                               : grammar::ToolCallForm::json;
     const bool must_call = task.tool_choice == ToolChoice::required || task.tool_choice == ToolChoice::named;
     const std::set<std::string> none, &strict = must_call ? task.strict_tools : none;
     Json tools = task.tools;

@@ -18,14 +18,13 @@ Format read_ollama_format(const Json& body) {
 }
 
 // true, false, or how much: "low", "medium", "high".
-std::optional<bool> read_ollama_think(const Json& body) {
+void read_ollama_think(ChatTask& task, const Json& body) {
     const Json* think = member(body, "think");
-    if (!think) return std::nullopt;
-    if (think->is_boolean()) return think->get<bool>();
-    for (const char* known : {"low", "medium", "high", "max"})
-        if (*think == known) return true;
-    if (*think == "none") return false;
-    bad_request("think", "\"think\" must be true, false, \"low\", \"medium\" or \"high\"");
+    if (!think) return;
+    if (think->is_boolean())
+        task.think = think->get<bool>();
+    else if (!think->is_string() || !read_effort(task, think->get<std::string>()))
+        bad_request("think", "\"think\" must be true, false, \"low\", \"medium\" or \"high\"");
 }
 
 // "options" are the fields that other APIs have beside the messages. Their names are llama.cpp's but for num_predict.
@@ -63,7 +62,7 @@ void ignore_ollama_fields(std::set<std::string>& ignored, const Json& body, std:
 
 void read_common(Service& service, ChatTask& task, const Json& body) {
     task.format = read_ollama_format(body);
-    task.think = read_ollama_think(body);
+    read_ollama_think(task, body);
     task.sampling = read_options(service, body, task.ignored);
 }
 

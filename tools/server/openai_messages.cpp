@@ -7,18 +7,22 @@
 namespace tq::server {
 namespace {
 
-// Whether a request says that the model thinks: the most specific field counts.
-std::optional<bool> read_think(const Json& body) {
-    if (const Json* arguments = object_field(body, "chat_template_kwargs"))
-        if (const auto think = bool_field(*arguments, "enable_thinking", "chat_template_kwargs")) return think;
-    if (const auto think = bool_field(body, "enable_thinking")) return think;
-    const auto effort = text_field(body, "reasoning_effort");
-    if (!effort) return std::nullopt;
-    if (*effort == "none" || *effort == "minimal") return false;
-    for (const char* known : {"low", "medium", "high", "xhigh", "max"})
-        if (*effort == known) return true;
-    bad_request("reasoning_effort", "\"reasoning_effort\" must be none, minimal, low, medium, high, xhigh or max, but is \"{}\"",
-                printable(*effort));
+// Whether a request says that the model thinks, and how much: the most specific field counts.
+void read_thinking(ChatTask& task, const Json& body) {
+    const auto read_from = [&](const Json& object, const char* path) {
+        if (const auto effort = text_field(object, "reasoning_effort", path); effort && !read_effort(task, *effort)) {
+            const std::string field = field_path(path, "reasoning_effort");
+            bad_request(field, "\"{}\" must be none, minimal, low, medium, high, xhigh or max, but is \"{}\"", field,
+                        printable(*effort));
+        }
+        if (const auto keeps = bool_field(object, "preserve_thinking", path)) task.preserve_thinking = keeps;
+    };
+    const Json* arguments = object_field(body, "chat_template_kwargs");
+    read_from(body, "");
+    if (arguments) read_from(*arguments, "chat_template_kwargs");
+    if (const auto think = bool_field(body, "enable_thinking")) task.think = think;
+    if (arguments)
+        if (const auto think = bool_field(*arguments, "enable_thinking", "chat_template_kwargs")) task.think = think;
 }
 
 } // namespace
@@ -68,7 +72,7 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
                    "guided_grammar", "structured_outputs", "prompt_logprobs", "num_beams", "use_beam_search"});
     read_tools(task, body, limits);
     task.format = read_formats(body);
-    task.think = read_think(body);
+    read_thinking(task, body);
     for (const char* name : {"thinking_budget_tokens", "reasoning_budget", "thinking_budget"})
         if (const auto budget = integer_field(body, name, -1, INT32_MAX)) task.thinking_budget = uint32_t(*budget); // -1: none
     task.sampling = read_sampling(service, body);

@@ -102,10 +102,7 @@ void read_functions(Request& request, const Json& body, const Limits& limits) {
 void read_reasoning_effort(ChatTask& task, const Json& body) {
     const Json* reasoning = object_field(body, "reasoning");
     const auto effort = reasoning ? text_field(*reasoning, "effort", "reasoning") : std::nullopt;
-    if (effort == "none" || effort == "minimal")
-        task.think = false;
-    else if (effort)
-        task.think = true;
+    if (effort && !read_effort(task, *effort)) task.think = true;
 }
 
 Json member_or(const Json& body, const char* name, Json otherwise) {

@@ -24,9 +24,10 @@ std::string text_member(const Json& message, const char* name) {
 }
 
 void append_open_answer(std::vector<Piece>& pieces, const std::string& reasoning, const std::string& content,
-                        ChatVariant variant) {
-    if (variant == ChatVariant::hybrid && !reasoning.empty()) pieces.push_back({"<think>\n", true});
-    if (variant == ChatVariant::thinking || (variant == ChatVariant::hybrid && !reasoning.empty())) {
+                        const ChatOptions& options) {
+    const bool opens = options.variant == ChatVariant::hybrid && !reasoning.empty();
+    if (opens) pieces.push_back({"<think>\n", true});
+    if (opens || options.opens_thinking()) {
         pieces.push_back({reasoning, false});
         pieces.push_back({"\n</think>\n\n", true});
     }
@@ -51,17 +52,31 @@ template <class Render> auto rendered(const Render& render) {
     }
 }
 
-Thinking thinking_of(const Service& service, const ChatTask& task) {
-    const ChatVariant variant = service.model.chat;
+ChatOptions options_of(const Service& service, const ChatTask& task) {
+    ChatOptions options{.variant = service.model.chat, .cut_arguments = true, .preserve_thinking = task.preserve_thinking};
+    options.enable_thinking = task.think ? task.think : service.options.think;
+    options.effort = task.effort.value_or(service.options.effort.value_or(options.effort));
+    return options;
+}
+
+// Changes the options where nothing is to be thought.
+Thinking thinking_of(const Service& service, const ChatTask& task, ChatOptions& options) {
     Thinking thinking;
-    if (!may_think(variant)) return thinking;
+    if (!may_think(options.variant)) return thinking;
     thinking.budget = task.thinking_budget ? task.thinking_budget : service.options.reasoning_budget;
-    const bool wanted = task.think.value_or(service.options.think.value_or(true));
-    thinking.open = variant == ChatVariant::thinking;
-    // A hybrid model has the template's own way not to think; one that always thinks closes it at once.
-    thinking.possible = variant == ChatVariant::hybrid && wanted && thinking.budget != 0u;
-    if (thinking.open && task.think == false) thinking.budget = 0;
+    // Most templates have a way of their own not to think; a model that always thinks closes it at once.
+    if (options.variant == ChatVariant::thinking && task.think == false) thinking.budget = 0;
+    if (thinking.budget == 0u) options.enable_thinking = false;
+    thinking.open = options.opens_thinking();
+    thinking.possible = !thinking.open && options.thinks();
     return thinking;
+}
+
+// Whether the client sends back what the model thought.
+bool returns_thinking(const Json& messages) {
+    return std::ranges::any_of(messages, [](const Json& message) {
+        return message.is_object() && message.contains("reasoning_content") && !text_member(message, "reasoning_content").empty();
+    });
 }
 
 } // namespace
@@ -89,8 +104,8 @@ void require_bytes_fit(const Service& service, std::span<const Piece> pieces, co
 }
 
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered) {
-    const ChatVariant variant = service.model.chat;
-    ChatPrompt prompt{{}, thinking_of(service, task), false};
+    ChatOptions options = options_of(service, task);
+    ChatPrompt prompt{{}, thinking_of(service, task, options), false};
     Json messages = task.messages;
     std::string content, reasoning;
     if (ends_open(messages)) {
@@ -98,17 +113,19 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
         if (last.contains("tool_calls") && !last["tool_calls"].empty())
             bad_request("messages",
                         "the last message calls tools, but no result follows: add a message of the role \"tool\" for each");
-        rendered([&] { return render_chat(Json::array({last}), nullptr, {variant}); }); // for its error
+        rendered([&] { return render_chat(Json::array({last}), nullptr, options); }); // for its error
         content = text_member(last, "content"), reasoning = text_member(last, "reasoning_content");
         messages.erase(messages.size() - 1);
         prompt.continues = !content.empty() || !reasoning.empty();
     }
     add_default_system(service, messages);
-    const bool open_thinking = prompt.thinking.possible && !prompt.continues;
-    const ChatOptions options{.variant = variant, .enable_thinking = open_thinking || !reasoning.empty(), .cut_arguments = true};
+    if (!reasoning.empty())
+        options.enable_thinking = true;
+    else if (prompt.continues && options.variant == ChatVariant::hybrid)
+        options.enable_thinking = false;
     prompt.ids = rendered([&] {
         std::vector<Piece> pieces = render_chat(messages, task.tools, options);
-        if (prompt.continues) append_open_answer(pieces, reasoning, content, variant);
+        if (prompt.continues) append_open_answer(pieces, reasoning, content, options);
         if (is_answered) require_bytes_fit(service, pieces, "messages");
         return service.model.tokenizer.encode(pieces);
     });
@@ -143,6 +160,7 @@ std::vector<uint32_t> infill_prompt(const Service& service, const std::string& p
 
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer) {
     Json message = {{"role", "assistant"}, {"content", answer.content}};
+    if (returns_thinking(task.messages)) message["reasoning_content"] = answer.reasoning;
     for (const ParsedAnswer::Call& call : answer.calls)
         message["tool_calls"].push_back(
             {{"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
@@ -151,8 +169,10 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
     messages.push_back(std::move(message));
     // The template treats the last message otherwise: another follows, which is cut off again.
     messages.push_back({{"role", answer.calls.empty() ? "user" : "tool"}, {"content", ""}});
-    std::vector<Piece> pieces =
-        render_chat(messages, task.tools, {.variant = service.model.chat, .add_generation_prompt = false, .cut_arguments = true});
+    ChatOptions options = options_of(service, task);
+    thinking_of(service, task, options);
+    options.add_generation_prompt = false;
+    std::vector<Piece> pieces = render_chat(messages, task.tools, options);
     std::string& end = pieces.back().text;
     end.erase(std::min(end.rfind(is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"), end.size()));
     return service.model.tokenizer.encode(pieces);

@@ -15,7 +15,8 @@ struct ChatPrompt {
 // before it is cut into tokens.
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered = false);
 
-// The ids that the next prompt will begin with where `answer` is sent back: without the thinking, which most clients do not send.
+// The ids that the next prompt will begin with where `answer` is sent back: with its thinking only from a client that has sent
+// back some.
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer);
 
 // The one prompt of a body of /completion: a text or a list of ids. Likewise.

@@ -34,7 +34,8 @@ struct ServiceOptions {
     SamplerOptions sampling; // where a request says nothing
     uint32_t max_tokens = UINT32_MAX;
     std::optional<std::string> system;        // prompt of conversations that have none; empty: the template's own
-    std::optional<bool> think;                // of a hybrid model, where a request says nothing; empty: it thinks
+    std::optional<bool> think;                // where a request says nothing; empty: as the chat template does
+    std::optional<ReasoningEffort> effort;    // likewise
     std::optional<uint32_t> reasoning_budget; // tokens of thinking, where a request says nothing; empty: no limit
     bool embeddings = false;                  // the model makes embeddings
     PrefillOptions prefill;

@@ -343,12 +343,25 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add_flags(command, a.rope);
 }
 
+void add_flags(ArgumentParser& command, EffortArguments& a) {
+    const auto known = [](const std::string& level) {
+        if (!find_effort(level)) fail("it must be low, medium, high or xhigh, not {}", printable(level));
+    };
+    command
+        .add_option("--reasoning-effort", a.level,
+                    "how much Qwen3.8 thinks: low, medium, or high, which is xhigh; default: as its chat template says")
+        .option_text("LEVEL")
+        .group("Sampling")
+        .check(parsed_by(known))
+        .values("low medium high xhigh");
+}
+
 void add_flags(ArgumentParser& command, SamplingArguments& a) {
     add_number(command, "-n,--predict,--n-predict", a.predict, -2, 1'000'000'000,
                "maximum number of tokens to generate; default: -1 (until the answer ends)");
     add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "seed of the sampler; default: -1 (random)");
     add_number(command, "--temp", a.temperature, 0, 100,
-               "temperature; 0: greedy; default: the model's own, else 0.6 (0.7 without thinking)");
+               "temperature; 0: greedy; default: the model's own, else 0.6 (Qwen3.5: 1; without thinking 0.7)");
     add_number(command, "--top-k", a.top_k, -1, 1'000'000'000,
                "sample from the N most probable tokens; 0: all; default: the model's own, else 20");
     add_number(command, "--top-p", a.top_p, 0, 1,

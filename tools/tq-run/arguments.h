@@ -5,6 +5,7 @@
 #include "model/kv/options.h"
 #include "model/sampling/sampler.h"
 #include "model/stages/placement.h"
+#include "model/text/chat_template.h"
 #include "tools/tq-run/argument_parser.h"
 #include "tools/tq-run/console.h"
 #include <functional>
@@ -98,6 +99,12 @@ struct ModelArguments {
 // The weight format that --weights names, if one was given.
 std::optional<GgmlType> weight_format(const ModelArguments& arguments);
 
+struct EffortArguments { // how much a model thinks that can be told
+    std::string level;   // empty: as its chat template does
+
+    std::optional<ReasoningEffort> effort() const { return find_effort(level); }
+};
+
 struct SamplingArguments {
     std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     std::optional<int64_t> top_k, repeat_last_n;
@@ -143,6 +150,7 @@ void add_flags(ArgumentParser& command, PlacementArguments& arguments);
 // Devices, placement, memory and weights, and random weights instead of a file's.
 void add_place_flags(ArgumentParser& command, ModelArguments& arguments);
 void add_flags(ArgumentParser& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
+void add_flags(ArgumentParser& command, EffortArguments& arguments);
 void add_flags(ArgumentParser& command, SamplingArguments& arguments);
 void add_flags(ArgumentParser& command, PromptArguments& arguments);
 

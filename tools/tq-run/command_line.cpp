@@ -230,6 +230,9 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
         const std::string how = take(name, value);
         if (how != "on" && how != "off") refuse(fmt::format("{} must be on, off or auto, not {}", name, printable(how)));
         push(how == "on" ? "--think" : "--no-think");
+    } else if (name == "--reasoning-effort" && option(name) && (value || !at_end()) &&
+               (value ? *value : words_[at_]) == "default") {
+        take(name, value);
     } else if (name == "--reasoning-budget" && option("--think") && !at_end() && words_[at_] == "0") {
         ++at_;
         push("--no-think");

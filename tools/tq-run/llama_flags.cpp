@@ -67,7 +67,7 @@ constexpr std::array flags{
     LlamaFlag{"--reasoning-preserve --no-reasoning-preserve", none},
     LlamaFlag{"-rea --reasoning", one, "use --think or --no-think", "auto"},
     LlamaFlag{"--reasoning-budget", one, "thinking has no budget; --no-think turns it off", "-1"},
-    LlamaFlag{"--reasoning-effort", one, "thinking is either on (--think) or off (--no-think)", "default"},
+    LlamaFlag{"--reasoning-effort", one, "only tq-run chat and serve have it", "default"},
     LlamaFlag{"--chat-template --chat-template-file --chat-template-kwargs", one, own_template},
     LlamaFlag{"-r --reverse-prompt", one, "an answer ends where the model ends it, or after -n tokens"},
     LlamaFlag{"--in-prefix --in-suffix", one, "the chat template alone decides what surrounds a question"},

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "model/formats/gguf.h"
 #include "model/text/chat_template.h"
-#include "model/text/llama_template.h"
+#include "model/text/python_json.h"
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>

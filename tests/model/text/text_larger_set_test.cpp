@@ -1,5 +1,6 @@
 // The tokenizer on the whole of Qwen3's vocabulary, and Qwen3's chat template, with the cases of the larger set of test data.
 #include "model/formats/gguf.h"
+#include "model/formats/huggingface.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "tests/support/chat_cases.h"
@@ -47,6 +48,60 @@ TEST_CASE("Qwen3.5's words over Qwen3's vocabulary") {
             if (!item.at("nfc").get<bool>()) CHECK(raw.encode(text) == ids);
         }
     }
+}
+
+TEST_CASE("the tokenizers of hybrid models' files, and where their answers end") {
+    const auto folder = larger_set("qwen35");
+    if (!folder) return;
+    const auto check = [](const ModelFile& file, const char* pre) {
+        CHECK(file.text("tokenizer.ggml.pre") == pre);
+        const Tokenizer tokenizer(file);
+        for (uint32_t id = 0; id < tokenizer.size(); ++id)
+            CHECK(tokenizer.is_end_of_generation(id) ==
+                  (id == tokenizer.special("<|im_end|>") || id == tokenizer.special("<|endoftext|>")));
+    };
+    check(read_gguf(*folder / "q35-tied-q8_0.gguf"), "qwen35");
+    for (const auto& [name, pre] : {std::pair("q35-hf", "qwen35"), {"q35moe-hf", "qwen35"}, {"q3next-hf", "qwen2"}}) {
+        ModelFile file(*folder / name);
+        read_huggingface_tokenizer(file, *folder / name, 512);
+        check(file, pre);
+    }
+}
+
+// What the templates refuse, and a rendering of ours: an input that they take, and that means the same.
+static nlohmann::ordered_json taken_input(const std::string& name, nlohmann::ordered_json input) {
+    if (name == "effort high") input["reasoning_effort"] = "xhigh";
+    if (name == "system in the middle") input["messages"][1]["role"] = "user";
+    if (name == "arguments as text" || name == "arguments empty text") {
+        auto& arguments = input["messages"][1]["tool_calls"][0]["function"]["arguments"];
+        const std::string text = arguments;
+        arguments = nlohmann::ordered_json::parse(text.empty() ? "{}" : text);
+    }
+    return input;
+}
+
+TEST_CASE("Qwen3.5's, 3.6's and 3.8's templates: the larger set's cases") {
+    const auto folder = larger_set("qwen35");
+    if (!folder) return;
+    const auto cases = nlohmann::ordered_json::parse(std::ifstream(*folder / "qwen35-template-cases.json"));
+    REQUIRE(cases.size() == 104);
+    size_t refused = 0;
+    for (const auto& item : cases) {
+        const std::string name = item.at("name");
+        CAPTURE(name);
+        CAPTURE(item.at("template").get<std::string>());
+        const auto& input = item.at("input");
+        const ChatOptions options = options_of_case(input, find_chat_variant(item.at("template").get<std::string>()).value());
+        const std::string ours = rendered_case(input, options);
+        if (item.contains("rendered")) {
+            CHECK(ours == item.at("rendered").get<std::string>());
+            continue;
+        }
+        ++refused;
+        CHECK(ours == rendered_case(taken_input(name, input), options));
+        if (name == "no user") CHECK(ours.find("a<|im_end|>\n<|im_start|>assistant\n<think>\n") != ours.npos);
+    }
+    CHECK(refused == 16);
 }
 
 TEST_CASE("Qwen3's template: the larger set's cases") {

@@ -2,6 +2,8 @@
 // call.
 #include "base/error.h"
 #include "model/text/tool_calls.h"
+#include <algorithm>
+#include <array>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -158,6 +160,62 @@ TEST_CASE("calls as XML: types by the tool's schema") {
           "F 0 f\nA 0 {\"text\": \"a\nE 0 invalid <tool_call><function=f><parameter=text>a", false, types);
 }
 
+TEST_CASE("a call of a known tool ends the thinking, and a </think> behind it is nothing") {
+    const ToolTypes types(Json::parse(tools));
+    const std::string call = "<tool_call>\n<function=f>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>";
+    const auto in = [&](const std::string& text, const std::string& wanted) { check(text, wanted, true, types); };
+    in("hm\n\n" + call, "R hm\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid");
+    in(call, "F 0 f\nA 0 {\"n\": 1}\nE 0 valid");
+    in("hm\n" + call + "\n</think>\n\nDone", "R hm\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid\nC Done");
+    in("hm " + call + "\n" + call + "</think>", "R hm \nF 0 f\nA 0 {\"n\": 1}\nE 0 valid\nF 1 f\nA 1 {\"n\": 1}\nE 1 valid");
+    in("hm\n" + call + " and </think>", "R hm\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid\nC  and </think>");
+    in("<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>", "F 0 g\nA 0 {}\nE 0 valid");
+    check("<think>\nhm\n" + call, "R hm\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid", false, types);
+    in("hm</think>\n\nI look.\n\n" + call, "R hm\nC I look.\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid");
+    // What only speaks of calls is thinking.
+    for (const std::string thought : {"a <tool_call> b", "<tool_call>\n<function=other>\n</function>", "<tool_call>\n<function=",
+                                      "<tool_call>\n{\"name\": \"other\", ", "<tool_call>", "<tool_call>{\"x\"", "\n<tool"}) {
+        in("hm\n" + thought + "</think>\n\nyes", "R hm\n" + thought + "\nC yes");
+        in("hm\n" + thought, "R hm\n" + thought);
+    }
+    check(call + "</think>", "R " + call, true); // no tools were given
+}
+
+TEST_CASE("an answer with XML calls that is cut off anywhere has the beginnings of its parts") {
+    const ToolTypes types(Json::parse(tools));
+    const std::string call = "<tool_call>\n<function=f>\n<parameter=text>\na\nb\n</parameter>\n<parameter=n>\n1\n</parameter>\n"
+                             "</function>\n</tool_call>",
+                      json = "{\"text\": \"a\\nb\", \"n\": 1}";
+    for (const std::string before : {"Hm\n</think>\n\nI look.\n\n", "Hm\n"}) {
+        const std::string whole = before + call + "\n" + call;
+        for (size_t length = 0; length <= whole.size(); ++length) {
+            AnswerParser parser(true, types);
+            std::vector<AnswerPart> parts;
+            const auto take = [&](std::vector<AnswerPart> more) { parts.insert(parts.end(), more.begin(), more.end()); };
+            for (size_t i = 0; i < length; ++i) take(parser.push(whole.substr(i, 1)));
+            take(parser.finish(true));
+            std::string reasoning, content;
+            std::vector<std::string> arguments;
+            for (const AnswerPart& part : parts) {
+                if (part.kind == Kind::reasoning) reasoning += part.text;
+                if (part.kind == Kind::content) content += part.text;
+                if (part.kind == Kind::call_begin) CHECK(part.text == "f");
+                if (part.kind == Kind::call_begin) arguments.emplace_back();
+                if (part.kind == Kind::arguments) arguments.back() += part.text;
+            }
+            CAPTURE(whole.substr(0, length));
+            CHECK(("Hm\n" + std::string(before.size() > 3 ? "</think>" : "<tool_call>")).starts_with(reasoning));
+            const bool begins =
+                std::ranges::any_of(std::array{"I look.\n\n<tool_call>", "I look.\n<tool_call>", "\n<tool_call>"},
+                                    [&](const char* text) { return std::string_view(text).starts_with(content); });
+            CHECK(begins);
+            for (const std::string& each : arguments) CHECK(json.starts_with(each));
+            const size_t head = call.find('>', call.find("<function=")) + 1, first = before.size() + head;
+            CHECK(arguments.size() == (length < first ? 0u : length < first + call.size() + 1 ? 1u : 2u));
+        }
+    }
+}
+
 TEST_CASE("valid calls have valid arguments, and no text is lost, for random mixtures") {
     const ToolTypes types(Json::parse(tools));
     constexpr std::string_view pieces[] = {"<tool_call>",
@@ -183,6 +241,7 @@ TEST_CASE("valid calls have valid arguments, and no text is lost, for random mix
         CAPTURE(text);
         const std::string whole = parse(text, text.size() + 1, false, types);
         CHECK(parse(text, 1, false, types) == whole);
+        CHECK(parse(text, 1, true, types) == parse(text, text.size() + 1, true, types));
         AnswerParser parser(false, types);
         std::vector<AnswerPart> parts = parser.push(text);
         for (AnswerPart& part : parser.finish()) parts.push_back(part);

@@ -5,6 +5,8 @@
 #include "tests/support/text.h"
 #include "tests/support/vocabulary_file.h"
 #include <doctest/doctest.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 using namespace tq;
@@ -181,15 +183,44 @@ TEST_CASE("invalid UTF-8 ends a pipe with one clear line") {
     CHECK(lines(finished.output).size() == 1);
 }
 
-TEST_CASE("thinking is not part of the answer") {
+namespace {
+
+void write_model_with_template(const std::filesystem::path& path, std::string_view chat_template) {
     const VocabularyFile tokens = small_vocabulary();
     auto keys = tokens.keys();
-    keys["tokenizer.chat_template"] =
-        std::string_view("{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}");
+    keys["tokenizer.chat_template"] = chat_template;
     GgufWriter writer;
     for (const auto& [key, value] : keys) writer.set(key, value);
-    const TemporaryFile vocabulary(writer.zeros()), model;
-    write_random_model(model.path(), {.config = small_config(), .vocabulary = vocabulary.path()});
+    const TemporaryFile vocabulary(writer.zeros());
+    write_random_model(path, {.config = small_config(), .vocabulary = vocabulary.path()});
+}
+
+} // namespace
+
+TEST_CASE("thinking stays in a conversation where the template keeps it") {
+    const TemporaryFile model;
+    const TemporaryDirectory directory;
+    for (const std::string effort : {"low", "medium"})
+        for (const bool keeps : {true, false}) {
+            write_model_with_template(model.path(), keeps ? "<parameter= enable_thinking preserve_thinking is undefined"
+                                                          : "<parameter= enable_thinking is defined");
+            const std::string saved = (directory.path() / ("talk-" + effort + (keeps ? "-kept.json" : ".json"))).string();
+            const Finished finished =
+                chat("aa\n/save " + saved + "\n/load " + saved + "\n/save " + saved + "\n/stats\n",
+                     {"-m", model.path().string(), "-n", "5", "--ignore-eos", "--reasoning-effort", effort, "--device", "cpu"});
+            CAPTURE(finished.error);
+            CHECK(finished.status == 0);
+            CHECK(finished.output == "\n"); // five tokens, all of them of the thinking that the prompt has opened
+            nlohmann::json conversation;
+            std::ifstream(saved) >> conversation;
+            CHECK(conversation["messages"][1]["content"] == "");
+            CHECK(conversation["messages"][1].contains("reasoning_content") == keeps);
+        }
+}
+
+TEST_CASE("thinking is not part of the answer") {
+    const TemporaryFile model;
+    write_model_with_template(model.path(), "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}");
     const Finished finished = chat("", {"-m", model.path().string(), "-p", "aa", "-st", "-n", "5", "--ignore-eos", "--no-think",
                                         "--device", "cpu", "--color", "on"});
     CHECK(finished.status == 0);

@@ -264,6 +264,9 @@ TEST_CASE("flags that mean one of ours") {
     const TemporaryFile system("You are Mira.");
     CHECK(left_out("chat", {"-sysf", system.path().string(), "-rea", "off", "--single-turn"}) == "");
     CHECK(left_out("chat", {"--reasoning-budget", "0"}) == "");
+    CHECK(left_out("chat", {"--reasoning-effort", "default"}) == "");
+    CHECK(left_out("chat", {"--reasoning-effort=low"}) == "");
+    CHECK(contains(tq_run({"chat", "--reasoning-effort", "huge"}).error, "it must be low, medium, high or xhigh, not huge"));
     CHECK(tq_run({"chat", "-rea", "off", "--think"}).status == 2); // only --no-think is accepted
     CHECK(tq_run({"chat", "-sysf", "/nonexistent.txt"}).status == 1);
 }

@@ -251,6 +251,10 @@ TEST_CASE("template prints the prompt and nothing else") {
     CHECK(render(question + R"(, "add_generation_prompt": true})") == prompt);
     const std::string silent = R"(, "add_generation_prompt": true, "enable_thinking": false})";
     CHECK(render(question + silent) == prompt + "<think>\n\n</think>\n\n");
+    const std::vector<std::string> newest{"template", "--variant", "qwen3.8"};
+    CHECK(render(question + R"(, "add_generation_prompt": true, "reasoning_effort": "medium"})", newest) == prompt + "<think>\n");
+    CHECK(contains(render(question + R"(, "reasoning_effort": "low"})", newest), "Reasoning effort is set to low."));
+    CHECK(contains(tq_run(newest, question + R"(, "reasoning_effort": "huge"})").error, "neither low, medium, high nor xhigh"));
     CHECK(render(question + silent, {"template", "-m", random_model()}) == prompt); // a file without a template never thinks
 }
 

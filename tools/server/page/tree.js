@@ -48,7 +48,7 @@ export function ancestors(conversation, node) {
 export function requestMessages(conversation, node) {
     const messages = ancestors(conversation, node)
         .filter((one) => one.role === 'user' || one.text)
-        .map(({ role, text }) => ({ role, content: text }));
+        .map(({ role, text, thought }) => ({ role, content: text, reasoning_content: thought })); // the template says what of it stays
     const system = conversation.settings.system?.trim();
     return system ? [{ role: 'system', content: system }, ...messages] : messages;
 }

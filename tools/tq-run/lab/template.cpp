@@ -16,22 +16,30 @@ struct TemplateArguments {
     std::string variant; // empty: the model's
 };
 
-ChatVariant parse_variant(const std::string& name) {
-    if (name == "hybrid") return ChatVariant::hybrid;
-    if (name == "thinking") return ChatVariant::thinking;
-    if (name == "instruct") return ChatVariant::instruct;
-    if (name == "coder") return ChatVariant::coder;
-    if (name == "llama3") return ChatVariant::llama3;
-    if (name == "llama31") return ChatVariant::llama31;
-    if (name == "llama32") return ChatVariant::llama32;
-    fail("it must be hybrid, thinking, instruct, coder, llama3, llama31 or llama32, not {}", printable(name));
+std::string variant_names(std::string_view between) {
+    std::string all;
+    for (const auto& [name, variant] : chat_variant_names) (all += all.empty() ? "" : between) += name;
+    return all;
 }
 
-bool boolean(const nlohmann::ordered_json& input, const char* key, bool fallback) {
+ChatVariant parse_variant(const std::string& name) {
+    if (const auto variant = find_chat_variant(name)) return *variant;
+    fail("it must be one of {}, not {}", variant_names(", "), printable(name));
+}
+
+std::optional<bool> optional_boolean(const nlohmann::ordered_json& input, const char* key) {
     const auto found = input.find(key);
-    if (found == input.end()) return fallback;
+    if (found == input.end()) return std::nullopt;
     if (!found->is_boolean()) fail("\"{}\" in the input is neither true nor false", key);
     return found->get<bool>();
+}
+
+std::optional<ReasoningEffort> optional_effort(const nlohmann::ordered_json& input) {
+    const auto found = input.find("reasoning_effort");
+    if (found == input.end()) return std::nullopt;
+    const auto effort = found->is_string() ? find_effort(found->get_ref<const std::string&>()) : std::nullopt;
+    if (!effort) fail("\"reasoning_effort\" in the input is neither low, medium, high nor xhigh");
+    return effort;
 }
 
 int run(const TemplateArguments& arguments) {
@@ -53,8 +61,11 @@ int run(const TemplateArguments& arguments) {
             messages.insert(messages.begin(), nlohmann::ordered_json{{"role", "system"}, {"content", system}});
     }
     if (!arguments.variant.empty()) options.variant = parse_variant(arguments.variant);
-    options.add_generation_prompt = boolean(input, "add_generation_prompt", false); // as in Hugging Face's apply_chat_template
-    options.enable_thinking = boolean(input, "enable_thinking", true);
+    // As in Hugging Face's apply_chat_template.
+    options.add_generation_prompt = optional_boolean(input, "add_generation_prompt").value_or(false);
+    options.enable_thinking = optional_boolean(input, "enable_thinking");
+    options.preserve_thinking = optional_boolean(input, "preserve_thinking");
+    options.effort = optional_effort(input).value_or(options.effort);
     const auto tools = input.contains("tools") ? input["tools"] : nlohmann::ordered_json();
     write_output(to_text(render_chat(messages, tools, options)));
     return 0;
@@ -68,13 +79,13 @@ void add_template(ArgumentParser& app, Action& action) {
         command.get_option("--model").description("model whose chat template is used; default: that of Qwen3's hybrid models");
         command
             .add_option("--variant", a.variant,
-                        "template to use instead of a model's: hybrid, thinking, instruct, coder, llama3, llama31, llama32; "
-                        "default: the model's")
+                        fmt::format("template to use instead of a model's: {}; default: the model's", variant_names(", ")))
             .option_text("NAME")
             .excludes("--model")
             .check(parsed_by(parse_variant))
-            .values("hybrid thinking instruct coder llama3 llama31 llama32");
-        command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?}");
+            .values(variant_names(" "));
+        command.footer("Standard input: {\"messages\": [...], \"tools\"?, \"add_generation_prompt\"?, \"enable_thinking\"?, "
+                       "\"preserve_thinking\"?, \"reasoning_effort\"?}");
     };
     add_command<TemplateArguments>(app, action, "template", "Render a conversation (JSON) as its prompt text", flags, run);
 }

@@ -74,11 +74,13 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
         .option_text("NAME")
         .group("Server");
     command.add_flag("--embeddings", a.embeddings, "the model makes embeddings; default: what its file says").group("Server");
-    auto think = command.add_flag("--think", a.think, "let a hybrid model think where a request says nothing; the default");
+    auto think = command.add_flag("--think", a.think,
+                                  "let a model think where a request says nothing; default: as its chat template does");
     think.group("Sampling");
     command.add_flag("--no-think", a.no_think, "do not let it think where a request says nothing")
         .excludes(think)
         .group("Sampling");
+    add_flags(command, a.effort);
     command
         .add_option(
             "--system-prompt", a.system,

@@ -17,6 +17,7 @@ struct ServeArguments {
     std::vector<std::string> api_keys, cors_origins;
     bool allow_public = false, shared_cache = false, public_metrics = false, no_page = false, embeddings = false;
     bool think = false, no_think = false;
+    EffortArguments effort;
     std::optional<std::string> system;
     int64_t reasoning_budget = -1;
     bool always_on = false; // --metrics and others

@@ -55,10 +55,11 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     const Model& model = engine.model;
     server::ServiceOptions options;
     options.alias = a.alias;
-    options.sampling = a.sampling.options(recommended_sampling(model.file, may_think(model.chat)));
+    options.sampling = a.sampling.options(recommended_sampling(model.file, thinks_by_default(model.chat)));
     options.max_tokens = a.sampling.max_tokens();
     options.system = a.system;
     if (a.think || a.no_think) options.think = a.think;
+    options.effort = a.effort.effort();
     if (a.reasoning_budget >= 0) options.reasoning_budget = uint32_t(a.reasoning_budget);
     constexpr uint64_t last_token = 3;
     options.embeddings = a.embeddings || model.file.integer(model.config.architecture->key("pooling_type"), 0) == last_token;

@@ -23,6 +23,7 @@ void Answer::push(uint32_t id) {
 void Answer::show(std::string text) {
     if (thinking_) {
         thought_ |= !text.empty();
+        thought_text_ += text;
         return show_thought(text, false);
     }
     if (thought_ && text_.empty()) text.erase(0, text.find_first_not_of('\n')); // the template's gap after the thinking

@@ -15,7 +15,8 @@ class Answer {
     void push(uint32_t id);
     void finish(); // ends the line
 
-    const std::string& text() const { return text_; } // without the thinking
+    const std::string& text() const { return text_; }            // without the thinking
+    const std::string& thought() const { return thought_text_; } // the thinking, without its tags
     bool empty() const { return text_.empty() && !thought_; }
 
   private:
@@ -29,7 +30,7 @@ class Answer {
     bool thought_ = false;
     Utf8Stream stream_;
     WordWrap wrap_, thought_wrap_;
-    std::string text_;
+    std::string text_, thought_text_;
 };
 
 } // namespace tq

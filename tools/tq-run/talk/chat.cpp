@@ -62,8 +62,10 @@ void add_chat(ArgumentParser& app, Action& action) {
         add_context_shift(command, a.context_shift);
         add_resume(command, a.resume);
         command.add_flag("--no-history", a.no_history, "do not save the questions for the Up key of later runs");
-        auto think = command.add_flag("--think", a.think, "let a hybrid model think before it answers; this is the default");
+        auto think =
+            command.add_flag("--think", a.think, "let the model think before it answers; default: as its chat template does");
         command.add_flag("--no-think", a.no_think, "do not let the model think before it answers").excludes(think);
+        add_flags(command, a.effort);
         add_flags(command, a.sampling);
         add_flags(command, a.speculation);
         add_flags(command, a.grammar);

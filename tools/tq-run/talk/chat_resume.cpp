@@ -42,7 +42,7 @@ void Chat::keep() {
     }
 }
 
-// The template drops the thinking of earlier answers, so that the answer has to be run again without it. That is done now, until
+// Most templates drop the thinking of earlier answers, so that the answer has to be run again without it. That is done now, until
 // the user types something, instead of before the next answer.
 void Chat::run_ahead() {
     constexpr size_t worthwhile = 8; // tokens

@@ -15,16 +15,15 @@ ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
     if (arguments.think && !may_think(model.chat)) write_error("tq-run: this model never thinks: --think has no effect\n");
     if (arguments.no_think && model.chat == ChatVariant::thinking)
         write_error("tq-run: this model always thinks: --no-think has no effect\n");
-    return {.variant = model.chat, .add_generation_prompt = true, .enable_thinking = !arguments.no_think};
-}
-
-bool thinks(const ChatOptions& options) {
-    return options.variant == ChatVariant::thinking || (options.variant == ChatVariant::hybrid && options.enable_thinking);
+    ChatOptions options{.variant = model.chat};
+    if (arguments.think || arguments.no_think) options.enable_thinking = arguments.think;
+    options.effort = arguments.effort.effort().value_or(options.effort);
+    return options;
 }
 
 GrammarStart grammar_start(const ChatOptions& options) {
-    if (options.variant == ChatVariant::thinking) return GrammarStart::in_thinking;
-    return thinks(options) ? GrammarStart::before_thinking : GrammarStart::at_once;
+    if (options.opens_thinking()) return GrammarStart::in_thinking;
+    return options.thinks() ? GrammarStart::before_thinking : GrammarStart::at_once;
 }
 
 // Joins two parts of one answer: tokens that were run again in between count as time, not as a prompt.
@@ -47,7 +46,7 @@ Chat::Chat(const ChatArguments& arguments, Console& console)
       drafts_(start_speculation(arguments.speculation, *engine_, arguments.model.threads, console)),
       prefix_(open_prefix_cache(arguments.prefix, *engine_, console, arguments.console.verbose)),
       session_(*engine_->forward, prefix_.get()), options_(chat_options(arguments, engine_->model)),
-      settings_{arguments.sampling.options(recommended_sampling(engine_->model.file, thinks(options_))),
+      settings_{arguments.sampling.options(recommended_sampling(engine_->model.file, options_.thinks())),
                 arguments.sampling.max_tokens()},
       constraint_(arguments.grammar.constraint(engine_->model.tokenizer, grammar_start(options_))),
       sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
@@ -179,7 +178,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
 bool Chat::reply() {
     const auto ids = prompt();
     if (ids.empty()) return false;
-    Answer answer(engine_->model.tokenizer, console_, options_.variant == ChatVariant::thinking);
+    Answer answer(engine_->model.tokenizer, console_, options_.opens_thinking());
     if (constraint_) constraint_->restart();
     clear_interrupt();
     Generated result;
@@ -200,7 +199,7 @@ bool Chat::reply() {
     if (result.stop == Stop::interrupted && answer.empty())
         conversation_.take_back_question();
     else
-        conversation_.answer(answer.text());
+        conversation_.answer(answer.text(), answer.thought());
     explain(result);
     keep();
     clear_interrupt();

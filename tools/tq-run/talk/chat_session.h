@@ -16,6 +16,7 @@ struct ChatArguments {
     ModelArguments model;
     SamplingArguments sampling;
     SpeculationArguments speculation;
+    EffortArguments effort;
     GrammarArguments grammar; // of each answer, after its thinking
     PromptArguments prompt;
     PromptCacheArguments prompt_cache;

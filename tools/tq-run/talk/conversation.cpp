@@ -29,7 +29,10 @@ void Conversation::ask(std::string question) {
     messages_.push_back(message("user", std::move(question)));
 }
 
-void Conversation::answer(std::string text) { messages_.push_back(message("assistant", std::move(text))); }
+void Conversation::answer(std::string text, std::string thought) {
+    messages_.push_back(message("assistant", std::move(text)));
+    if (options_.keeps_thinking() && !thought.empty()) messages_.back()["reasoning_content"] = std::move(thought);
+}
 
 void Conversation::take_back_question() {
     ENSURE(!messages_.empty() && messages_.back()["role"] == "user", "no open question");
@@ -70,6 +73,10 @@ void Conversation::replace(const nlohmann::json& messages) {
         tokenizer_.encode(content); // for its error
         if (is_system) system = content;
         read.push_back(message(expected, content));
+        if (const auto thought = messages[i].find("reasoning_content"); thought != messages[i].end()) {
+            tokenizer_.encode(text_of(messages[i], "reasoning_content")); // for its error
+            read.back()["reasoning_content"] = *thought;
+        }
     }
     if (read.size() % 2 != (system.empty() ? 0 : 1)) fail("its last question has no answer");
     system_ = std::move(system);

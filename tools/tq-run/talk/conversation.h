@@ -13,10 +13,11 @@ class Conversation {
     Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system);
     void ask(std::string question);
 
-    void answer(std::string text); // without its thinking, which the template drops from the history anyway
-    void take_back_question();     // the last one, still without an answer
-    bool take_back_answer();       // false when there is none
-    void clear();                  // the turns, not the system prompt
+    // The thinking is kept where the template has it in the history, too.
+    void answer(std::string text, std::string thought = {});
+    void take_back_question(); // the last one, still without an answer
+    bool take_back_answer();   // false when there is none
+    void clear();              // the turns, not the system prompt
 
     size_t turns() const; // questions
 
@@ -28,7 +29,7 @@ class Conversation {
     const std::string& system() const { return system_; }
     void set_system(std::string text); // throws Error when it is not valid UTF-8; empty: none
 
-    // A list of {role, content}: the system prompt, if there is one, then user and assistant alternately.
+    // A list of {role, content, reasoning_content?}: the system prompt, if there is one, then user and assistant alternately.
     const nlohmann::ordered_json& messages() const { return messages_; }
     // Throws Error where it is not such a list, or does not end with an answer; nothing is changed then.
     void replace(const nlohmann::json& messages);

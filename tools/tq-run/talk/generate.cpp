@@ -37,7 +37,7 @@ int run(const GenerateArguments& arguments) {
     const auto drafts = start_speculation(arguments.speculation, *engine, arguments.model.threads, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
     const SamplerOptions options =
-        arguments.sampling.options(recommended_sampling(engine->model.file, may_think(engine->model.chat)));
+        arguments.sampling.options(recommended_sampling(engine->model.file, thinks_by_default(engine->model.chat)));
     Sampler sampler(options, engine->unsampled(arguments.sampling.ignore_end));
     const auto constraint = arguments.grammar.constraint(tokenizer, GrammarStart::at_once);
     sampler.constrain(constraint.get());

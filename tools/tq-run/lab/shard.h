@@ -26,8 +26,8 @@ struct ShardArguments {
 // The log of a shard, or of all: that has, beside its own parts, those in the logs of shards.
 class ShardLog {
   public:
-    // `ordered`: part i of the log is the measurement's part shard().part(i). Otherwise a part says itself what it is, and those of
-    // all shards are taken at once. Without --log nothing is kept. Throws Error.
+    // `ordered`: part i of the log is the measurement's part shard().part(i). Otherwise a part says itself what it is, and those
+    // of all shards are taken at once. Without --log nothing is kept. Throws Error.
     ShardLog(const ShardArguments& arguments, const nlohmann::json& what, bool ordered);
 
     const std::vector<nlohmann::json>& parts() const { return log_.parts(); }

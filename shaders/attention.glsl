@@ -23,6 +23,12 @@ layout(binding = 0) writeonly buffer Partials { float partials[]; };
 #include "kv_load.glsl"
 #include "parts.glsl"
 READ_VECTORS(1, q)
+#ifdef TEXEL
+uint q_word(uint i) { return q(i >> 2)[i & 3]; }
+#else
+layout(binding = 1) readonly buffer QueryWords { uint query_words[]; };
+uint q_word(uint i) { return query_words[i]; }
+#endif
 CONTEXT_AT(3)
 
 const uint rows = heads * tile;
@@ -74,7 +80,7 @@ vec4 query_of(uint part, uint r, uint i) {
 float page_score(uint r, uint key) {
     const uint query = min(row_token(r), end_token - 1) * p.heads + row_head(r),
                at = p.page_scores + query * p.pages + min(key / PAGE, max(p.pages, 1u) - 1u);
-    return mix(0.0, uintBitsToFloat(q(at / 4)[at % 4]), p.pages != 0);
+    return mix(0.0, uintBitsToFloat(q_word(at)), p.pages != 0);
 }
 
 // Returns the offset of a row's partial in `partials`.

@@ -76,8 +76,9 @@ vec4 query_of(uint part, uint r, uint i) {
     return mix(vec4(0.0), uintBitsToFloat(q(part * p.projected / 4 + at)), bvec4(row_token(r) < end_token));
 }
 
-// Returns what a row's scores of the keys of a page have more, since these lack a mean (q_norm_rope.comp).
+// Returns what a row's scores of the keys of a page have more, since these lack a mean (q_norm_rope.comp); plain keys lack none.
 float page_score(uint r, uint key) {
+    if (!KV_IS_CODED(k_type) && window != WINDOW_ONLY) return 0.0;
     const uint query = min(row_token(r), end_token - 1) * p.heads + row_head(r),
                at = p.page_scores + query * p.pages + min(key / PAGE, max(p.pages, 1u) - 1u);
     return mix(0.0, uintBitsToFloat(q_word(at)), p.pages != 0);

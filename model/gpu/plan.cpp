@@ -40,9 +40,8 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     hidden = (4 * batch * c.hidden_size + 255) / 256 * 256;
     normed = tuning.fold_norms ? 4 * normed_floats(c.hidden_size) : 0;
     attn = 4 * batch * q_cols;
-    bool conditioned = false;
-    for (uint32_t i = 0; i < c.num_hidden_layers; i++)
-        conditioned |= options.kv.conditioning_of(i, c.num_hidden_layers).kind != KeyConditioning::Kind::none;
+    const bool conditioned =
+        options.kv.any_coded(c.num_hidden_layers) && options.kv.conditioning.kind != KeyConditioning::Kind::none;
     pages = conditioned ? pages_of(options.context_size) : 0;
     page_scores = 4 * page_score_floats(options.batch_size, c.num_attention_heads, pages);
     q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected) + page_scores;

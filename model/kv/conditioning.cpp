@@ -26,10 +26,10 @@ std::span<const float> of_layer(const KeyCalibration& c, const std::vector<float
 }
 
 // Queries are multiplied by the scales, and keys, less the means, divided by them.
-void set_conditions(HeadNorms& norms, std::span<const float> scales, std::span<const float> means) {
+void set_conditions(HeadNorms& norms, std::span<const float> scales, std::span<const float> means, bool plain) {
     norms.q_conditions.factors.assign(scales.begin(), scales.end());
     for (const float scale : scales) norms.k_conditions.factors.push_back(1 / scale);
-    if (std::ranges::all_of(means, [](float mean) { return mean == 0; })) return;
+    if (plain || std::ranges::all_of(means, [](float mean) { return mean == 0; })) return;
     for (HeadConditions* each : {&norms.q_conditions, &norms.k_conditions}) each->means.assign(means.begin(), means.end());
 }
 
@@ -80,13 +80,13 @@ HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::v
     HeadNorms norms{std::move(q), std::move(k), {}, {}};
     if (conditioning.kind == Kind::norms) balance_norms(norms.q, norms.k, rotary_dim);
     if (conditioning.kind == Kind::norms && !from_weights.scales.empty())
-        set_conditions(norms, from_weights.scales, from_weights.means);
+        set_conditions(norms, from_weights.scales, from_weights.means, conditioning.plain);
     if (conditioning.kind != Kind::measured) return norms;
     ENSURE(conditioning.calibration != nullptr, "{} was not read", conditioning.file);
     const KeyCalibration& c = *conditioning.calibration;
     ENSURE(layer < c.layers && norms.q.size() == c.head_dim, "layer {} of {}, head_dim {} for {}", layer, c.layers,
            norms.q.size(), c.head_dim);
-    set_conditions(norms, of_layer(c, c.scales, layer), of_layer(c, c.means, layer));
+    set_conditions(norms, of_layer(c, c.scales, layer), of_layer(c, c.means, layer), conditioning.plain);
     return norms;
 }
 

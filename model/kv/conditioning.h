@@ -26,6 +26,7 @@ struct KeyConditioning {
     Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
     std::shared_ptr<const KeyCalibration> calibration; // its content, once the model is known; of `automatic`, if there is one
+    bool plain = false; // of a layer whose keys are stored as plain values: they lack no mean (KvOptions::conditioning_of)
 };
 
 // Parses auto, none, norms, or else a file.

@@ -99,10 +99,11 @@ uint32_t KvOptions::layers_with_window(uint32_t count) const {
 
 KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const {
     KeyConditioning out = conditioning;
+    out.plain = !is_coded(at(layer, count).k);
     if (out.kind == KeyConditioning::Kind::automatic)
-        out.kind = !is_coded(at(layer, count).k) ? KeyConditioning::Kind::none
-                   : conditioning.calibration    ? KeyConditioning::Kind::measured
-                                                 : KeyConditioning::Kind::norms;
+        out.kind = out.plain                  ? KeyConditioning::Kind::none
+                   : conditioning.calibration ? KeyConditioning::Kind::measured
+                                              : KeyConditioning::Kind::norms;
     return out;
 }
 

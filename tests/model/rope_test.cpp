@@ -267,7 +267,7 @@ TEST_CASE("flags replace what the file says") {
     CHECK(contains(error_of([&] { with_rope(yarn, {.theta = 1}); }), "frequency base, which is 1"));
 }
 
-TEST_CASE("the mean of a vector after RoPE is that of all its positions") {
+TEST_CASE("the mean of a vector after RoPE is that of all its positions, without RoPE's factor") {
     Config c = config(1e6f, 32768, 4);
     c.head_dim = 64;
     std::vector<float> x(128), want(128);
@@ -280,7 +280,7 @@ TEST_CASE("the mean of a vector after RoPE is that of all its positions") {
         const double sign = i % 64 < 32 ? -1 : 1;
         for (uint32_t p = 0; p < positions; p++)
             sum += double(x[i]) * table[(p * 32 + pair) * 2] + sign * double(x[partner]) * table[(p * 32 + pair) * 2 + 1];
-        want[i] = float(sum / positions);
+        want[i] = float(sum / positions / attention_factor(c.rope_scaling)); // which the table has
     }
     const std::vector<float> got = rope_mean(c, x, positions);
     for (size_t i = 0; i < x.size(); i++) CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-5));

@@ -142,6 +142,38 @@ struct swiglu_params {
     uint pairs; // 1: gate and up are interleaved in one buffer
 };
 
+// Gated DeltaNet. Offsets in floats in the rows' buffer (model/gpu/recurrent.h), and in the state of a slot.
+struct delta_inputs_params {
+    uint channels;     // in heads of 128: queries, keys, values
+    uint key_heads;
+    uint value_heads;
+    uint inputs;       // [rows][channels]
+    uint betas;        // [rows][value_heads], as alphas
+    uint alphas;
+    uint outputs;      // [rows][channels]
+    uint gates;        // [rows][value_heads][2]: beta, alpha
+    uint state_floats; // of a slot's state
+    uint history;      // the last three rows of inputs, [3][channels], the oldest first
+    float eps;
+    float query_scale; // 1 / sqrt(128)
+};
+struct delta_rule_params {
+    uint channels;
+    uint key_heads;
+    uint value_heads;
+    uint tiled;        // 1: value head h has key head h % key_heads; 0: h / (value_heads / key_heads)
+    uint inputs;       // the outputs of delta_inputs
+    uint gates;
+    uint state_floats;
+    uint separate;     // 1: workgroups in y are rows, of which the first of a slot has all of them; 0: spans
+    uint first_row;    // of a block's: rows [first_row, first_row + max_rows)
+    uint max_rows;
+};
+struct gated_norm_params { uint heads; float eps; };
+struct split_gates_params { uint cols; uint head_dim; }; // cols: of q
+struct apply_gates_params { uint cols; };
+struct share_gate_params { uint cols; uint x_cols; };
+
 struct sample_candidates_params { uint vocab_size; };
 struct sample_all_params { uint vocab_size; };
 struct sample_params { uint stretches; uint use_words; }; // use_words: offset of the uses in id_words

@@ -15,6 +15,7 @@ layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0;
 layout(constant_id = 4) const uint conditioned = 0;
+layout(constant_id = 5) const uint rotary = 128;
 layout(push_constant) uniform Push { q_norm_rope_params p; };
 layout(binding = 0) buffer Q { float q[]; };
 layout(binding = 1) readonly buffer Weight { float weight[]; };

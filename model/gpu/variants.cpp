@@ -119,7 +119,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Buffer context = Buffer::of_size(context_layout(c, options).bytes()), ids = floats(options.batch_size),
                  logits = floats(uint64_t(Recordings::max_head_rows) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
-    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, {s.routes, {}}};
+    const Activations x(c, s, ids, logits);
     Taps none;
     const auto record = [&](uint32_t rows, bool separate, bool with_layers, bool with_head) {
         const Step step{0, rows};

@@ -5,7 +5,7 @@
 // words: rows [max_rows][ROW_WORDS]: the row's position and slot, the numbers of rows of its span before and after it that keys are divided
 // by (none where each row is a part of its own), and the first position that may be in the slot's full-precision window
 // (model/kv/window.h); then spans [][2]: their first row and the one after their last; then tables [slots][table_pages]: the page
-// of each PAGE positions; then the rotary table: cos and sin of position p and channel pair i, at [p * head_dim / 2 + i][2].
+// of each PAGE positions; then the rotary table: cos and sin of position p and pair i of the rotary channels, [positions][rotary / 2][2].
 #include "context_words.h"
 #define CONTEXT_OF(n, qualifier)                                                                                                 \
     layout(binding = n) qualifier buffer Context {                                                                               \

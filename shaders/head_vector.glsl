@@ -3,18 +3,21 @@
 // subgroup variant (SUBGROUP) the workgroup is one full subgroup of at most head_dim / 2, and every invocation has its own
 // channels in registers.
 //
-// EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_OF_HALF(i): those below head_dim / 2, where
-// OWN_AT(channel, i, head_dim / 2) is its own too. WORD_OF(i): i / 32, in a subgroup variant such that drivers see a constant. EACH(i, n):
-// any n things, shared out among the invocations. channel_barrier(): what must stand where channels or terms change hands.
+// EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_BELOW(i, n): those below n, where OWN_AT(channel, i, n) is its
+// own too; EACH_FROM(i, n): those from n on. In a subgroup variant n is a multiple of the subgroup. WORD_OF(i): i / 32, in a subgroup
+// variant such that drivers see a constant. EACH(i, n): any n things, shared out among the invocations. channel_barrier(): what must
+// stand where channels or terms change hands.
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
 #ifdef SUBGROUP
 const uint width = workgroup;
 float channel[head_dim / width];
 float terms[head_dim / width];
-#define EACH_OWN(i, n) [[unroll]] for (uint nr_##i = 0, i = gl_SubgroupInvocationID; nr_##i < (n) / width; nr_##i++, i += width)
-#define EACH_CHANNEL(i) EACH_OWN(i, head_dim)
-#define EACH_OF_HALF(i) EACH_OWN(i, head_dim / 2)
+#define EACH_OWN(i, from, n)                                                                                                      \
+    [[unroll]] for (uint nr_##i = (from) / width, i = (from) + gl_SubgroupInvocationID; nr_##i < (n) / width; nr_##i++, i += width)
+#define EACH_CHANNEL(i) EACH_OWN(i, 0, head_dim)
+#define EACH_BELOW(i, n) EACH_OWN(i, 0, n)
+#define EACH_FROM(i, n) EACH_OWN(i, n, head_dim)
 #define OWN(array, i) array[nr_##i]
 #define WORD_OF(i) ((nr_##i * width + (width > 32 ? gl_SubgroupInvocationID & ~31u : 0)) / 32)
 #define OWN_AT(array, i, distance) array[nr_##i + (distance) / width]
@@ -57,7 +60,8 @@ void hadamard() {
 shared float channel[head_dim];
 shared float terms[head_dim];
 #define EACH_CHANNEL(i) EACH(i, head_dim)
-#define EACH_OF_HALF(i) EACH(i, head_dim / 2)
+#define EACH_BELOW(i, n) EACH(i, n)
+#define EACH_FROM(i, n) for (uint i = (n) + gl_LocalInvocationID.x; i < head_dim; i += workgroup)
 #define OWN(array, i) array[i]
 #define WORD_OF(i) (i / 32)
 #define OWN_AT(array, i, distance) array[i + (distance)]

@@ -23,6 +23,7 @@ layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
 layout(constant_id = 6) const uint conditioned = 0; // channel scaling
 layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, _BLOCK or _RING: fp16 numbers in the space of the codes
+layout(constant_id = 8) const uint rotary = 128;
 layout(push_constant) uniform Push { kv_append_params p; };
 layout(binding = 0) buffer Cache { uint cache[]; };
 layout(binding = 1) readonly buffer X { float x[]; };

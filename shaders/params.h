@@ -8,12 +8,7 @@ using uint = uint32_t;
 #endif
 
 // A slice of the embedding holds rows [first_row, first_row + rows). scale_unit, here and below: of the weights (device_layout.h)
-struct embed_params {
-    uint cols;
-    uint first_row;
-    uint rows;
-    float scale_unit;
-};
+struct embed_params { uint cols; uint first_row; uint rows; float scale_unit; };
 
 struct rms_norm_params {
     uint cols;
@@ -21,9 +16,7 @@ struct rms_norm_params {
     uint in_head; // 1: row t of y is the norm of row head_row(t) of x
 };
 
-struct broadcast_params {
-    uint cols;
-};
+struct broadcast_params { uint cols; };
 
 // A slice of the matrix computes elements [first_row, first_row + rows) of each output row.
 struct matvec_params {
@@ -36,7 +29,7 @@ struct matvec_params {
     uint scaled;       // MATVEC_RESIDUAL: offset of the scaled values in y
     uint y_cols;       // of several vectors: floats between their results
     float scale_unit;
-    uint expert_rows; // of experts, here and below (rows.glsl)
+    uint expert_rows;  // of experts, here and below (rows.glsl)
     uint pairs_per_x;
 };
 struct matmul_params {
@@ -50,15 +43,8 @@ struct matmul_params {
     uint tiles_at; // offset of the tiles in the routes, in words
 };
 // rows_per_token: of x; more than 1 where each of a token's experts has one
-struct inputs_to_fp16_params {
-    uint cols;
-    uint rows_per_token;
-    uint largest;
-};
-struct inputs_to_int8_params {
-    uint cols;
-    uint rows_per_token;
-};
+struct inputs_to_fp16_params { uint cols; uint rows_per_token; uint largest; };
+struct inputs_to_int8_params { uint cols; uint rows_per_token; };
 struct matmul_coopmat_params {
     uint cols;
     uint rows;
@@ -72,23 +58,9 @@ struct matmul_coopmat_params {
 };
 
 // Offsets in words of the routes (routes.h).
-struct route_params {
-    uint count;
-    uint used;
-    uint weights_at;
-    uint normalise;
-}; // normalise: 1: divide by the sum of those chosen
-struct group_routes_params {
-    uint count;
-    uint tile;
-    uint ordered_at;
-    uint tiles_at;
-};
-struct add_experts_params {
-    uint cols;
-    uint used;
-    uint weights_at;
-};
+struct route_params { uint count; uint used; uint weights_at; uint normalise; }; // normalise: 1: divide by the sum of those chosen
+struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
+struct add_experts_params { uint cols; uint used; uint weights_at; };
 
 // Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
 // What q_norm_rope conditions: keys lack the mean of their page, queries have its product with them.
@@ -110,17 +82,16 @@ struct q_norm_rope_params {
     uint projection[8];
 };
 
-// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are
-// [page][slice_heads][PAGE].
+// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are [page][slice_heads][PAGE].
 struct kv_append_params {
-    uint heads;      // kv heads in a row of x
-    uint first_head; // the slice holds kv heads [first_head, first_head + slice_heads)
+    uint heads;       // kv heads in a row of x
+    uint first_head;  // the slice holds kv heads [first_head, first_head + slice_heads)
     uint slice_heads;
-    uint capacity; // window: tokens per head of the block or a ring
-    uint codes;    // offset of this side's codes
-    uint scales;   // offset of this side's scales
-    uint sinks;    // offset of the fp16 vectors of the pages' first tokens; 0: none are kept
-    float eps;     // as in q_norm_rope_params
+    uint capacity;    // window: tokens per head of the block or a ring
+    uint codes;       // offset of this side's codes
+    uint scales;      // offset of this side's scales
+    uint sinks;       // offset of the fp16 vectors of the pages' first tokens; 0: none are kept
+    float eps;        // as in q_norm_rope_params
     uint signs[8];
     uint projection[8];
 };
@@ -136,10 +107,10 @@ struct kv_decode_params {
 };
 
 struct attention_params {
-    uint heads;       // query heads in a row of q
-    uint first_head;  // first kv head of the slice
-    uint slice_heads; // its number of kv heads
-    uint splits;      // number of splits of the sequence
+    uint heads;         // query heads in a row of q
+    uint first_head;    // first kv head of the slice
+    uint slice_heads;   // its number of kv heads
+    uint splits;        // number of splits of the sequence
     uint k_codes;
     uint k_scales;
     uint v_codes;
@@ -156,11 +127,11 @@ struct attention_params {
 };
 
 struct attention_sink_params {
-    uint heads; // as in attention_params
+    uint heads;       // as in attention_params
     uint first_head;
     uint slice_heads;
-    uint group;   // query heads that share a kv head
-    uint k_sinks; // offsets of the fp16 vectors of the pages' first tokens
+    uint group;       // query heads that share a kv head
+    uint k_sinks;     // offsets of the fp16 vectors of the pages' first tokens
     uint v_sinks;
     uint page_scores; // as in q_norm_rope_params
     uint pages;
@@ -173,7 +144,7 @@ struct attention_combine_params {
     float residual_scale; // sqrt(pi / 2) / head_dim
     uint window_parts;    // offsets in `partials` of the window's partials, and of the first tokens', in floats
     uint sink_parts;
-    uint group; // scaled: query heads that share the scales of a kv head's values
+    uint group;           // scaled: query heads that share the scales of a kv head's values
     uint signs[8];
     uint projection[8];
 };
@@ -183,16 +154,41 @@ struct swiglu_params {
     uint pairs; // 1: gate and up are interleaved in one buffer
 };
 
-struct sample_candidates_params {
-    uint vocab_size;
+// Gated DeltaNet. Offsets in floats in the rows' buffer (model/gpu/recurrent.h), and in the state of a slot.
+struct delta_inputs_params {
+    uint channels;     // in heads of 128: queries, keys, values
+    uint key_heads;
+    uint value_heads;
+    uint inputs;       // [rows][channels]
+    uint betas;        // [rows][value_heads], as alphas
+    uint alphas;
+    uint outputs;      // [rows][channels]
+    uint gates;        // [rows][value_heads][2]: beta, alpha
+    uint state_floats; // of a slot's state
+    uint history;      // the last three rows of inputs, [3][channels], the oldest first
+    float eps;
+    float query_scale; // 1 / sqrt(128)
 };
-struct sample_all_params {
-    uint vocab_size;
+struct delta_rule_params {
+    uint channels;
+    uint key_heads;
+    uint value_heads;
+    uint tiled;        // 1: value head h has key head h % key_heads; 0: h / (value_heads / key_heads)
+    uint inputs;       // the outputs of delta_inputs
+    uint gates;
+    uint state_floats;
+    uint separate;     // 1: workgroups in y are rows, of which the first of a slot has all of them; 0: spans
+    uint first_row;    // of a block's: rows [first_row, first_row + max_rows)
+    uint max_rows;
 };
-struct sample_params {
-    uint stretches;
-    uint use_words;
-}; // use_words: offset of the uses in id_words
+struct gated_norm_params { uint heads; float eps; };
+struct split_gates_params { uint cols; uint head_dim; }; // cols: of q
+struct apply_gates_params { uint cols; };
+struct share_gate_params { uint cols; uint x_cols; };
+
+struct sample_candidates_params { uint vocab_size; };
+struct sample_all_params { uint vocab_size; };
+struct sample_params { uint stretches; uint use_words; }; // use_words: offset of the uses in id_words
 
 #ifdef __cplusplus
 } // namespace tq

@@ -9,7 +9,8 @@
 // the keys' rotation, or the identity when they are not rotated. Where the keys have QJL's bit, q[projected + ...] is the
 // projection of that, times projected_scale. One workgroup per head (x) and token (y).
 // Where the keys of a page lack a mean, a page score is page_scale times the query's product with it after RoPE. A mean turns with the
-// first position of its page, so that the product is a sum over the pairs of channels of that position's cosines and sines.
+// first position of its page, so that the product is a sum over the pairs of channels of that position's cosines and sines; channels that do not turn
+// are left out, since their products are the same for all pages.
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -17,6 +18,7 @@ layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint has_projection = 0;
 layout(constant_id = 4) const uint conditioned = 0;
+layout(constant_id = 5) const uint rotary = 128;
 layout(push_constant) uniform Push { q_norm_rope_params p; };
 layout(binding = 0) buffer Q { float q[]; };
 layout(binding = 1) readonly buffer Weight { float weight[]; };
@@ -27,20 +29,20 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #endif
 #include "rotate.glsl"
 
-shared float products[head_dim]; // [head_dim / 2][2]: what a page score has of the cosine and the sine of each pair
+shared float products[rotary]; // [rotary / 2][2]: what a page score has of the cosine and the sine of each pair
 
 void store_page_scores(uint t, uint kv_head) {
-    EACH_OF_HALF(i) {
+    EACH_BELOW(i, rotary / 2) {
         const uint mean = FACTORS_AT(kv_head) + head_dim + i;
-        const vec2 m = vec2(weight[mean], weight[mean + head_dim / 2]), x = vec2(OWN(channel, i), OWN_AT(channel, i, head_dim / 2));
+        const vec2 m = vec2(weight[mean], weight[mean + rotary / 2]), x = vec2(OWN(channel, i), OWN_AT(channel, i, rotary / 2));
         products[2 * i] = p.page_scale * (x.x * m.x + x.y * m.y);
         products[2 * i + 1] = p.page_scale * (x.y * m.x - x.x * m.y);
     }
     barrier();
     for (uint page = gl_LocalInvocationID.x; page <= row_position(t) / PAGE; page += workgroup) {
         float sum = 0.0;
-        for (uint i = 0; i < head_dim / 2; i++) {
-            const vec2 turn = rope_turn(page * PAGE * (head_dim / 2) + i);
+        for (uint i = 0; i < rotary / 2; i++) {
+            const vec2 turn = rope_turn(page * PAGE * (rotary / 2) + i);
             sum += products[2 * i] * turn.x + products[2 * i + 1] * turn.y;
         }
         q[p.page_scores + (t * p.heads + gl_WorkGroupID.x) * p.pages + page] = sum;

@@ -80,20 +80,24 @@ void rotate_back(uint rotation) {
 
 // channel = (channel - mean) * factor, for a key at position `at`, whose page's first position the mean turns with.
 #define CONDITION_KEY(weight, kv_head, at)                                                                                      \
-    EACH_OF_HALF(i) {                                                                                                           \
+    EACH_BELOW(i, rotary / 2) {                                                                                                 \
         const uint mean = FACTORS_AT(kv_head) + head_dim + i;                                                                   \
-        const vec2 turn = rope_turn((at) / PAGE * PAGE * (head_dim / 2) + i);                                                   \
-        precise float u = weight[mean] * turn.x - weight[mean + head_dim / 2] * turn.y;                                         \
-        precise float w = weight[mean + head_dim / 2] * turn.x + weight[mean] * turn.y;                                         \
-        precise float a = OWN(channel, i) - u, b = OWN_AT(channel, i, head_dim / 2) - w;                                        \
+        const vec2 turn = rope_turn((at) / PAGE * PAGE * (rotary / 2) + i);                                                     \
+        precise float u = weight[mean] * turn.x - weight[mean + rotary / 2] * turn.y;                                           \
+        precise float w = weight[mean + rotary / 2] * turn.x + weight[mean] * turn.y;                                           \
+        precise float a = OWN(channel, i) - u, b = OWN_AT(channel, i, rotary / 2) - w;                                          \
         OWN(channel, i) = a;                                                                                                    \
-        OWN_AT(channel, i, head_dim / 2) = b;                                                                                   \
+        OWN_AT(channel, i, rotary / 2) = b;                                                                                     \
+    }                                                                                                                           \
+    EACH_FROM(i, rotary) {                                                                                                      \
+        precise float a = OWN(channel, i) - weight[FACTORS_AT(kv_head) + head_dim + i];                                         \
+        OWN(channel, i) = a;                                                                                                    \
     }                                                                                                                           \
     channel_barrier();                                                                                                          \
     CONDITION_QUERY(weight, kv_head)
 
-// channel = RoPE(w * channel / rms(channel)) at rotary position `at`, pairs (i, i + head_dim / 2); RoPE(w * channel) where eps is
-// below 0. Starts and ends with a barrier.
+// channel = RoPE(w * channel / rms(channel)) at rotary position `at`; RoPE(w * channel) where eps is below 0. The first `rotary` channels
+// are turned, in pairs (i, i + rotary / 2). Starts and ends with a barrier.
 #define NORM_AND_ROPE(weight, eps, at)                                                                                          \
     channel_barrier();                                                                                                          \
     EACH_CHANNEL(i) {                                                                                                           \
@@ -103,12 +107,16 @@ void rotate_back(uint rotation) {
     sum_terms();                                                                                                                \
     precise float mean_square = terms[0] / float(head_dim) + eps;                                                               \
     const float inverse_rms = (eps) < 0.0 ? 1.0 : inverse_rms_of(mean_square);                                                  \
-    EACH_OF_HALF(i) {                                                                                                           \
+    EACH_BELOW(i, rotary / 2) {                                                                                                 \
         precise float a = OWN(channel, i) * inverse_rms * weight[i];                                                            \
-        precise float b = OWN_AT(channel, i, head_dim / 2) * inverse_rms * weight[i + head_dim / 2];                            \
-        const vec2 turn = rope_turn((at) * (head_dim / 2) + i);                                                                 \
+        precise float b = OWN_AT(channel, i, rotary / 2) * inverse_rms * weight[i + rotary / 2];                                \
+        const vec2 turn = rope_turn((at) * (rotary / 2) + i);                                                                   \
         precise float u = a * turn.x - b * turn.y, w = b * turn.x + a * turn.y;                                                 \
         OWN(channel, i) = u;                                                                                                    \
-        OWN_AT(channel, i, head_dim / 2) = w;                                                                                   \
+        OWN_AT(channel, i, rotary / 2) = w;                                                                                     \
+    }                                                                                                                           \
+    EACH_FROM(i, rotary) {                                                                                                      \
+        precise float normed = OWN(channel, i) * inverse_rms * weight[i];                                                       \
+        OWN(channel, i) = normed;                                                                                               \
     }                                                                                                                           \
     channel_barrier()

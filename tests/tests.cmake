@@ -222,11 +222,11 @@ set(rows_lavapipe-new --shard 1/4)
 # Tests of commands that run on every driver, not on the first alone.
 set(everywhere_tests cli_chat_test)
 # Tests that run on the first driver and on GPUs: what they test is host code, or a whole model whose kernels have their rows.
-set(host_tests agreement_test fault_layer_test fault_proof_test device_layout_test gpu_conditioning_test gpu_demo_test gpu_spans_test gpu_larger_set_test gpu_million_test
+set(host_tests agreement_test fault_layer_test fault_proof_test device_layout_test gpu_conditioning_test gpu_demo_test gpu_hybrid_test gpu_spans_test gpu_larger_set_test gpu_million_test
   gpu_nonfinite_test gpu_pace_test gpu_prefix_test gpu_prompt_cache_test gpu_sampling_test gpu_scheduler_test gpu_shape_test gpu_sizes_test gpu_speculation_test gpu_split_test
   gpu_window_test tuning_test)
 # Tests that run on lavapipe's other widths: those that see the size of a subgroup.
-set(width_tests gpu_architectures_larger_set_test gpu_codec_test recorder_test runtime_test subgroup_size_test)
+set(width_tests gpu_architectures_larger_set_test gpu_codec_test gpu_hybrid_larger_set_test recorder_test runtime_test subgroup_size_test)
 # Tests that run on each profile, and on the lowest limits only.
 set(profile_tests recorder_test)
 set(minimum_tests gpu_golden_test)

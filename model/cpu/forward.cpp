@@ -22,9 +22,7 @@ void recurrent_half(Pass& pass, const Layer& l, Activations& x) {
     const Recurrence& r = *l.recurrence;
     rms_norm(pass, x.a, x.h, l.attn_norm);
     matmul(pass, {{x.qkv, r.attn_qkv}, {x.z, r.attn_gate}, {x.beta, r.ssm_beta}, {x.alpha, r.ssm_alpha}}, x.a);
-    conv_silu(pass, l, x.qkv);
-    l2_norm(pass, l, x.qkv);
-    state_gates(pass, l, x.beta, x.alpha);
+    delta_inputs(pass, l, x.qkv, x.beta, x.alpha);
     delta_rule(pass, l, x.delta, x.qkv, x.beta, x.alpha);
     gated_norm(pass, l, x.delta, x.z);
     matmul_add(pass, x.h, r.ssm_out, x.delta);

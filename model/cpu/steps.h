@@ -29,9 +29,7 @@ void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vect
 void split_gates(Pass&, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate);
 void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
 
-void conv_silu(Pass&, const Layer& layer, std::vector<float>& qkv);
-void l2_norm(Pass&, const Layer& layer, std::vector<float>& qkv);
-void state_gates(Pass&, const Layer& layer, std::vector<float>& beta, std::vector<float>& alpha);
+void delta_inputs(Pass&, const Layer& layer, std::vector<float>& qkv, std::vector<float>& beta, std::vector<float>& alpha);
 void delta_rule(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
                 const std::vector<float>& alpha);
 void gated_norm(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& z);

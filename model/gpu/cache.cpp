@@ -161,7 +161,9 @@ KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint
         LayerCache& cache = layers.emplace_back(LayerCache{{device, kv.codec(layer, count, KvSide::key, head_dim)},
                                                            {device, kv.codec(layer, count, KvSide::value, head_dim)},
                                                            {}});
-        if (held.attention(layer)) cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, pages);
+        cache.is_recurrent = config.is_recurrent(layer);
+        if (held.attention(layer) && !cache.is_recurrent)
+            cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, pages);
     }
 }
 
@@ -179,6 +181,10 @@ void KvCache::keep_window(Device& device, uint32_t slots, uint32_t tokens, uint3
              tokens, double(bytes) / (1 << 20), caps.name,
              double(std::min(caps.storage_range_bytes, caps.allocation_bytes)) / (1 << 20));
     window.emplace(WindowVectors{device.allocate("window", bytes, Memory::device, Placement::own), tokens, block_tokens});
+}
+
+void KvCache::keep_states(Device& device, const Config& config, uint32_t slots, const HeldHalves& held) {
+    if (config.recurrent) states.emplace(device, config, slots, held);
 }
 
 void KvCache::copy_page(Device& device, uint32_t from, uint32_t to) const {
@@ -333,7 +339,9 @@ PageLayout KvCache::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers)
         for (const KvSide side : both_sides)
-            vectors.push_back({layer.side(side).words(), layer.side(side).scales(), layer.sink_words()});
+            vectors.push_back(layer.is_recurrent
+                                  ? PageLayout::Vector{}
+                                  : PageLayout::Vector{layer.side(side).words(), layer.side(side).scales(), layer.sink_words()});
     return {kv_heads, std::move(vectors)};
 }
 
@@ -386,6 +394,7 @@ std::optional<std::string> KvCache::find_nonfinite(Device& device, Table table, 
 
 std::optional<std::string> DeviceVectors::find_nonfinite(uint32_t slot) const {
     auto where = vectors_.find_nonfinite(device_, sequences_.table(slot), sequences_.position(slot));
+    if (!where && vectors_.states && sequences_.position(slot) > 0) where = vectors_.states->find_nonfinite(device_, slot);
     if (where && sequences_.shape().slots > 1) *where += fmt::format(" of slot {}", slot);
     return where;
 }
@@ -394,7 +403,8 @@ uint64_t window_bytes(const Config& config, const ForwardOptions& options) {
     const KvOptions& kv = options.kv;
     uint64_t rings = 0;
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
-        rings += options.held.attention(layer) && kv.window != 0 && kv.at(layer, config.num_hidden_layers).coded();
+        rings += options.held.attention(layer) && !config.is_recurrent(layer) && kv.window != 0 &&
+                 kv.at(layer, config.num_hidden_layers).coded();
     const uint64_t heads = config.num_key_value_heads,
                    vectors = heads * (options.batch_size + rings * options.slots * kept_window_tokens(kv.window));
     return rings == 0 ? 0 : 2 * window_side_bytes(vectors, config.head_dim);
@@ -403,14 +413,15 @@ uint64_t window_bytes(const Config& config, const ForwardOptions& options) {
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held) {
     uint64_t bytes = 0;
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
-        if (held.attention(layer))
+        if (held.attention(layer) && !config.is_recurrent(layer))
             bytes += slice_words(kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages) * 4;
     return bytes;
 }
 
 void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t pages) {
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
-        heads_per_slice(caps, kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages);
+        if (!config.is_recurrent(layer))
+            heads_per_slice(caps, kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages);
 }
 
 } // namespace tq::gpu

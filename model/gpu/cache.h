@@ -5,6 +5,7 @@
 #include "model/cache.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "model/gpu/states.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
 #include "model/kv/window.h"
@@ -46,6 +47,7 @@ struct LayerCache {
     CacheCodec k, v;
     std::vector<CacheSlice> slices;
     std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of the first vector of its rings
+    bool is_recurrent = false;         // then it stores no keys and values
 
     KvTypes types() const { return {k.type, v.type}; }
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
@@ -71,9 +73,10 @@ struct KvCache {
     uint32_t head_dim, kv_heads, pages;
     std::vector<LayerCache> layers;
     std::optional<WindowVectors> window = {};
+    std::optional<RecurrentStates> states = {};
 
-    // Allocates the pages of the layers whose attention is held; others have no slices. Throws Error when a single head's part
-    // exceeds the device's limit of a binding, or memory runs out.
+    // Allocates the pages of the layers whose attention is held; others, and recurrent ones, have no slices. Throws Error when a
+    // single head's part exceeds the device's limit of a binding, or memory runs out.
     KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held = {});
     KvCache(uint32_t head_dim, uint32_t kv_heads, uint32_t pages, std::vector<LayerCache> layers)
         : head_dim(head_dim), kv_heads(kv_heads), pages(pages), layers(std::move(layers)) {}
@@ -81,6 +84,9 @@ struct KvCache {
     // Adds a window of `tokens` tokens, a ring for each slot, to every layer that stores codes, for passes of at most
     // `block_tokens`. Throws Error when that exceeds the device's limit of a binding, or memory runs out.
     void keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens);
+
+    // Adds the states of recurrent layers, where there are any.
+    void keep_states(Device& device, const Config& config, uint32_t slots, const HeldHalves& held);
 
     void copy_page(Device& device, uint32_t from, uint32_t to) const;
     void copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const;
@@ -123,6 +129,19 @@ class DeviceVectors final : public CacheVectors {
     }
     void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) override {
         vectors_.write_window(device_, slot, first, tokens, bytes);
+    }
+    uint64_t state_bytes() const override { return vectors_.states ? vectors_.states->bytes() : 0; }
+    void read_state(uint32_t slot, std::span<std::byte> bytes) const override {
+        if (vectors_.states) vectors_.states->read(device_, slot, bytes);
+    }
+    void write_state(uint32_t slot, std::span<const std::byte> bytes) override {
+        if (vectors_.states) vectors_.states->write(device_, slot, bytes);
+    }
+    void copy_state(uint32_t from_slot, uint32_t to_slot) override {
+        if (vectors_.states) vectors_.states->copy(device_, from_slot, to_slot);
+    }
+    void clear_state(uint32_t slot) override {
+        if (vectors_.states) vectors_.states->clear(device_, slot);
     }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override {
         return vectors_.stored(device_, sequences_.table(slot), layer, side, sequences_.position(slot));

@@ -21,7 +21,7 @@ inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Bu
 }
 
 // y[t] = x for every token. y: [tokens][cols]
-inline void broadcast(Pass& pass, const Buffer& y, const Buffer& x, uint32_t cols) {
+inline void broadcast(Pass& pass, View y, const Buffer& x, uint32_t cols) {
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{(uint64_t(s.tokens) + 1) * cols * 4, 0}; });
     pass.recorder.dispatch<shader::broadcast>({groups(cols / 4, pass.tuning.workgroup), pass.tokens}, {pass.tuning.workgroup},
                                               {cols}, work, y, x, pass.context);

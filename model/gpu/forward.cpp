@@ -3,14 +3,40 @@
 #include "model/gpu/steps.h"
 
 namespace tq::gpu {
+namespace {
 
 void attention_half(ForwardPass& pass, const Layer& l, const Activations& x) {
+    const bool gated = pass.config.gated_attention;
     rms_norm(pass, x.a, x.h, l.attn_norm);
-    matmul(pass, {{x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
+    matmul(pass, {{gated ? x.q_gate : x.q, l.attn_q}, {x.k, l.attn_k}, {x.v, l.attn_v}}, x.a);
+    if (gated) split_gates(pass, x.q, x.gate, x.q_gate);
     kv_append(pass, l, x.k, x.v);
     q_norm_rope(pass, l, x.q, x.page_scores);
     attention(pass, l, x.attn, x.q, x.page_scores);
+    if (gated) apply_gates(pass, x.attn, x.gate);
     matmul_add(pass, x.h, l.attn_output, x.attn);
+}
+
+void recurrent_half(ForwardPass& pass, const Layer& l, const Activations& x) {
+    const Recurrence& r = *l.recurrence;
+    rms_norm(pass, x.a, x.h, l.attn_norm);
+    matmul(pass, {{x.qkv, r.attn_qkv}, {x.z, r.attn_gate}, {x.beta, r.ssm_beta}, {x.alpha, r.ssm_alpha}}, x.a);
+    delta_inputs(pass, l, x.qkv, x.beta, x.alpha);
+    delta_rule(pass, l, x.delta, x.qkv, x.beta, x.alpha);
+    gated_norm(pass, l, x.delta, x.z);
+    matmul_add(pass, x.h, r.ssm_out, x.delta);
+}
+
+void shared_expert(ForwardPass& pass, const Layer& l, const Activations& x) {
+    gated_matmul(pass, x.shared, l.shared->gate_up, x.a);
+    share_gate(pass, l, x.shared, x.a);
+    matmul_add(pass, x.h, l.shared->down, x.shared);
+}
+
+} // namespace
+
+void first_half(ForwardPass& pass, const Layer& l, const Activations& x) {
+    l.recurrence ? recurrent_half(pass, l, x) : attention_half(pass, l, x);
 }
 
 void feed_forward_half(ForwardPass& pass, const Layer& l, const Activations& x) {
@@ -19,6 +45,7 @@ void feed_forward_half(ForwardPass& pass, const Layer& l, const Activations& x) 
         route(pass, x.routes, *l.router, x.a);
         gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a, x.routes);
         matmul_add(pass, x.h, l.ffn_down, x.ffn, x.routes);
+        if (l.shared) shared_expert(pass, l, x);
     } else {
         gated_matmul(pass, x.ffn, l.ffn_gate_up, x.a);
         matmul_add(pass, x.h, l.ffn_down, x.ffn);
@@ -29,7 +56,7 @@ void layers(ForwardPass& pass, const Network& net, const Activations& x) {
     embed(pass, x.h, net.token_embd, x.ids);
     for (const Layer& l : net.layers) {
         pass.begin(l);
-        attention_half(pass, l, x);
+        first_half(pass, l, x);
         feed_forward_half(pass, l, x);
     }
 }

@@ -32,7 +32,6 @@ ForwardOptions with_cache_that_fits(const Device& device, const Config& config, 
 
 std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, const Weights& weights,
                                           const ForwardOptions& options, const LoadProgress& on_load) {
-    refuse_recurrent(config);
     const Tuning tuning = tuning_for(device.capabilities());
     require_batch(device.capabilities(), config, tuning, with_batch_size(options, tuning));
     const ForwardOptions full = with_cache_that_fits(device, config, weights, with_batch_size(options, tuning));
@@ -43,7 +42,6 @@ std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, 
 std::unique_ptr<Forward> make_gpu_forward(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
                                           const ForwardOptions& options, const Tuning& tuning,
                                           std::optional<double> layer_seconds) {
-    refuse_recurrent(config);
     const ForwardOptions full = with_batch_size(options, tuning);
     require_batch(device.capabilities(), config, tuning, full);
     require_bindable(device.capabilities(), config, full.kv, full.pages());

@@ -7,4 +7,5 @@
 #include "model/gpu/experts.h"
 #include "model/gpu/kv_append.h"
 #include "model/gpu/matmul.h"
+#include "model/gpu/recurrent.h"
 #include "model/gpu/sampling.h"

@@ -7,10 +7,11 @@
 
 namespace tq::gpu {
 
-uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation) {
+uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation, uint32_t half) {
     if (t.subgroup == 0 || rotation == ROTATION_HAAR) return 0;
+    if (half == 0) half = head_dim / 2;
     // 64 channels per invocation do not stay in registers, and llvmpipe, with vectors of four, takes minutes to compile that.
-    const uint32_t subgroup = std::bit_floor(std::min(t.subgroup, head_dim / 2));
+    const uint32_t subgroup = std::min(std::bit_floor(t.subgroup), 1u << std::countr_zero(half));
     return head_dim / subgroup <= 32 ? subgroup : 0;
 }
 
@@ -23,10 +24,10 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
     const Buffer& w = norm.weights;
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
-    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
+    const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation, pass.rotary() / 2);
     if (norm.kv_heads == 0) conditioned = CONDITION_NONE;
-    const ConstantsOf<shader::q_norm_rope> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
-                                                     projected, conditioned};
+    const ConstantsOf<shader::q_norm_rope> constants{
+        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, projected, conditioned, pass.rotary()};
     params = with_signs(params, keys.rotation);
     params.group = norm.kv_heads != 0 ? heads / norm.kv_heads : 1;
     ENSURE(!norm.has_means || conditioned != CONDITION_QUERIES || params.pages != 0, "no room for page scores");
@@ -64,9 +65,9 @@ struct Appended {
     float eps;
 };
 
-uint32_t append_subgroup(const Tuning& t, uint32_t head_dim, KvType type, uint32_t rotation) {
+uint32_t append_subgroup(const Pass& pass, KvType type, uint32_t rotation) {
     const bool one_scale = is_turboquant(type) || !is_coded(type);
-    return one_scale ? head_subgroup(t, head_dim, rotation) : 0;
+    return one_scale ? head_subgroup(pass.tuning, pass.head_dim, rotation, pass.rotary() / 2) : 0;
 }
 
 // The destination: its type, its kv heads, and one of WINDOW_*.
@@ -78,7 +79,7 @@ struct AppendTo {
 
 void append(Pass& pass, const Appended& from, const AppendTo& to) {
     const uint32_t rotation = from.codec.rotation_constant();
-    const uint32_t subgroup = append_subgroup(pass.tuning, pass.head_dim, to.type, rotation);
+    const uint32_t subgroup = append_subgroup(pass, to.type, rotation);
     const ConstantsOf<shader::kv_append> constants{subgroup ? subgroup : pass.tuning.workgroup,
                                                    pass.head_dim,
                                                    uint32_t(to.type),
@@ -86,7 +87,8 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    rotation,
                                                    uint32_t(from.codec.scale_rule),
                                                    from.w.kv_heads != 0,
-                                                   to.window};
+                                                   to.window,
+                                                   from.is_key ? pass.rotary() : pass.head_dim};
     const auto params = with_signs(
         kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, to.sinks, from.eps, {}, {}},
         from.codec.rotation);

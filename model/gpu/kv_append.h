@@ -55,7 +55,8 @@ void keep_window(Pass&, const KvCache& cache, uint32_t layer, const Buffer& k, c
 void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads);
 
 // Returns the invocations of the subgroup variants of kernels that work on one head vector; 0: there is no variant for it.
-uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation);
+// half: channels of which each invocation has its own, and those so many further; 0: half of all.
+uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation, uint32_t half = 0);
 
 // Copies the signs of `rotation`, and those of QJL's projection, into a kernel's parameters.
 template <class Params> Params with_signs(Params params, const Rotation& rotation) {

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "model/gpu/experts.h"
 #include "model/gpu/kernels.h"
+#include "model/gpu/states.h"
 #include "model/gpu/tuning_file.h"
 #include "model/gpu/weight_stream.h"
 #include "runtime/uploader.h"
@@ -31,7 +32,7 @@ ContextLayout context_layout(const Config& config, const ForwardOptions& options
             .slots = options.slots,
             .table_pages = pages_of(options.context_size),
             .positions = options.context_size,
-            .head_dim = config.head_dim};
+            .head_dim = config.rotary()};
 }
 
 ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardOptions& options) {
@@ -58,18 +59,24 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
         down = experts.down;
         halves = std::max({experts.halves, halves_bytes(tuning, options.batch_size, uint32_t(q_cols))});
     }
+    if (c.gated_attention) gate = attn;
+    if (c.shared_expert_intermediate_size != 0) {
+        shared = 4 * batch * c.shared_expert_intermediate_size;
+        halves = std::max(halves, halves_bytes(tuning, options.batch_size, c.shared_expert_intermediate_size));
+    }
+    if (c.recurrent) {
+        rows_at = RecurrentRows(*c.recurrent, options.batch_size);
+        recurrent_rows = 4 * rows_at->floats;
+        delta = 4 * batch * c.recurrent->value_size();
+        halves = std::max(halves, halves_bytes(tuning, options.batch_size, c.recurrent->value_size()));
+    }
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
     sampling = sampling_bytes(c.vocab_size);
 }
 
 uint64_t ScratchBytes::largest() const {
-    return std::max({hidden + normed, attn, q, kv, partials, 2 * ffn, halves, router, routes, down});
-}
-
-void refuse_recurrent(const Config& c) {
-    if (c.recurrent)
-        fail("models of '{}' have recurrent layers, which tq-run runs on the CPU only: add --device cpu", c.architecture->name);
+    return std::max({hidden + normed, attn, q, kv, partials, gate_up(), halves, router, routes, down, 2 * gate, recurrent_rows});
 }
 
 void require_batch(const Capabilities& caps, const Config& config, const Tuning& tuning, const ForwardOptions& options) {
@@ -108,7 +115,7 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     if (!options.held.all() && caps.unified_memory) plan.scratch += 2 * 4ull * options.batch_size * config.hidden_size; // h
     plan.scratch += WeightStream::device_bytes(weights, options.streamed, tuning.weight_interleave);
     if (!caps.unified_memory) plan.scratch += (options.streamed.empty() ? 2 : 4) * Uploader::max_piece_bytes(); // staging
-    plan.kv_cache += window;
+    plan.kv_cache += window + states_bytes(config, options.slots, options.held);
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;
     plan.largest_part = context; // everything else that is too long for a binding is in slices

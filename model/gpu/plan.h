@@ -3,10 +3,12 @@
 #pragma once
 #include "model/forward.h"
 #include "model/gpu/context.h"
+#include "model/gpu/recurrent.h"
 #include "model/gpu/tuning.h"
 #include "model/memory_plan.h"
 #include "model/weights/weights.h"
 #include "runtime/device.h"
+#include <algorithm>
 
 namespace tq::gpu {
 
@@ -29,20 +31,23 @@ struct ScratchBytes {
     uint32_t pages;                               // of them; 0 where no layer's keys can lack means
     uint64_t candidates, sampling;                // of sampling
     uint64_t router = 16, routes = 16, down = 16; // of experts; buffers cannot be empty
+    uint64_t shared = 16;                         // of the expert that all tokens have
+    uint64_t gate = 16;                           // of gated attention; what holds queries, too, has twice as many
+    uint64_t recurrent_rows = 16, delta = 16;     // of recurrent layers
+    std::optional<RecurrentRows> rows_at;         // the parts of recurrent_rows
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
     uint64_t total() const {
-        return 2 * hidden + normed + attn + q + 2 * kv + partials + 3 * ffn + halves + logits + candidates + sampling + router +
-               routes + down;
+        return 2 * hidden + normed + attn + q + 2 * kv + partials + ffn + gate_up() + halves + logits + candidates + sampling +
+               router + routes + down + shared + 3 * gate + recurrent_rows + 2 * delta;
     }
+    uint64_t gate_up() const { return 2 * std::max(ffn, shared); }
+
     uint64_t largest() const; // of those that grow with the batch
 };
 
 // Returns the options with the batch size that the pass will use: the device's own where none is given, in whole tiles.
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
-
-// Throws an Error for models with recurrent layers, for which devices have no kernels.
-void refuse_recurrent(const Config& config);
 
 // Throws an Error where a block of that many tokens exceeds the device's limits of a binding or of workgroups.
 void require_batch(const Capabilities&, const Config& config, const Tuning& tuning, const ForwardOptions& options);

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <string>
+#include <vector>
 
 namespace tq::gpu {
 namespace {
@@ -86,6 +87,17 @@ double matvec_seconds(const KnownGpu& gpu, const Tuning& tuning, const Tensor& w
     return std::max(bytes / bandwidth, weights * instructions_per_weight(w.type) / issue_rate(gpu));
 }
 
+// The matrices of a layer that a token is multiplied by, but for a router's.
+std::vector<const Tensor*> matrices_of(const LayerWeights& w) {
+    std::vector<const Tensor*> out{&w.ffn_gate, &w.ffn_up, &w.ffn_down};
+    if (const auto& r = w.recurrent)
+        out.insert(out.end(), {&r->attn_qkv, &r->attn_gate, &r->ssm_beta, &r->ssm_alpha, &r->ssm_out});
+    else
+        out.insert(out.end(), {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output});
+    if (const auto& s = w.shared_expert) out.insert(out.end(), {&s->gate, &s->up, &s->down});
+    return out;
+}
+
 // With all matrices in Q4_K, which are somewhat fewer bytes than those of q4_k_m.
 constexpr MeasuredSpeed measured[] = {{"H200", "qwen3-8b:q4_k_m", KvType::tq4, 0, 245.1}};
 
@@ -132,9 +144,11 @@ TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights
     const double group = double(config.num_attention_heads) / config.num_key_value_heads,
                  keys = double(depth) * config.num_key_value_heads;
     for (uint32_t i = 0; i < weights.layers.size(); i++) {
-        const LayerWeights& w = weights.layers[i];
-        for (const Tensor* each : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
-            time.weights += matvec_seconds(gpu, tuning, *each);
+        for (const Tensor* each : matrices_of(weights.layers[i])) time.weights += matvec_seconds(gpu, tuning, *each);
+        if (config.is_recurrent(i)) { // its state is read and written
+            time.attention += 2 * double(config.recurrent->state_bytes()) / (bandwidth_share * gpu.gb_per_s * 1e9);
+            continue;
+        }
         const KvTypes types = kv.at(i, uint32_t(weights.layers.size()));
         const double bytes = double(kv_vector_bytes(types.k, config.head_dim) + kv_vector_bytes(types.v, config.head_dim)),
                      instructions = 32 * instructions_per_key(types, group, tuning.decode_subgroups != 0) * config.head_dim / 128;

@@ -83,16 +83,14 @@ void Recordings::forget() {
 
 ForwardPass Recordings::new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const {
     const uint32_t spans = shape.separate ? 1 : max_block_spans(options_);
-    return {{recorder, tuning_, context_, shape.rows, config_.head_dim, step_, spans, shape.separate, shape.block},
+    return {{recorder, tuning_, context_, shape.rows, config_.head_dim, step_, spans, shape.separate, shape.block,
+             config_.rotary_dim},
             config_,
             scratch_,
             taps};
 }
 
-Activations Recordings::activations(const Buffer& logits) const {
-    const Scratch& s = scratch_;
-    return {ids_, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, s.page_scores, {s.routes, experts_of(config_)}};
-}
+Activations Recordings::activations(const Buffer& logits) const { return {config_, scratch_, ids_, logits}; }
 
 void Recordings::upload(Recorder& recorder, uint64_t begin, uint64_t end) const {
     recorder.copy(View(context_, begin, end - begin), View(step_upload_, begin, end - begin));
@@ -115,7 +113,7 @@ void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activa
         for (uint32_t half = halves.begin; half < halves.end; half++) {
             const Layer& l = net_.layers[half / 2];
             pass.begin(l);
-            half == attention_of(l.number) ? attention_half(pass, l, x) : feed_forward_half(pass, l, x);
+            half == attention_of(l.number) ? first_half(pass, l, x) : feed_forward_half(pass, l, x);
         }
     }
     pass.end_layers();

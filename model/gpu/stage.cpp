@@ -15,12 +15,15 @@ using namespace gpu;
 KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
     KvCache out(device, config, options.kv, options.pages(), options.held);
     if (window_bytes(config, options) != 0) out.keep_window(device, options.slots, options.kv.window, options.batch_size);
+    out.keep_states(device, config, options.slots, options.held);
     return out;
 }
 
-// A folded norm is rounded otherwise: rows that must have the bits that they have alone do without, and parts of a model.
-Tuning tuning_for_rows(Tuning tuning, const ForwardOptions& o) {
-    tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic && !o.speculative && o.held.all();
+// A folded norm is rounded otherwise: rows that must have the bits that they have alone do without, and parts of a model. An
+// expert that all tokens have takes the normed h itself.
+Tuning tuning_for_rows(Tuning tuning, const Config& c, const ForwardOptions& o) {
+    tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic && !o.speculative && o.held.all() &&
+                        c.shared_expert_intermediate_size == 0;
     return tuning;
 }
 
@@ -44,7 +47,7 @@ class GpuStage final : public Stage {
     GpuStage(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
              std::unique_ptr<WeightStream> stream, const Cache& cache, const ForwardOptions& options, const Tuning& tuning,
              std::optional<double> layer_seconds)
-        : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, options)),
+        : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, config, options)),
           weights_(std::move(weights)), stream_(std::move(stream)), vectors_(make_vectors(device, config, options_)),
           cache_vectors_(device, vectors_, cache),
           recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache,
@@ -113,7 +116,6 @@ std::shared_ptr<DeviceWeights> gpu::load(Device& device, const Tuning& tuning, c
 std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, const Weights& weights, const Cache& cache,
                                       const ForwardOptions& options, const LoadProgress& on_load,
                                       std::optional<double> layer_seconds) {
-    refuse_recurrent(config);
     const Tuning tuning = tuning_for(device.capabilities());
     const ForwardOptions full = with_batch_size(options, tuning);
     const MemoryPlan plan = plan_memory(device, config, weights, full);

@@ -57,7 +57,7 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("v", bytes.kv),
             allocate("attention", bytes.attn),
             allocate("partials", bytes.partials),
-            allocate("gate and up", 2 * bytes.ffn),
+            allocate("gate and up", bytes.gate_up()),
             allocate("swiglu", bytes.ffn),
             allocate("fp16 inputs", bytes.halves),
             allocate("logits", bytes.logits),
@@ -66,8 +66,29 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("router", bytes.router),
             allocate("routes", bytes.routes),
             allocate("experts", bytes.down),
+            allocate("shared expert", bytes.shared),
+            allocate("queries and gates", 2 * bytes.gate),
+            allocate("gates", bytes.gate),
+            allocate("recurrent rows", bytes.recurrent_rows),
+            allocate("z", bytes.delta),
+            allocate("delta rule", bytes.delta),
+            bytes.rows_at,
             uint32_t(bytes.hidden / 4),
             {uint32_t((bytes.q - bytes.page_scores) / 4), bytes.pages}};
+}
+
+static std::optional<Recurrence> recurrence_of(const LayerMatrices& w, const Buffer* states) {
+    if (!w.recurrent) return std::nullopt;
+    const RecurrentMatrices& r = *w.recurrent;
+    return Recurrence{{r.attn_qkv}, {r.attn_gate, "z"},
+                      {r.ssm_beta}, {r.ssm_alpha},
+                      r.inputs,     r.norm,
+                      states,       {r.ssm_out, "attn_output", &w.ffn_norm}};
+}
+
+static std::optional<SharedExpert> shared_expert_of(const LayerMatrices& w, const Buffer& next_norm) {
+    if (!w.shared) return std::nullopt;
+    return SharedExpert{w.shared->gate, {w.shared->gate_up}, {w.shared->down, "shared", &next_norm}};
 }
 
 Network::Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
@@ -90,9 +111,25 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
                           {w.ffn_norm, "ffn_norm"},
                           w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
                           {w.ffn_gate_up},
-                          {w.ffn_down, "h", &next}});
+                          {w.ffn_down, "h", &next},
+                          recurrence_of(w, cache.states ? cache.states->of(i) : nullptr),
+                          shared_expert_of(w, next)});
     }
 }
+
+// The floats [begin, end) of the rows of recurrent layers; all of them, which are not used, where there are no such layers.
+static View part_of_rows(const Scratch& s, uint64_t RecurrentRows::*begin, uint64_t RecurrentRows::*end) {
+    if (!s.rows_at) return s.recurrent_rows;
+    const uint64_t at = *s.rows_at.*begin;
+    return {s.recurrent_rows, 4 * at, 4 * (*s.rows_at.*end - at)};
+}
+
+Activations::Activations(const Config& c, const Scratch& s, const Buffer& ids, const Buffer& logits)
+    : ids(ids), h(s.h), a(s.a), q(s.q), k(s.k), v(s.v), attn(s.attn), ffn(s.ffn), logits(logits), q_gate(s.q_gate), gate(s.gate),
+      shared(s.shared), qkv(part_of_rows(s, &RecurrentRows::inputs, &RecurrentRows::betas)),
+      beta(part_of_rows(s, &RecurrentRows::betas, &RecurrentRows::alphas)),
+      alpha(part_of_rows(s, &RecurrentRows::alphas, &RecurrentRows::outputs)), z(s.z), delta(s.delta), page_scores(s.page_scores),
+      routes{s.routes, experts_of(c)} {}
 
 void ForwardPass::begin(const Layer& next) {
     end_layers();
@@ -105,7 +142,7 @@ void ForwardPass::end_layers() {
     layer = nullptr;
 }
 
-void ForwardPass::result(std::string_view name, const Buffer& x, uint32_t cols) {
+void ForwardPass::result(std::string_view name, const View& x, uint32_t cols) {
     if (name.empty() || !taps.on()) return;
     taps.add(*this, layer != nullptr ? fmt::format("layer {} {}", layer->number, name) : std::string(name), x, cols);
 }
@@ -145,8 +182,8 @@ void matmul_add(ForwardPass& pass, const Buffer& h, const Linear& w, const Buffe
 
 void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, const Buffer& x) {
     const Buffer& both = pass.scratch.gate_up;
-    const uint32_t cols = pass.config.intermediate_size;
     const Matrix& first = w.matrices[0];
+    const uint32_t cols = w.matrices.size() == 2 ? first.rows : first.rows / 2;
     Inputs inputs{x, pass.scratch.halves};
     if (w.matrices.size() == 2) {
         const uint64_t half = both.bytes() / 2;
@@ -213,6 +250,48 @@ void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer&
               c.num_key_value_heads, l.value_scales);
     keep_window(pass, l.cache, l.number, s.k, l.k_norm, s.v, c.num_key_value_heads, c.head_norm_eps(), l.value_scales);
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
+}
+
+void split_gates(ForwardPass& pass, const Buffer& q, const Buffer& gate, const Buffer& q_gate) {
+    split_gates(pass, q, gate, q_gate, pass.config.num_attention_heads * pass.config.head_dim);
+}
+
+void apply_gates(ForwardPass& pass, const Buffer& y, const Buffer& gate) {
+    const uint32_t cols = pass.config.num_attention_heads * pass.config.head_dim;
+    apply_gates(pass, y, gate, cols);
+    pass.result("gated_attention", y, cols);
+}
+
+// The rows that delta_inputs() leaves for delta_rule() are in the same buffer as its inputs.
+static RecurrentStep step_of(const ForwardPass& pass, const Layer& l, const View& qkv) {
+    const Scratch& s = pass.scratch;
+    ENSURE(qkv.buffer == &s.recurrent_rows && l.recurrence->states != nullptr, "layer {} has no rows or states", l.number);
+    return {*pass.config.recurrent, s.recurrent_rows, *s.rows_at, *l.recurrence->states};
+}
+
+void delta_inputs(ForwardPass& pass, const Layer& l, const View& qkv, const View&, const View&) {
+    const RecurrentStep step = step_of(pass, l, qkv);
+    delta_inputs(pass, step, l.recurrence->inputs, pass.config.rms_norm_eps);
+    pass.result("l2_norm", part_of_rows(pass.scratch, &RecurrentRows::outputs, &RecurrentRows::gates), step.shape.channels());
+}
+
+void delta_rule(ForwardPass& pass, const Layer& l, const Buffer& y, const View& qkv, const View&, const View&) {
+    const RecurrentStep step = step_of(pass, l, qkv);
+    delta_rule(pass, y, step);
+    pass.result("delta_rule", y, step.shape.value_size());
+}
+
+void gated_norm(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& z) {
+    const Recurrent& r = *pass.config.recurrent;
+    gated_norm(pass, y, z, l.recurrence->norm, r.value_heads, pass.config.rms_norm_eps);
+    pass.result("gated_norm", y, r.value_size());
+}
+
+void share_gate(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer& x) {
+    const Config& c = pass.config;
+    ENSURE(!pass.normed, "the normed h is not in x");
+    share_gate(pass, y, l.shared->gate, x, c.shared_expert_intermediate_size, c.hidden_size);
+    pass.result("share_gate", y, c.shared_expert_intermediate_size);
 }
 
 } // namespace tq::gpu

@@ -35,10 +35,24 @@ struct HeadNormBuffers {
 std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& config, const DeviceWeights& weights,
                                                const KvOptions& kv);
 
+// What a recurrent layer has instead of attention, as RecurrentMatrices; states: of its slots.
+struct Recurrence {
+    Linear attn_qkv, attn_gate, ssm_beta, ssm_alpha;
+    const Buffer &inputs, &norm;
+    const Buffer* states; // null: not held
+    Linear ssm_out;
+};
+// The expert of a mixture that all tokens have.
+struct SharedExpert {
+    const Buffer& gate;
+    GatedLinear gate_up;
+    Linear down;
+};
+
 struct Layer {
     uint32_t number;
     Norm attn_norm;
-    Linear attn_q, attn_k, attn_v, attn_output;
+    Linear attn_q, attn_k, attn_v, attn_output; // without rows in a recurrent layer
     HeadNorm q_norm, k_norm;
     const Buffer* value_scales; // null: none
     const KvCache& cache;
@@ -46,6 +60,8 @@ struct Layer {
     std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs
     GatedLinear ffn_gate_up;
     Linear ffn_down;
+    std::optional<Recurrence> recurrence; // of a recurrent layer
+    std::optional<SharedExpert> shared;   // of a mixture that has such an expert
 };
 
 // The inputs of a pass, all of which outlive it.
@@ -61,9 +77,13 @@ struct Network {
 // The activations of a block of `tokens` tokens, fp32; `halves`: of Inputs.
 struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate_up, ffn, halves, logits, candidates, sampling;
-    Buffer router, routes, down; // of experts: the router's products, their Routes, and what each of them adds to h
-    uint32_t h_floats;           // of h, which normed_floats() follow where norms are folded
-    PageScores page_scores;      // in q
+    Buffer router, routes, down;     // of experts: the router's products, their Routes, and what each of them adds to h
+    Buffer shared;                   // of the expert that all tokens have
+    Buffer q_gate, gate;             // of gated attention
+    Buffer recurrent_rows, z, delta; // of recurrent layers
+    std::optional<RecurrentRows> rows_at;
+    uint32_t h_floats;      // of h, which normed_floats() follow where norms are folded
+    PageScores page_scores; // in q
 };
 inline Experts experts_of(const Config& c) { return {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}; }
 using Allocate = std::function<Buffer(const char* label, uint64_t bytes)>;
@@ -75,8 +95,13 @@ inline Scratch make_scratch(Device& device, const ScratchBytes& bytes) {
 // The buffers that one recording reads and writes. ids: uint32 [tokens]
 struct Activations {
     const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
+    const Buffer &q_gate, &gate, &shared;
+    const View qkv, beta, alpha; // parts of Scratch::recurrent_rows
+    const Buffer &z, &delta;
     const PageScores page_scores; // in q
     const Routes routes;
+
+    Activations(const Config& config, const Scratch& scratch, const Buffer& ids, const Buffer& logits);
 };
 
 // A pass that is being recorded, and the state that its steps pass on.
@@ -92,14 +117,14 @@ struct ForwardPass : Pass {
 
     void begin(const Layer& layer);
     void end_layers(); // closes the label of the last layer
-    void result(std::string_view name, const Buffer& x, uint32_t cols);
+    void result(std::string_view name, const View& x, uint32_t cols);
 };
 
 void embed(ForwardPass&, const Buffer& h, const Linear& embedding, const Buffer& ids);
 void rms_norm(ForwardPass&, const Buffer& y, const Buffer& x, const Norm& w);
 
 struct Product {
-    const Buffer& y;
+    View y;
     const Linear& w;
 };
 // x: the normed h, [tokens][hidden_size]
@@ -113,9 +138,16 @@ void matmul_add(ForwardPass&, const Buffer& h, const Linear& w, const Buffer& x,
 void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& v);
 void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q, const PageScores& page_scores);
 void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q, const PageScores& page_scores);
+void split_gates(ForwardPass&, const Buffer& q, const Buffer& gate, const Buffer& q_gate);
+void apply_gates(ForwardPass&, const Buffer& y, const Buffer& gate);
+
+void delta_inputs(ForwardPass&, const Layer& layer, const View& qkv, const View& beta, const View& alpha);
+void delta_rule(ForwardPass&, const Layer& layer, const Buffer& y, const View& qkv, const View& beta, const View& alpha);
+void gated_norm(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& z);
+void share_gate(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& x);
 
 // In model/gpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
-void attention_half(ForwardPass&, const Layer& layer, const Activations& x);
+void first_half(ForwardPass&, const Layer& layer, const Activations& x);
 void feed_forward_half(ForwardPass&, const Layer& layer, const Activations& x);
 // From token ids to h, and from there to logits, or only to a.
 void layers(ForwardPass&, const Network& net, const Activations& x);

@@ -2,11 +2,11 @@
 
 namespace tq::gpu {
 
-void Taps::add(Pass& pass, std::string name, const Buffer& x, uint32_t cols) {
+void Taps::add(Pass& pass, std::string name, const View& x, uint32_t cols) {
     if (!on()) return;
     const uint64_t bytes = 4ull * cols * pass.tokens;
     Buffer values = device_->allocate("tap " + name, bytes, Memory::readback);
-    pass.recorder.copy(values, View(x, 0, bytes));
+    pass.recorder.copy(values, View(*x.buffer, x.offset, bytes));
     copies_.push_back({std::move(name), cols, std::move(values)});
 }
 

@@ -14,7 +14,7 @@ class Taps {
     Taps(Device& device, const Tap& tap) : device_(&device), tap_(&tap) {}
 
     // Records a copy of x [tokens][cols]. Does nothing where no tap is set.
-    void add(Pass&, std::string name, const Buffer& x, uint32_t cols);
+    void add(Pass&, std::string name, const View& x, uint32_t cols);
     bool on() const { return tap_ != nullptr && *tap_; }
     void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens
 

@@ -2,6 +2,7 @@
 #include "model/gpu/device_layout.h"
 #include "model/gpu/experts.h"
 #include "model/gpu/recordings.h"
+#include "model/gpu/recurrent.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
 #include <algorithm>
@@ -118,7 +119,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Buffer context = Buffer::of_size(context_layout(c, options).bytes()), ids = floats(options.batch_size),
                  logits = floats(uint64_t(Recordings::max_head_rows) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
-    const Activations x{ids, s.h, s.a, s.q, s.k, s.v, s.attn, s.ffn, logits, s.page_scores, {s.routes, {}}};
+    const Activations x(c, s, ids, logits);
     Taps none;
     const auto record = [&](uint32_t rows, bool separate, bool with_layers, bool with_head) {
         const Step step{0, rows};
@@ -203,6 +204,7 @@ struct Heads {
     KvCache cache;
     Buffer context = Buffer::of_size(1 << 16), q, k, v, y, weights, partials;
     Step step;
+    uint32_t rotary_dim = 0; // Config::rotary_dim
 
     Heads(const Tuning& t, const CacheKind& kind, uint32_t head_dim, uint32_t group, uint32_t tokens)
         : tuning(t), head_dim(head_dim), heads(group * kv_heads), tokens(tokens), cache(cache_of(kind, head_dim, tokens)),
@@ -211,7 +213,7 @@ struct Heads {
           weights(floats(head_dim * (head_dim + 1 + 2 * kv_heads))),
           partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true, true))), step{0, tokens} {}
 
-    Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step}; }
+    Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step, 1, false, 0, rotary_dim}; }
     void record_attention(Recorder& recorder) const {
         Pass p = pass(recorder);
         for (const Buffer* v_scales : {static_cast<const Buffer*>(nullptr), &weights})
@@ -235,6 +237,12 @@ void record_caches(Recorder& recorder, const Tuning& t) {
             for (const RotationKind rotation : {RotationKind::wht, RotationKind::haar})
                 for (const bool conditioned : {false, true})
                     Heads(t, {{type.type, type.type}, rotation}, head_dim, 2, 2).record_cache(recorder, conditioned);
+    for (const KvTypeName& type : kv_types)
+        for (const bool conditioned : {false, true}) {
+            Heads of_hybrid(t, {{type.type, type.type}}, 256, 2, 2);
+            of_hybrid.rotary_dim = 64;
+            of_hybrid.record_cache(recorder, conditioned);
+        }
     for (const KvTypeName& type : kv_types)
         for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares})
             if (is_turboquant(type.type))
@@ -261,6 +269,23 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
     }
 }
 
+// The kernels that only hybrids have: their variants do not depend on a shape.
+void record_recurrent(Recorder& recorder, const Tuning& t) {
+    const Recurrent shape{1, 1, 128, 4, true};
+    const RecurrentRows at(shape, 1);
+    const Buffer rows = floats(at.floats), states = Buffer::of_size(shape.state_bytes()), x = floats(shape.value_size()),
+                 weights = floats(4 * (shape.channels() + 1)), context = Buffer::of_size(1 << 16);
+    const Step step{0, 1};
+    Pass pass{recorder, t, context, 1, shape.head_dim, step};
+    const RecurrentStep of{shape, rows, at, states};
+    delta_inputs(pass, of, weights, eps);
+    delta_rule(pass, x, of);
+    gated_norm(pass, x, x, weights, 1, eps);
+    split_gates(pass, x, x, rows, shape.value_size());
+    apply_gates(pass, x, x, shape.value_size());
+    share_gate(pass, x, weights, x, shape.value_size(), shape.value_size());
+}
+
 void record_all(Recorder& recorder, const Tuning& t) {
     for (const GgmlType type : weight_formats)
         for (const bool apart : {false, true}) record_model(recorder, t, Model(t, type, apart));
@@ -268,6 +293,7 @@ void record_all(Recorder& recorder, const Tuning& t) {
     for (const GgmlType type : weight_formats) record_experts(recorder, t, type);
     record_caches(recorder, t);
     record_attentions(recorder, t);
+    record_recurrent(recorder, t);
 }
 
 } // namespace

@@ -6,17 +6,23 @@
 namespace tq::gpu {
 namespace {
 
-// Returns the tensors of each matrix of a feed-forward network: the router's, gate and up, down.
+void add_tensors(std::vector<std::vector<Tensor>>& to, const Tensor& gate, const Tensor& up, const Tensor& down) {
+    if (are_pairs(gate, up)) {
+        to.push_back({gate, up});
+    } else {
+        to.push_back({gate});
+        to.push_back({up});
+    }
+    to.push_back({down});
+}
+
+// Returns the tensors of each matrix of a feed-forward network: the router's, gate and up, down; and of the expert that all
+// tokens have.
 std::vector<std::vector<Tensor>> tensors_of(const LayerWeights& w) {
     std::vector<std::vector<Tensor>> out;
     if (w.ffn_gate_inp) out.push_back({*w.ffn_gate_inp});
-    if (pairs(w)) {
-        out.push_back({w.ffn_gate, w.ffn_up});
-    } else {
-        out.push_back({w.ffn_gate});
-        out.push_back({w.ffn_up});
-    }
-    out.push_back({w.ffn_down});
+    add_tensors(out, w.ffn_gate, w.ffn_up, w.ffn_down);
+    if (w.shared_expert) add_tensors(out, w.shared_expert->gate, w.shared_expert->up, w.shared_expert->down);
     return out;
 }
 
@@ -26,7 +32,16 @@ std::vector<Matrix*> matrices_of(LayerMatrices& m) {
     if (m.ffn_gate_inp) out.push_back(&*m.ffn_gate_inp);
     for (Matrix& matrix : m.ffn_gate_up) out.push_back(&matrix);
     out.push_back(&m.ffn_down);
+    if (!m.shared) return out;
+    for (Matrix& matrix : m.shared->gate_up) out.push_back(&matrix);
+    out.push_back(&m.shared->down);
     return out;
+}
+
+// Makes gate_up the matrices of gate and up, one or both; they get their shapes later.
+void resize(std::vector<Matrix>& gate_up, const Tensor& gate, const Tensor& up) {
+    gate_up.clear();
+    for (int count = are_pairs(gate, up) ? 1 : 2; count > 0; count--) gate_up.emplace_back();
 }
 
 constexpr uint32_t rooms = 2;
@@ -55,12 +70,12 @@ WeightStream::WeightStream(Device& device, uint32_t threads, const Weights& weig
     for (const uint32_t layer : layers) {
         streamed_.push_back({layer});
         LayerMatrices& m = into_.layers[layer];
-        const auto all = tensors_of(weights.layers[layer]);
-        m.ffn_gate_up.clear();
-        size_t i = 0;
-        if (m.ffn_gate_inp) m.ffn_gate_inp = uploader_.shape_of(all[i++]);
-        for (; i + 1 < all.size(); i++) m.ffn_gate_up.push_back(uploader_.shape_of(all[i]));
-        m.ffn_down = uploader_.shape_of(all.back());
+        const LayerWeights& w = weights.layers[layer];
+        resize(m.ffn_gate_up, w.ffn_gate, w.ffn_up);
+        if (w.shared_expert) resize(m.shared->gate_up, w.shared_expert->gate, w.shared_expert->up);
+        const auto all = tensors_of(w);
+        const std::vector<Matrix*> matrices = matrices_of(m);
+        for (size_t i = 0; i < all.size(); i++) *matrices[i] = uploader_.shape_of(all[i]);
     }
     in_.resize(std::min<size_t>(rooms, layers.size()));
     rooms_.resize(in_.size());

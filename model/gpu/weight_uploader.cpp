@@ -7,8 +7,6 @@
 
 namespace tq::gpu {
 
-bool pairs(const LayerWeights& w) { return w.ffn_gate.type == w.ffn_up.type; }
-
 void WeightUploader::count(uint64_t bytes) {
     done_bytes_ += bytes;
     if (on_progress_ && !on_progress_(done_bytes_, total_bytes_)) throw LoadStopped();
@@ -83,14 +81,14 @@ bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& sl
     return all;
 }
 
-std::vector<Matrix> WeightUploader::gate_up(const LayerWeights& w) {
+std::vector<Matrix> WeightUploader::gate_up(const Tensor& gate, const Tensor& up) {
     std::vector<Matrix> out;
-    if (pairs(w)) {
-        const Tensor both[] = {w.ffn_gate, w.ffn_up};
+    if (are_pairs(gate, up)) {
+        const Tensor both[] = {gate, up};
         out.push_back(matrix(both));
     } else {
-        out.push_back(matrix(w.ffn_gate));
-        out.push_back(matrix(w.ffn_up));
+        out.push_back(matrix(gate));
+        out.push_back(matrix(up));
     }
     return out;
 }
@@ -101,9 +99,8 @@ std::vector<float> WeightUploader::floats(const Tensor& tensor) {
     return to_floats(tensor);
 }
 
-Buffer WeightUploader::vector(const Tensor& tensor) {
-    const std::vector<float> values = floats(tensor);
-    Buffer buffer = device_.allocate(tensor.name, values.size() * 4);
+Buffer WeightUploader::vector(const std::string& name, std::span<const float> values) {
+    Buffer buffer = device_.allocate(name, values.size() * 4);
     std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
     uploader_.end();
     return buffer;

@@ -6,8 +6,8 @@
 
 namespace tq::gpu {
 
-// Whether ffn_gate and ffn_up are one matrix on the device (LayerMatrices::ffn_gate_up).
-bool pairs(const LayerWeights& weights);
+// Whether the matrices of gate and up are one on the device (LayerMatrices::ffn_gate_up).
+inline bool are_pairs(const Tensor& gate, const Tensor& up) { return gate.type == up.type; }
 
 class WeightUploader {
   public:
@@ -17,10 +17,11 @@ class WeightUploader {
           on_progress_(on_progress) {}
 
     Matrix matrix(const Tensor& tensor) { return matrix({&tensor, 1}); }
-    std::vector<Matrix> gate_up(const LayerWeights& weights);
+    std::vector<Matrix> gate_up(const Tensor& gate, const Tensor& up);
     std::vector<float> floats(const Tensor& tensor);
     std::vector<float> floats(const std::optional<Tensor>& tensor);
-    Buffer vector(const Tensor& tensor);
+    Buffer vector(const Tensor& tensor) { return vector(tensor.name, floats(tensor)); }
+    Buffer vector(const std::string& name, std::span<const float> values);
     std::optional<Buffer> vector(const std::optional<Tensor>& tensor);
     void finish() { uploader_.finish(); }
 

@@ -1,6 +1,7 @@
 #include "model/gpu/weights.h"
 #include "base/ensure.h"
 #include "model/gpu/device_layout.h"
+#include "model/gpu/recurrent.h"
 #include "model/gpu/weight_uploader.h"
 #include "shaders.gen.h"
 #include <algorithm>
@@ -9,6 +10,51 @@ namespace tq::gpu {
 namespace {
 
 uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matrix_bytes(t.type, t.rows, t.cols, interleave); }
+
+uint64_t gate_up_bytes(const Tensor& gate, const Tensor& up, uint32_t interleave) {
+    return are_pairs(gate, up) ? device_matrix_bytes(gate.type, 2 * gate.rows, gate.cols, interleave)
+                               : matrix_bytes(gate, interleave) + matrix_bytes(up, interleave);
+}
+
+uint64_t recurrent_bytes(const RecurrentWeights& w, uint32_t interleave) {
+    uint64_t bytes = 4 * (uint64_t(w.ssm_conv1d.cols) + 4 * w.ssm_a.cols + w.ssm_norm.cols);
+    for (const Tensor* t : {&w.attn_qkv, &w.attn_gate, &w.ssm_beta, &w.ssm_alpha, &w.ssm_out})
+        bytes += matrix_bytes(*t, interleave);
+    return bytes;
+}
+
+RecurrentMatrices upload_recurrent(WeightUploader& up, const RecurrentWeights& w) {
+    const std::vector<float> taps = up.floats(w.ssm_conv1d), a = up.floats(w.ssm_a), dt = up.floats(w.ssm_dt);
+    return {up.matrix(w.attn_qkv),  up.matrix(w.attn_gate), up.matrix(w.ssm_beta),
+            up.matrix(w.ssm_alpha), up.matrix(w.ssm_out),   up.vector(w.ssm_conv1d.name, delta_input_floats(taps, a, dt)),
+            up.vector(w.ssm_norm)};
+}
+
+SharedExpertMatrices upload_shared_expert(WeightUploader& up, const SharedExpertWeights& w) {
+    return {up.vector(w.gate_inp), up.gate_up(w.gate, w.up), up.matrix(w.down)};
+}
+
+LayerMatrices upload_layer(WeightUploader& up, ThreadPool& pool, const LayerWeights& w) {
+    const auto matrix = [&](const Tensor& t) { return w.recurrent ? Matrix{} : up.matrix(t); };
+    return {matrix(w.attn_q),
+            matrix(w.attn_k),
+            matrix(w.attn_v),
+            matrix(w.attn_output),
+            up.gate_up(w.ffn_gate, w.ffn_up),
+            up.matrix(w.ffn_down),
+            up.vector(w.attn_norm),
+            up.vector(w.ffn_norm),
+            up.floats(w.attn_q_norm),
+            up.floats(w.attn_k_norm),
+            w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(),
+            up.vector(w.attn_q_bias),
+            up.vector(w.attn_k_bias),
+            up.vector(w.attn_v_bias),
+            w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt,
+            attention_squares(pool, w),
+            w.recurrent ? std::optional(upload_recurrent(up, *w.recurrent)) : std::nullopt,
+            w.shared_expert ? std::optional(upload_shared_expert(up, *w.shared_expert)) : std::nullopt};
+}
 
 } // namespace
 
@@ -24,10 +70,13 @@ uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
     uint64_t bytes = matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +
                      (weights.tied ? 0 : matrix_bytes(weights.output, interleave));
     for (const LayerWeights& w : weights.layers) {
-        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_down})
-            bytes += matrix_bytes(*t, interleave);
-        bytes += pairs(w) ? device_matrix_bytes(w.ffn_gate.type, 2 * w.ffn_gate.rows, w.ffn_gate.cols, interleave)
-                          : matrix_bytes(w.ffn_gate, interleave) + matrix_bytes(w.ffn_up, interleave);
+        if (w.recurrent)
+            bytes += recurrent_bytes(*w.recurrent, interleave);
+        else
+            for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output}) bytes += matrix_bytes(*t, interleave);
+        bytes += gate_up_bytes(w.ffn_gate, w.ffn_up, interleave) + matrix_bytes(w.ffn_down, interleave);
+        if (const auto& s = w.shared_expert)
+            bytes += gate_up_bytes(s->gate, s->up, interleave) + matrix_bytes(s->down, interleave) + s->gate_inp.cols * 4ull;
         if (w.ffn_gate_inp) bytes += matrix_bytes(*w.ffn_gate_inp, interleave);
         for (const Tensor* t : {&w.attn_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
         for (const std::optional<Tensor>* t : {&w.attn_q_bias, &w.attn_k_bias, &w.attn_v_bias})
@@ -40,13 +89,7 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
                              const LoadProgress& on_progress) {
     WeightUploader up(device, pool, interleave, weights.bytes(), on_progress);
     DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
-    for (const LayerWeights& w : weights.layers)
-        result.layers.push_back(
-            {up.matrix(w.attn_q), up.matrix(w.attn_k), up.matrix(w.attn_v), up.matrix(w.attn_output), up.gate_up(w),
-             up.matrix(w.ffn_down), up.vector(w.attn_norm), up.vector(w.ffn_norm), up.floats(w.attn_q_norm),
-             up.floats(w.attn_k_norm), w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(), up.vector(w.attn_q_bias),
-             up.vector(w.attn_k_bias), up.vector(w.attn_v_bias),
-             w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt, attention_squares(pool, w)});
+    for (const LayerWeights& w : weights.layers) result.layers.push_back(upload_layer(up, pool, w));
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
     up.finish();
     return result;

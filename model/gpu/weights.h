@@ -23,8 +23,21 @@ struct Matrix {
 // Returns the index of a type's kernels in a Family.
 size_t family_member(GgmlType type);
 
+// Of a recurrent layer, as RecurrentWeights; inputs: delta_input_floats(), norm: ssm_norm.
+struct RecurrentMatrices {
+    Matrix attn_qkv, attn_gate, ssm_beta, ssm_alpha, ssm_out;
+    Buffer inputs, norm; // fp32
+};
+
+// Of the expert that all tokens have; gate_up: as LayerMatrices::ffn_gate_up.
+struct SharedExpertMatrices {
+    Buffer gate; // fp32
+    std::vector<Matrix> gate_up;
+    Matrix down;
+};
+
 struct LayerMatrices {
-    Matrix attn_q, attn_k, attn_v, attn_output;
+    Matrix attn_q, attn_k, attn_v, attn_output; // without rows in a recurrent layer
     std::vector<Matrix>
         ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; both, where their types differ
     Matrix ffn_down;
@@ -34,6 +47,8 @@ struct LayerMatrices {
     std::optional<Buffer> attn_q_bias, attn_k_bias, attn_v_bias; // fp32
     std::optional<Matrix> ffn_gate_inp;                          // of experts, whose matrices the others are stacks of
     AttentionSquares attention_squares;
+    std::optional<RecurrentMatrices> recurrent = {};
+    std::optional<SharedExpertMatrices> shared = {};
 };
 
 struct DeviceWeights {

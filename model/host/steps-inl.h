@@ -33,17 +33,11 @@ void apply_gates(Pass& pass, std::vector<float>& y, const std::vector<float>& ga
     pass.result("gated_attention", y);
 }
 
-void conv_silu(Pass& pass, const Layer& l, std::vector<float>& qkv) {
+void delta_inputs(Pass& pass, const Layer& l, std::vector<float>& qkv, std::vector<float>& beta, std::vector<float>& alpha) {
     conv_silu(pass.pool, qkv, l.recurrence->conv, *l.cache.states, pass.rows());
     pass.result("conv_silu", qkv);
-}
-
-void l2_norm(Pass& pass, const Layer& l, std::vector<float>& qkv) {
     l2_norm(pass.pool, qkv, *l.cache.recurrent, pass.config.rms_norm_eps);
     pass.result("l2_norm", qkv);
-}
-
-void state_gates(Pass& pass, const Layer& l, std::vector<float>& beta, std::vector<float>& alpha) {
     state_gates(pass.pool, beta, alpha, l.recurrence->a, l.recurrence->dt);
     pass.result("beta", beta);
     pass.result("alpha", alpha);

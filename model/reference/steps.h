@@ -59,9 +59,7 @@ void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
 
 // Of a recurrent layer, whose states are those of the rows' slots (model/reference/recurrent.h). qkv is [rows][channels], y and z
 // are [rows][value heads][head_dim], beta and alpha [rows][value heads].
-void conv_silu(Pass&, const Layer& layer, std::vector<float>& qkv);
-void l2_norm(Pass&, const Layer& layer, std::vector<float>& qkv);
-void state_gates(Pass&, const Layer& layer, std::vector<float>& beta, std::vector<float>& alpha);
+void delta_inputs(Pass&, const Layer& layer, std::vector<float>& qkv, std::vector<float>& beta, std::vector<float>& alpha);
 void delta_rule(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
                 const std::vector<float>& alpha);
 void gated_norm(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& z);

@@ -26,7 +26,8 @@ std::string page(const std::string& backend, const std::string& function, const 
 } // namespace
 
 TEST_CASE("the reference, the CPU and devices run the same page") {
-    for (const std::string function : {"attention_half", "feed_forward_half", "layers", "head", "last_norm"}) {
+    for (const std::string function : {"attention_half", "recurrent_half", "first_half", "shared_expert", "feed_forward_half",
+                                       "layers", "head", "last_norm"}) {
         const std::string reference = page("reference", function);
         CHECK(tq::test::contains(reference, "(pass, "));
         CHECK(page("cpu", function) == reference);

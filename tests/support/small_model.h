@@ -14,19 +14,26 @@ namespace tq {
 
 constexpr uint32_t small_context = 101;
 
-// Two layers, eight query heads on four kv heads.
+// Two layers, eight query heads on four kv heads; or test::small_config() of another architecture.
 struct SmallModel {
     test::TemporaryFile path;
-    Config config = test::small_config();
+    Config config;
     std::unique_ptr<ModelFile> file;
     Weights weights;
 
-    SmallModel() {
-        config.num_attention_heads = 8;
-        config.num_key_value_heads = 4;
+    SmallModel() : SmallModel(small_heads()) {}
+    explicit SmallModel(const Config& shape) : config(shape) {
         test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 3, {}});
         file = std::make_unique<ModelFile>(read_gguf(path.path()));
         weights = read_weights(*file, config);
+    }
+
+  private:
+    static Config small_heads() {
+        Config c = test::small_config();
+        c.num_attention_heads = 8;
+        c.num_key_value_heads = 4;
+        return c;
     }
 };
 

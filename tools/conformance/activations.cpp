@@ -75,11 +75,14 @@ struct Heads {
     uint32_t head_dim, heads, tokens, position;
     uint32_t conditioned_kv_heads = 0; // 0: not conditioned
     bool normed = true;
+    uint32_t rotary_dim = 0; // Config::rotary_dim
 };
 
 Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType keys, RotationKind rotation) {
     const uint32_t d = at.head_dim;
-    const auto rope = rope_table({1, 64, 64, 1, 1, 1, d, 1 << 16, 1e6f, 1e-6f}, at.position + at.tokens);
+    Config config{1, 64, 64, 1, 1, 1, d, 1 << 16, 1e6f, 1e-6f};
+    config.rotary_dim = at.rotary_dim;
+    const auto rope = rope_table(config, at.position + at.tokens);
     const auto q = rig.random.normals(size_t(at.tokens) * at.heads * d), w = rig.random.normals(d);
     const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d)});
     const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
@@ -89,8 +92,8 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     for (uint32_t t = 0; t < at.tokens; t++) rows[t] = {0, at.position + t};
     host::PageScores page_scores;
     const auto norm_eps = at.normed ? std::optional(activations_eps) : std::nullopt;
-    ref::q_norm_rope(rig.pool, want, w, {rope, rows}, at.heads, norm_eps, scale, is_rotated(keys) ? &codec.rotation : nullptr,
-                     conditions, &page_scores);
+    ref::q_norm_rope(rig.pool, want, w, {rope, rows, at.rotary_dim}, at.heads, norm_eps, scale,
+                     is_rotated(keys) ? &codec.rotation : nullptr, conditions, &page_scores);
 
     const uint32_t most = at.tokens + 2; // of the recording; the projections lie after its queries
     const size_t queries = gpu::q_floats(most, at.heads, d, false);
@@ -101,6 +104,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
                  context = rig.context(at.position, at.tokens, rope);
     rig.run(tuning, context, most, d, [&](gpu::Pass& pass) {
+        pass.rotary_dim = at.rotary_dim;
         gpu::q_norm_rope(pass, y, scores_at, {w_buffer, at.conditioned_kv_heads, !conditions.empty()}, at.heads, norm_eps, codec);
     });
     const std::vector<uint32_t> words = rig.read(y);
@@ -145,7 +149,8 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                     {d, 16, 2, 31},
                                     {d, 16, 2, 31, 4},
                                     {d, 5, 2, 511, 5},
-                                    {d, 7, 2, 77, 0, false}})
+                                    {d, 7, 2, 77, 0, false},
+                                    {d, 3, 2, 255, 3, true, d / 4}})
                 for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),
                                                      {KvType::tq4, RotationKind::wht},
                                                      {KvType::tq4, RotationKind::haar},
@@ -157,7 +162,8 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                      at.conditioned_kv_heads == 0
                                          ? ""
                                          : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads),
-                                     at.normed ? "" : ", without a norm"),
+                                     at.normed ? "" : ", without a norm") +
+                             (at.rotary_dim == 0 ? "" : fmt::format(", RoPE on {} channels", at.rotary_dim)),
                          [=, keys = keys, rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
                          0, at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
     }

@@ -144,10 +144,11 @@ struct Keys {
 
 // Norm and RoPE of keys may round differently than on the CPU: so the fp32 keys are compared, and in the other types the bytes
 // that encode() gives for those; the shader is the same one, and nothing in it may be contracted.
-Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d, std::optional<float> norm_eps) {
+Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d, std::optional<float> norm_eps,
+                  uint32_t rotary_dim = 0) {
     constexpr uint32_t tokens = Keys::tokens, position = Keys::position, capacity = Keys::capacity;
     const auto [x, w] = Keys(rig.random, d);
-    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, capacity);
+    TwinCache plain(rig, d, {KvType::f32, KvType::tq2}, capacity, rotary_dim);
     plain.append(tuning, KvSide::key, x, w, position, {}, norm_eps);
     const std::vector<float> stored = plain.stored_keys(position, tokens);
     if (format.type == KvType::f32) {
@@ -157,14 +158,14 @@ Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
         host::KvCache reference({1, 1, capacity}, kv_heads, {{plain.codec(KvSide::key), plain.codec(KvSide::value)}}, capacity);
         reference.reserve(0, capacity);
         const host::LayerCache& of_layer = reference.layers()[0];
-        ref::kv_append(rig.pool, of_layer, KvSide::key, x, w, {plain.rope, rows}, norm_eps);
+        ref::kv_append(rig.pool, of_layer, KvSide::key, x, w, {plain.rope, rows, rotary_dim}, norm_eps);
         std::vector<float> want;
         for (uint32_t i = 0; i < tokens * kv_heads; i++)
             for (const uint32_t word : of_layer.k.codes(of_layer.place(rows[i / kv_heads]), i % kv_heads))
                 want.push_back(std::bit_cast<float>(word));
         return worse(plain.check(), compare(stored, want, 1e-6));
     }
-    TwinCache twin(rig, d, format.as_keys(KvType::tq2), capacity);
+    TwinCache twin(rig, d, format.as_keys(KvType::tq2), capacity, rotary_dim);
     twin.append(tuning, KvSide::key, x, w, position, {}, norm_eps);
     twin.expect(KvSide::key, stored, position);
     return twin.check();
@@ -172,6 +173,11 @@ Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
 
 Outcome keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     return keys_with(rig, tuning, format, d, eps);
+}
+
+// RoPE on a quarter of the channels.
+Outcome keys_turned_in_part(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
+    return keys_with(rig, tuning, format, d, eps, d / 4);
 }
 
 Outcome keys_without_norm(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
@@ -275,6 +281,7 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     if (usual && (format.type == KvType::tq4 || format.type == KvType::f16)) add("kv_append", "two slots", slots);
     if (usual) add("kv_append", "keys", keys, d != 128 && !some);
     if (usual && some) add("kv_append", "keys without a norm", keys_without_norm);
+    if (usual && some) add("kv_append", "keys with RoPE on a quarter", keys_turned_in_part);
     if (usual) add("kv_append", "conditioned keys", conditioned_keys, !some);
     if (usual && is_coded(format.type)) add("kv_append", "scaled values", scaled_values, !some);
     const bool keeps_window = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;

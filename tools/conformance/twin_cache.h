@@ -12,20 +12,25 @@ namespace tq::conformance {
 inline constexpr uint32_t kv_heads = 3, layer = 1; // of the twins
 inline constexpr float eps = 1e-6f;
 
-inline Config twin_config(uint32_t head_dim) { return {1, 64, 64, layer + 1, kv_heads, kv_heads, head_dim, 1 << 16, 1e4f, eps}; }
+inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
+    Config config{1, 64, 64, layer + 1, kv_heads, kv_heads, head_dim, 1 << 16, 1e4f, eps};
+    config.rotary_dim = rotary_dim;
+    return config;
+}
 
 // One layer of a cache in two slices, with heads 0, 1 and head 2, as where bindings are short, filled with poison; and its twin
 // as encode() fills it.
 struct TwinCache {
     Rig& rig;
+    const uint32_t rotary_dim; // Config::rotary_dim
     gpu::KvCache cache;
     const std::vector<std::vector<uint32_t>> tables; // of two slots
     std::vector<float> rope;
     std::vector<std::vector<uint32_t>> expected; // slices
 
-    TwinCache(Rig& rig, uint32_t head_dim, const KvOptions& kv, uint32_t capacity)
-        : rig(rig), cache(rig.device, twin_config(head_dim), kv, pages_for(capacity)), tables(two_tables(capacity)),
-          rope(rope_table(twin_config(head_dim), capacity)) {
+    TwinCache(Rig& rig, uint32_t head_dim, const KvOptions& kv, uint32_t capacity, uint32_t rotary_dim = 0)
+        : rig(rig), rotary_dim(rotary_dim), cache(rig.device, twin_config(head_dim, rotary_dim), kv, pages_for(capacity)),
+          tables(two_tables(capacity)), rope(rope_table(twin_config(head_dim, rotary_dim), capacity)) {
         cache.layers[0].slices.clear(); // nothing is stored there
         auto& slices = cache.layers[layer].slices;
         slices.clear();
@@ -63,6 +68,7 @@ struct TwinCache {
         const Buffer v_scales = rig.upload(
             conditions.empty() ? std::vector(1, 0.0f) : gpu::value_scale_floats(codec(KvSide::value), conditions.factors));
         rig.run(tuning, context, tokens + 2, cache.head_dim, [&](gpu::Pass& pass) {
+            pass.rotary_dim = rotary_dim;
             if (side == KvSide::key)
                 gpu::k_append(pass, cache, layer, x_buffer, norm, kv_heads, norm_eps);
             else

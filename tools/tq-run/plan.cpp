@@ -59,8 +59,9 @@ uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
 
 std::string context_row(const Setup& setup, const Choice& choice) {
     const Config& config = setup.model.config;
-    const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv), window = kv_window_bytes(config, choice.kv);
-    const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, window)) / token_bytes; };
+    const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv),
+                   beside = kv_window_bytes(config, choice.kv) + config.state_bytes();
+    const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, beside)) / token_bytes; };
     const uint32_t here = tokens_that_fit(setup, choice.kv);
     return fmt::format("{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
                        in_gib(1), in_gib(4), in_gib(16),

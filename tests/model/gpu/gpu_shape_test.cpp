@@ -128,8 +128,7 @@ uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
                  ids = device.allocate("ids", 4 * options.batch_size);
     const auto head_norms = gpu::upload_head_norms(device, config, weights, {});
     const gpu::Network net(config, weights, head_norms, cache);
-    const gpu::Activations x{ids,          scratch.h,   scratch.a,      scratch.q,           scratch.k,           scratch.v,
-                             scratch.attn, scratch.ffn, scratch.logits, scratch.page_scores, {scratch.routes, {}}};
+    const gpu::Activations x(config, scratch, ids, scratch.logits);
     const gpu::Step step{0, 1};
     const Tap off;
     gpu::Taps taps(device, off);

@@ -37,6 +37,22 @@ TEST_CASE("requests together are answered as each alone") {
     SUBCASE("with QJL") { check_scheduler(small(), make, {.kv = {KvType::tq3q, KvType::tq3}, .pages = 5}, 6, true); }
 }
 
+TEST_CASE("requests to a hybrid together are answered as each alone") {
+    const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
+    const auto make = [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
+    SUBCASE("in blocks") { check_scheduler(model, make, {.prefix = false}, 12, false); }
+    SUBCASE("deterministic") { check_scheduler(model, make, {.deterministic = true, .prefix = false}, 12, false); }
+    SUBCASE("with too few pages") {
+        check_scheduler(model, make, {.pages = 5, .prefix = false, .memory_pages = 10000}, 10, false);
+    }
+    SUBCASE("with too few pages and no memory for what gives way") {
+        check_scheduler(model, make, {.pages = 5, .prefix = false, .memory_pages = 0}, 10, false);
+    }
+    SUBCASE("after the device was lost, with too few pages") {
+        check_scheduler(model, make, {.pages = 5, .prefix = false, .memory_pages = 10000}, 10, true);
+    }
+}
+
 TEST_CASE("a device that is lost again at once fails the requests with the reason, and is opened for later ones") {
     SchedulerUnderTest scheduler(small(), make, {});
     scheduler.lose_after(2, 2);

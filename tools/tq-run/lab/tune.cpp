@@ -124,6 +124,11 @@ int run(const TuneArguments& arguments) {
     measured.memory_limit_bytes = 0;
     measured.alone = !arguments.search.shard.text.empty();
     Setup setup = set_up(measured, console);
+    if (setup.model.config.recurrent)
+        fail(
+            "{}: tune chooses types for every layer, and some of this model's are recurrent, without keys and values: choose one "
+            "for all others with --kv",
+            setup.model.name);
     TypeSearchOptions options = arguments.search;
     options.types = parse_types(arguments.types);
     const uint32_t layers = setup.model.config.num_hidden_layers;

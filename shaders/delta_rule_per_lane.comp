@@ -1,0 +1,46 @@
+#version 440
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "params.h"
+#include "context.glsl"
+
+// delta_rule.comp for devices that are processors, whose invocations are the lanes of a vector: each has a column of the state, and
+// nothing is exchanged. What all read alike, of a query or a key, is read once for all of them.
+// params: delta_rule_params
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint workgroup = 1;
+layout(push_constant) uniform Push { delta_rule_params p; };
+layout(binding = 0) buffer State { float state[]; };
+layout(binding = 1) writeonly buffer Y { float y[]; };
+layout(binding = 2) readonly buffer Rows { vec4 rows[]; };
+CONTEXT_AT(3)
+#include "recurrent.glsl"
+#include "delta_rule.glsl"
+
+void main() {
+    const uint groups = head_dim / workgroup;
+    const Head head = head_of(gl_WorkGroupID.x / groups);
+    uint first, end;
+    if (!rows_of(gl_WorkGroupID.y, first, end)) return;
+    const uint column = gl_WorkGroupID.x % groups * workgroup + gl_LocalInvocationID.x, at = matrix_at(first, head) + column;
+    float m[head_dim];
+    [[unroll]] for (uint key = 0; key < head_dim; key++) m[key] = state[at + key * head_dim];
+
+    [[dont_unroll]] for (uint t = first; t < end; t++) {
+        const uint q_at = query_at(t, head) / 4, k_at = key_at(t, head) / 4, v_at = value_at(t, head) + column;
+        const vec2 gates = gates_of(t, head);
+        float found = 0.0;
+        [[unroll]] for (uint key = 0; key < head_dim; key++) {
+            m[key] *= gates.y;
+            found = fma(m[key], rows[k_at + key / 4][key % 4], found);
+        }
+        const float u = gates.x * (rows[v_at / 4][v_at % 4] - found);
+        float result = 0.0;
+        [[unroll]] for (uint key = 0; key < head_dim; key++) {
+            m[key] = fma(rows[k_at + key / 4][key % 4], u, m[key]);
+            result = fma(m[key], rows[q_at + key / 4][key % 4], result);
+        }
+        y[(t * p.value_heads + head.value) * head_dim + column] = result;
+    }
+    [[unroll]] for (uint key = 0; key < head_dim; key++) state[at + key * head_dim] = m[key];
+}

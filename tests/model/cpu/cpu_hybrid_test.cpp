@@ -1,8 +1,10 @@
 // Hybrids on the CPU: the bits of a sequence do not depend on its company, its slices, or on what its slot has been through.
 #include "base/error.h"
 #include "model/cpu/forward.h"
+#include "model/cpu/stage.h"
 #include "model/reference/forward.h"
 #include "model/session.h"
+#include "model/stages/split_forward.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
@@ -150,6 +152,33 @@ TEST_CASE("a run that is stopped within a block leaves a hybrid's slot empty, an
     CHECK(run(*forward, 1, ids, 70) == run(*other, 1, ids, 70));
     other->truncate(0);
     CHECK(run(*forward, 0, ids, 70) == run(*other, 0, ids, 70));
+}
+
+TEST_CASE("a hybrid whose halves are on several stages has the bits and the states of one stage") {
+    for (const char* type : model_types)
+        for (const bool deterministic : {false, true}) {
+            CAPTURE(type);
+            CAPTURE(deterministic);
+            const Hybrid model(type);
+            ForwardOptions options = options_of(deterministic);
+            options.threads = 2;
+            const auto make = [&](const Cache& cache, const ForwardOptions& part) {
+                return make_cpu_stage(model.config, model.weights, cache, part);
+            };
+            const std::array<MakeStage, 3> stages{make, make, make};
+            const Split split({0, 1, 1, 0, 2, 2, 0}, 3);
+            const auto whole = model.cpu(options);
+            const auto divided = make_split_forward(model.config, model.weights, options, split, stages);
+            const auto ids = ids_of(11, 300), next = ids_of(12, 6);
+            for (const uint32_t slot : {0u, 3u}) CHECK(run(*divided, slot, ids, 300) == run(*whole, slot, ids, 300));
+            CHECK(run(*divided, 3, next, 1) == run(*whole, 3, next, 1));
+            const SavedSlot saved = divided->cache().save_slot(3);
+            CHECK(saved.state == whole->cache().save_slot(3).state);
+            divided->cache().fork(0, 1, 300);
+            whole->cache().put_slot(3, SavedSlot(saved)); // of another implementation
+            CHECK(run(*divided, 1, next, 6) == run(*whole, 0, next, 6));
+            CHECK(run(*divided, 3, ids_of(13, 50), 50) == run(*whole, 3, ids_of(13, 50), 50));
+        }
 }
 
 TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and otherwise begins anew") {

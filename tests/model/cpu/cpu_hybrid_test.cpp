@@ -5,6 +5,7 @@
 #include "model/reference/forward.h"
 #include "model/session.h"
 #include "model/stages/split_forward.h"
+#include "tests/support/prompt_cache_files.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
@@ -203,6 +204,32 @@ TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and ot
     CHECK(session.prefill(prompt, [&](uint32_t, uint32_t) { return ++calls < 2; }).empty());
     CHECK(session.cached_ids().empty());
     check(prompt, 0);
+}
+
+TEST_CASE("a prompt cache's file has a hybrid's states, and is refused where they are damaged") {
+    const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
+    const ForwardOptions options = options_of(false);
+    const auto forward = make_cpu_forward(model.config, model.weights, options);
+    const CacheOwner owner = owner_of(model, options.kv);
+    Session from(*forward);
+    std::vector<uint32_t> prompt = ids_of(14, 280);
+    from.prefill(prompt);
+    const std::string bytes = file_bytes(owner, from);
+    prompt.push_back(3);
+    const auto logits = from.prefill(prompt);
+    const std::vector<float> want(logits.begin(), logits.end());
+
+    const auto other = make_cpu_forward(model.config, model.weights, options);
+    Session to(*other);
+    load(bytes, owner, to);
+    CHECK(std::ranges::equal(to.prefill(prompt), want));
+    CHECK(to.timings().reused_tokens == 280);
+
+    std::string wrong = bytes;
+    wrong.back() ^= 1;
+    CHECK_THROWS_WITH_AS(load(wrong, owner, to), doctest::Contains("its recurrent states have a wrong checksum"), Error);
+    for (const size_t end : {bytes.size() - 1, bytes.size() - model.config.state_bytes() - 24})
+        CHECK_THROWS_WITH_AS(load(bytes.substr(0, end), owner, to), doctest::Contains("bytes of the recurrent states'"), Error);
 }
 
 TEST_CASE("the CPU's kernels of recurrent layers agree with the reference at every ratio of heads") {

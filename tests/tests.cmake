@@ -238,7 +238,7 @@ function(tq_source source name program)
   get_filename_component(directory ${source} DIRECTORY)
   get_filename_component(directory ${directory} NAME)
   set(only --source-file=*${directory}?${name}.cpp) # "?": the system's slash
-  file(STRINGS ${source} names_paths REGEX "TQ_(SOURCE_DIR|RUN|GLSLANG|SHADERS)|tests/(support/(golden|embeddings|hub_server|test_data)|tools/tq-run/serving)\\.h")
+  file(STRINGS ${source} names_paths REGEX "TQ_(SOURCE_DIR|RUN|GLSLANG|SHADERS)|tests/(support/(golden|hybrid_golden|embeddings|hub_server|test_data)|tools/tq-run/serving)\\.h")
   if(names_paths) # the others are the same in every checkout, for a compiler cache
     set_property(SOURCE ${source} PROPERTY COMPILE_DEFINITIONS TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_GLSLANG="${GLSLANG}"
       TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}"

@@ -233,7 +233,7 @@ TEST_CASE("a prompt cache's file has a hybrid's states, and is refused where the
 }
 
 TEST_CASE("the CPU's kernels of recurrent layers agree with the reference at every ratio of heads") {
-    for (const auto [keys, values, tiled] :
+    for (const auto& [keys, values, tiled] :
          {std::tuple(1u, 1u, true), {2u, 6u, true}, {2u, 6u, false}, {3u, 12u, false}, {16u, 32u, true}}) {
         CAPTURE(keys);
         CAPTURE(values);

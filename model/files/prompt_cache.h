@@ -6,7 +6,7 @@
 //   then pages of 256 tokens, of which the last may have fewer, each as a file of the prefix cache (model/prefix/page_file.h)
 //   then, if the cache had a full-precision window: "tq-run window 1\n", its tokens, 64 bits, the checksum of what follows
 //   (base/checksum.h), and the window's bytes (CacheVectors::read_window())
-//   then, if the model has recurrent layers: "tq-run states1\n", the checksum of what follows, and the states after the last
+//   then, if the model has recurrent layers: "tq-run states 1\n", the checksum of what follows, and the states after the last
 //   token (CacheVectors::read_state())
 // The pages hold the cache's own bytes, which are equal on every device: no vector is decoded.
 #pragma once

@@ -1,8 +1,11 @@
 // Hybrids on the CPU: the bits of a sequence do not depend on its company, its slices, or on what its slot has been through.
 #include "base/error.h"
 #include "model/cpu/forward.h"
+#include "model/cpu/stage.h"
 #include "model/reference/forward.h"
 #include "model/session.h"
+#include "model/stages/split_forward.h"
+#include "tests/support/prompt_cache_files.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
@@ -152,6 +155,33 @@ TEST_CASE("a run that is stopped within a block leaves a hybrid's slot empty, an
     CHECK(run(*forward, 0, ids, 70) == run(*other, 0, ids, 70));
 }
 
+TEST_CASE("a hybrid whose halves are on several stages has the bits and the states of one stage") {
+    for (const char* type : model_types)
+        for (const bool deterministic : {false, true}) {
+            CAPTURE(type);
+            CAPTURE(deterministic);
+            const Hybrid model(type);
+            ForwardOptions options = options_of(deterministic);
+            options.threads = 2;
+            const auto make = [&](const Cache& cache, const ForwardOptions& part) {
+                return make_cpu_stage(model.config, model.weights, cache, part);
+            };
+            const std::array<MakeStage, 3> stages{make, make, make};
+            const Split split({0, 1, 1, 0, 2, 2, 0}, 3);
+            const auto whole = model.cpu(options);
+            const auto divided = make_split_forward(model.config, model.weights, options, split, stages);
+            const auto ids = ids_of(11, 300), next = ids_of(12, 6);
+            for (const uint32_t slot : {0u, 3u}) CHECK(run(*divided, slot, ids, 300) == run(*whole, slot, ids, 300));
+            CHECK(run(*divided, 3, next, 1) == run(*whole, 3, next, 1));
+            const SavedSlot saved = divided->cache().save_slot(3);
+            CHECK(saved.state == whole->cache().save_slot(3).state);
+            divided->cache().fork(0, 1, 300);
+            whole->cache().put_slot(3, SavedSlot(saved)); // of another implementation
+            CHECK(run(*divided, 1, next, 6) == run(*whole, 0, next, 6));
+            CHECK(run(*divided, 3, ids_of(13, 50), 50) == run(*whole, 3, ids_of(13, 50), 50));
+        }
+}
+
 TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and otherwise begins anew") {
     const Hybrid model("qwen3_next");
     const auto forward = model.cpu(options_of(true)), fresh = model.cpu(options_of(true));
@@ -174,6 +204,32 @@ TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and ot
     CHECK(session.prefill(prompt, [&](uint32_t, uint32_t) { return ++calls < 2; }).empty());
     CHECK(session.cached_ids().empty());
     check(prompt, 0);
+}
+
+TEST_CASE("a prompt cache's file has a hybrid's states, and is refused where they are damaged") {
+    const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
+    const ForwardOptions options = options_of(false);
+    const auto forward = make_cpu_forward(model.config, model.weights, options);
+    const CacheOwner owner = owner_of(model, options.kv);
+    Session from(*forward);
+    std::vector<uint32_t> prompt = ids_of(14, 280);
+    from.prefill(prompt);
+    const std::string bytes = file_bytes(owner, from);
+    prompt.push_back(3);
+    const auto logits = from.prefill(prompt);
+    const std::vector<float> want(logits.begin(), logits.end());
+
+    const auto other = make_cpu_forward(model.config, model.weights, options);
+    Session to(*other);
+    load(bytes, owner, to);
+    CHECK(std::ranges::equal(to.prefill(prompt), want));
+    CHECK(to.timings().reused_tokens == 280);
+
+    std::string wrong = bytes;
+    wrong.back() ^= 1;
+    CHECK_THROWS_WITH_AS(load(wrong, owner, to), doctest::Contains("its recurrent states have a wrong checksum"), Error);
+    for (const size_t end : {bytes.size() - 1, bytes.size() - model.config.state_bytes() - 24})
+        CHECK_THROWS_WITH_AS(load(bytes.substr(0, end), owner, to), doctest::Contains("bytes of the recurrent states'"), Error);
 }
 
 TEST_CASE("the CPU's kernels of recurrent layers agree with the reference at every ratio of heads") {

@@ -88,7 +88,8 @@ void delta_rule(Pass& pass, const Buffer& y, const RecurrentStep& step) {
                              .separate = separate,
                              .first_row = 0,
                              .max_rows = max_delta_rule_rows};
-    const uint32_t workgroup = subgroup ? std::min(t.subgroup, 64u) : t.workgroup,
+    const uint32_t all_columns = r.head_dim / (per_lane ? 1 : columns) * (per_lane ? 1 : lanes), // a workgroup's at most
+        workgroup = subgroup ? std::min(t.subgroup, 64u) : std::clamp(t.workgroup, per_lane ? 1 : lanes, all_columns),
                    its_columns = per_lane ? workgroup : workgroup / lanes * columns;
     ENSURE(its_columns != 0 && r.head_dim % its_columns == 0, "workgroups of {} for heads of {}", workgroup, r.head_dim);
     const Groups grid{r.value_heads * (r.head_dim / its_columns), separate ? pass.tokens : pass.spans};

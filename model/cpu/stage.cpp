@@ -111,8 +111,7 @@ host::Activations& CpuStage::run_head(std::span<const uint32_t> rows, std::span<
 // blocks save attention.
 PassLimits CpuStage::limits() const {
     constexpr uint32_t head_rows = 16;
-    const uint32_t separate = std::min(cpu::max_separate_rows(net_), options_.batch_size),
-                   separate_slice = separate + separate / 2;
+    const uint32_t separate = cpu::max_separate_rows(net_), separate_slice = separate + separate / 2;
     BlockKernels kernels{.block = options_.batch_size, .many = separate_slice + 1};
     if (options_.deterministic || options_.batch_size <= separate_slice) kernels = {};
     return {.kernels = kernels,

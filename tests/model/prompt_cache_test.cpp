@@ -323,24 +323,26 @@ struct Attention {
 
 } // namespace
 
-// Softmax is invariant to the means: with exact arithmetic nothing would change. A score of d products, of keys from which the
-// mean was subtracted or not, is off by at most (d + 1) eps sum |q| (|k| + |k - m|), eps = 2^-24; a weight then by twice that,
-// and by the roundings of its exponential and of sums over the tokens; the output by at most the greatest value times the
-// weights' error.
-TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no more than its roundings") {
+// Scores get back what the means take from them: with exact keys nothing would change. Keys of 8 bits are off by some
+// thousandths.
+TEST_CASE(
+    "means that are subtracted, saved and loaded change an 8-bit cache by no more than its roundings, in the second page, too") {
     const SmallModel model;
-    const uint32_t tokens = 33, d = model.config.head_dim, kv_heads = model.config.num_key_value_heads,
-                   group = model.config.num_attention_heads / kv_heads;
+    const uint32_t tokens = 300;
     std::mt19937 random(9);
     const auto prompt = random_ids(random, tokens - 1), next = random_ids(random, 1);
-    KvOptions plain{KvType::f32, KvType::f32}, shifted = plain;
+    KvOptions plain{KvType::q8_0, KvType::f32}, shifted = plain;
+    plain.conditioning = parse_key_conditioning("none");
     shifted.conditioning = random_calibration(model.config, 3, false);
     const auto attend = [&](const KvOptions& kv, const KvOptions& loaded_into, std::unique_ptr<Forward>& forward) {
-        const auto first = cpu_forward(model, small_options(kv));
+        ForwardOptions before = small_options(kv);
+        before.context_size = tokens;
+        const auto first = cpu_forward(model, before);
         Session from(*first);
         from.prefill(prompt);
         Attention result;
         ForwardOptions options = small_options(loaded_into);
+        options.context_size = tokens;
         options.tap = [&](std::string_view name, std::span<const float> values) {
             if (name == "layer 0 q") result.q.assign(values.begin(), values.end());
             if (name == "layer 0 attention") result.out.assign(values.begin(), values.end());
@@ -355,30 +357,7 @@ TEST_CASE("means that are subtracted, saved and loaded change an f32 cache by no
     const Attention want = attend(plain, plain, of_plain), got = attend(shifted, shifted, of_shifted),
                     wrong = attend(shifted, plain, of_mixed); // keys of both kinds in one cache
     REQUIRE(got.q == want.q);
-    StoredSide k = of_plain->stored(0, KvSide::key), k_shifted = of_shifted->stored(0, KvSide::key),
-               v = of_plain->stored(0, KvSide::value);
-    const auto value = [](std::span<const uint32_t> words, uint32_t c) {
-        return std::fabs(double(std::bit_cast<float>(words[c])));
-    };
-    bool caught = false;
-    for (uint32_t head = 0; head < model.config.num_attention_heads; head++) {
-        double max_products = 0, max_value = 0;
-        for (uint32_t t = 0; t < tokens; t++) {
-            double products = 0;
-            for (uint32_t c = 0; c < d; c++) {
-                products += std::fabs(double(want.q[head * d + c])) *
-                            (value(k.codes_of(head / group, t), c) + value(k_shifted.codes_of(head / group, t), c));
-                max_value = std::max(max_value, value(v.codes_of(head / group, t), c));
-            }
-            max_products = std::max(max_products, products);
-        }
-        const double eps = 0x1p-24, score = (d + 1) * eps * max_products,
-                     limit = 2 * (2 * score + (tokens + 16) * eps) * max_value;
-        for (uint32_t c = head * d; c < (head + 1) * d; c++) {
-            CHECK(std::fabs(double(got.out[c]) - want.out[c]) <= limit);
-            caught |= std::fabs(double(wrong.out[c]) - want.out[c]) > limit;
-        }
-    }
-    CHECK(caught);
-    CHECK(relative_error(got.logits, want.logits) < 2e-5);
+    CHECK(relative_error(got.out, want.out) < 0.02);
+    CHECK(relative_error(wrong.out, want.out) > 0.1);
+    CHECK(relative_error(got.logits, want.logits) < 0.02);
 }

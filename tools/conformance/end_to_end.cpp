@@ -97,14 +97,19 @@ Outcome decode(Rig& rig, KvOptions kv, uint32_t batch, Limit limit) {
     options.tap = [&](std::string_view name, std::span<const float> v) { follower.follow(name, v); };
     const auto device = make_gpu_forward(rig.device, model.config, model.weights, options);
 
-    // Long enough for the CPU's kernels of blocks, and no longer than the longer blocks: both run it in the same slices.
+    // Long enough for the CPU's kernels of blocks. Both get it in the same parts, since the CPU alone takes more rows than a
+    // short block.
     std::vector<uint32_t> ids = model.tokenizer.encode(
         "Once upon a time there was a tailor named Tom. On a rainy morning Tom went to the market with his dog");
     for (uint32_t i = 0; i <= decoded_tokens && !follower.failed(); i++) {
-        follower.next_run(device->position());
-        const std::span<const float> logits = leader->run(ids);
-        device->run(ids);
-        ids = {argmax(logits)};
+        std::span<const float> logits;
+        for (size_t at = 0; at < ids.size() && !follower.failed(); at += batch) {
+            const auto part = std::span<const uint32_t>(ids).subspan(at, std::min<size_t>(batch, ids.size() - at));
+            follower.next_run(device->position());
+            logits = leader->run(part);
+            device->run(part);
+        }
+        if (!follower.failed()) ids = {argmax(logits)};
     }
     follower.next_run(device->position());
     return follower.outcome();

@@ -1,6 +1,6 @@
 # tests/fuzz/NAME_fuzz.cpp is one libFuzzer program each; tests/fuzz/run builds them with sanitizers everywhere, and runs them.
 # The parts of model/gpu that need no kernels, whose compilation takes longer than fuzzing does.
-add_library(tq_fuzz_gpu STATIC EXCLUDE_FROM_ALL tests/fuzz/no_variants.cpp model/gpu/cache.cpp model/gpu/tuning.cpp
+add_library(tq_fuzz_gpu STATIC EXCLUDE_FROM_ALL tests/fuzz/no_variants.cpp model/gpu/cache.cpp model/gpu/states.cpp model/gpu/tuning.cpp
   model/gpu/tuning_fields.cpp model/gpu/tuning_file.cpp)
 target_link_libraries(tq_fuzz_gpu PUBLIC tq_runtime tq_model)
 target_compile_definitions(tq_fuzz_gpu PUBLIC TQ_COOPERATIVE_MATRIX=1) # as for tq_shaders, where the compiler supports them

@@ -344,11 +344,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
     const Operands all{y, q, {page_scores.empty() ? nullptr : &page_scores}, cache, heads, rows};
     if (separate) return attend_rows(pool, all);
     std::vector<Operands> slots;
-    for (size_t first = 0, end; first < rows.size(); first = end) {
-        end = first + 1;
-        while (end < rows.size() && rows[end].slot == rows[first].slot) end++;
-        slots.push_back(all.part(first, end - first));
-    }
+    for (const auto& [slot, first, end] : host::by_slot(rows)) slots.push_back(all.part(first, end - first));
     attend_blocks(pool, slots);
 }
 

@@ -171,21 +171,6 @@ HWY_EXPORT(gated_norm_head);
 HWY_EXPORT(apply_gates_range);
 HWY_EXPORT(share_gate_row);
 
-// Rows first ... end - 1 of a pass are tokens of one slot.
-struct SlotRows {
-    uint32_t slot;
-    size_t first, end;
-};
-
-std::vector<SlotRows> by_slot(std::span<const host::Row> rows) {
-    std::vector<SlotRows> out;
-    for (size_t t = 0; t < rows.size(); t++) {
-        if (out.empty() || out.back().slot != rows[t].slot) out.push_back({rows[t].slot, t, t});
-        out.back().end = t + 1;
-    }
-    return out;
-}
-
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 } // namespace
@@ -195,10 +180,10 @@ void conv_silu(ThreadPool& pool, std::span<float> x, std::span<const float> w, L
     const uint32_t channels = states.shape.channels(), parts = channels / conv_columns;
     ENSURE(states.shape.conv_kernel == taps && channels % conv_columns == 0 && x.size() == rows.size() * channels,
            "{} values of {} rows, {} channels", x.size(), rows.size(), channels);
-    const std::vector<SlotRows> slots = by_slot(rows);
+    const std::vector<host::SlotRows> slots = host::by_slot(rows);
     pool.each(uint32_t(slots.size()) * parts, 4, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
-            const SlotRows& of = slots[i / parts];
+            const host::SlotRows& of = slots[i / parts];
             const size_t column = size_t(i % parts) * conv_columns;
             HWY_DYNAMIC_DISPATCH(conv_silu_columns)
             ({&x[of.first * channels + column], channels, of.end - of.first}, &states.history(of.slot)[column],
@@ -238,10 +223,10 @@ void delta_rule(ThreadPool& pool, std::span<float> y, std::span<const float> x, 
     const size_t channels = shape.channels(), values = shape.value_size();
     ENSURE(shape.head_dim == state_dim && y.size() == rows.size() * values && x.size() == rows.size() * channels,
            "{} values of {} rows, heads of {}", x.size(), rows.size(), shape.head_dim);
-    const std::vector<SlotRows> slots = by_slot(rows);
+    const std::vector<host::SlotRows> slots = host::by_slot(rows);
     pool.each(uint32_t(slots.size()) * heads * parts, 2, [&](uint32_t begin, uint32_t end) {
         for (uint32_t i = begin; i < end; i++) {
-            const SlotRows& of = slots[i / (heads * parts)];
+            const host::SlotRows& of = slots[i / (heads * parts)];
             const uint32_t head = i / parts % heads, column = i % parts * state_columns, key_head = shape.key_head(head);
             const float* const token = &x[of.first * channels];
             const DeltaRows all{.y = &y[of.first * values + head * state_dim + column],

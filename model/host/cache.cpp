@@ -15,6 +15,15 @@ std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count) {
     return rows;
 }
 
+std::vector<SlotRows> by_slot(std::span<const Row> rows) {
+    std::vector<SlotRows> out;
+    for (size_t t = 0; t < rows.size(); t++) {
+        if (out.empty() || out.back().slot != rows[t].slot) out.push_back({rows[t].slot, t, t});
+        out.back().end = t + 1;
+    }
+    return out;
+}
+
 CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens, uint32_t sink_words)
     : codec(std::move(codec)), heads(heads), blocks(blocks), block_tokens(block_tokens),
       words_(new uint32_t[size_t(blocks) * heads * block_tokens * this->codec.words()]),

@@ -18,6 +18,13 @@ struct Row {
 // Returns the rows of `count` consecutive tokens of a slot.
 std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count);
 
+// Rows first .. end - 1 of a pass follow one another in one slot.
+struct SlotRows {
+    uint32_t slot;
+    size_t first, end;
+};
+std::vector<SlotRows> by_slot(std::span<const Row> rows);
+
 // Where a token's vectors are: in a page, or in the ring of a slot's window.
 struct Place {
     uint32_t block, token;

@@ -15,7 +15,7 @@ namespace tq::host {
 struct Rope {
     std::span<const float> table; // model/rope.h
     std::span<const Row> rows;    // of the pass; their positions choose the rows of the table
-    uint32_t dim = 0;             // Config::rotary_dim
+    uint32_t dim = 0;             // Config::rotary_dim; 0: all channels of a head
 
     // The channels of a head that turn: two numbers of the table each pair.
     size_t width(size_t head_dim) const { return dim == 0 ? head_dim : dim; }
@@ -98,8 +98,9 @@ struct PageScores {
     std::vector<float> values;
     uint32_t pages = 0;
 
+    // Makes room for the queries of these rows, where there are `any`; else it is empty.
     void resize(std::span<const Row> rows, uint32_t heads, bool any);
-    // Of a query: row * heads + head.
+    // Returns those of query row * heads + head.
     std::span<const float> of(size_t query) const { return std::span(values).subspan(query * pages, pages); }
     std::span<float> of(size_t query) { return std::span(values).subspan(query * pages, pages); }
     bool empty() const { return pages == 0; }

@@ -1,4 +1,5 @@
 #include "model/kv/conditioning.h"
+#include "base/dot.h"
 #include "base/ensure.h"
 #include "base/printable.h"
 #include <algorithm>
@@ -31,18 +32,6 @@ void set_conditions(HeadNorms& norms, std::span<const float> scales, std::span<c
     for (const float scale : scales) norms.k_conditions.factors.push_back(1 / scale);
     if (plain || std::ranges::all_of(means, [](float mean) { return mean == 0; })) return;
     for (HeadConditions* each : {&norms.q_conditions, &norms.k_conditions}) each->means.assign(means.begin(), means.end());
-}
-
-// Sixteen accumulators: an order that compilers vectorise.
-float dot(const float* a, const float* b, size_t n) {
-    std::array<float, 16> sums{};
-    size_t i = 0;
-    for (; i + sums.size() <= n; i += sums.size())
-        for (size_t j = 0; j < sums.size(); j++) sums[j] += a[i + j] * b[i + j];
-    float sum = 0;
-    for (; i < n; i++) sum += a[i] * b[i];
-    for (const float each : sums) sum += each;
-    return sum;
 }
 
 } // namespace

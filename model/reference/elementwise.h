@@ -1,5 +1,6 @@
 // The definitions of the kernels of model/gpu/elementwise.h, in the manner of model/reference/kernels.h.
 #pragma once
+#include "base/dot.h"
 #include "base/thread_pool.h"
 #include "model/weights/tensor.h"
 #include <algorithm>
@@ -8,18 +9,6 @@
 #include <span>
 
 namespace tq::ref {
-
-// Sixteen accumulators: a fixed order that compilers vectorise.
-inline float dot(const float* a, const float* b, size_t n) {
-    float sums[16] = {};
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (size_t j = 0; j < 16; j++) sums[j] += a[i + j] * b[i + j];
-    float sum = 0;
-    for (; i < n; i++) sum += a[i] * b[i];
-    for (const float s : sums) sum += s;
-    return sum;
-}
 
 // Returns 1 / rms of x. Where the squares overflow, it is a NaN, which reaches the logits and is reported; 1 / infinity would
 // make silent zeros.

@@ -15,7 +15,7 @@ struct Selection {
     std::vector<std::string> filters = {}, excludes = {}; // patterns; no filters: all rows
     bool full = false;
     uint32_t shard = 1, shards = 1; // of the rows that those leave, in stretches of 16: every shards-th from the shard-th on
-    std::optional<uint64_t> shuffle = {}; // the rows come in a random order, one for each number; else in that of the list
+    std::optional<uint64_t> shuffle = {}; // the rows come in a random order, which the number decides; else in their own
     std::string subject = {};             // the text of a Subject (subject.h): of its rows instead of all
 
     bool every_row() const { return filters.empty() && excludes.empty() && shards == 1 && subject.empty(); }

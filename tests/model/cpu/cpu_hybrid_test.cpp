@@ -5,61 +5,28 @@
 #include "model/reference/forward.h"
 #include "model/session.h"
 #include "model/stages/split_forward.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/prompt_cache_files.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
 
 using namespace tq;
+using namespace tq::test;
 
 namespace {
 
-struct Hybrid {
-    test::TemporaryFile path;
-    Config config;
-    std::unique_ptr<ModelFile> file;
-    Weights weights;
-
-    explicit Hybrid(const char* model_type, GgmlType type = GgmlType::Q8_0) {
-        config = test::small_config(*find_model_type(model_type));
-        test::write_random_model(path.path(), {config, type, true, 3, {}});
-        file = std::make_unique<ModelFile>(read_gguf(path.path()));
-        config = read_config(*file);
-        weights = read_weights(*file, config);
-    }
-    std::unique_ptr<Forward> cpu(const ForwardOptions& options) const { return make_cpu_forward(config, weights, options); }
-};
-
-constexpr std::array model_types{"qwen3_5", "qwen3_5_moe", "qwen3_next"};
-
-ForwardOptions options_of(bool deterministic, KvOptions kv = {KvType::tq4, KvType::tq4}) {
-    return {.kv = kv, .context_size = 400, .slots = 4, .batch_size = 32, .deterministic = deterministic};
-}
-
-using Logits = std::vector<std::vector<float>>; // after each id
-
-Logits run(Forward& forward, uint32_t slot, std::span<const uint32_t> ids, uint32_t step) {
-    Logits out;
-    for (size_t at = 0; at < ids.size(); at += step) {
-        const Span span{slot, ids.subspan(at, std::min<size_t>(step, ids.size() - at)), Span::Logits::all};
-        forward.run(std::span(&span, 1),
-                    [&](size_t, uint32_t, std::span<const float> logits) { out.emplace_back(logits.begin(), logits.end()); });
-    }
-    return out;
-}
-
-std::vector<uint32_t> ids_of(uint32_t seed, uint32_t count) {
-    std::mt19937 random(seed);
-    return random_ids(random, count);
+std::unique_ptr<Forward> on_cpu(const Hybrid& model, const ForwardOptions& options) {
+    return make_cpu_forward(model.config, model.weights, options);
 }
 
 } // namespace
 
 TEST_CASE("a hybrid's logits and states are the same bits whole, by 7, and one by one") {
-    for (const char* type : model_types) {
+    for (const char* type : hybrid_types) {
         CAPTURE(type);
         const Hybrid model(type);
-        const auto forward = model.cpu(options_of(true));
+        const auto forward = on_cpu(model, hybrid_options(true));
         const auto ids = ids_of(1, 100);
         Logits first;
         std::vector<std::byte> state;
@@ -78,11 +45,12 @@ TEST_CASE("a hybrid's logits and states are the same bits whole, by 7, and one b
 
 TEST_CASE("a hybrid's sequence has in company the bits that it has alone") {
     for (const bool deterministic : {false, true})
-        for (const char* type : model_types) {
+        for (const char* type : hybrid_types) {
             CAPTURE(type);
             CAPTURE(deterministic);
             const Hybrid model(type);
-            const auto together = model.cpu(options_of(deterministic)), alone = model.cpu(options_of(deterministic));
+            const auto together = on_cpu(model, hybrid_options(deterministic)),
+                       alone = on_cpu(model, hybrid_options(deterministic));
             std::mt19937 random(4);
             for (int round = 0; round < 6; round++) {
                 std::vector<std::vector<uint32_t>> ids;
@@ -108,11 +76,11 @@ TEST_CASE("a hybrid's fork, and what is saved and restored, goes on as the seque
     KvOptions windowed{KvType::tq4, KvType::tq3t};
     windowed.window = 16;
     for (const KvOptions& kv : {KvOptions{KvType::f32, KvType::f32}, KvOptions{KvType::tq4, KvType::q8_0}, windowed})
-        for (const char* type : model_types) {
+        for (const char* type : hybrid_types) {
             CAPTURE(type);
             CAPTURE(describe(kv));
             const Hybrid model(type);
-            const auto forward = model.cpu(options_of(false, kv));
+            const auto forward = on_cpu(model, hybrid_options(false, kv));
             Cache& cache = forward->cache();
             const auto ids = ids_of(2, 290), next = ids_of(3, 5);
             run(*forward, 1, ids, 290);
@@ -134,13 +102,13 @@ TEST_CASE("a hybrid's fork, and what is saved and restored, goes on as the seque
             CHECK(cache.kept(1, 294) == 0);
             CHECK(cache.kept(1, 295) == 295);
             CHECK(cache.cut(1, 200) == 0); // and a sequence that begins in the same slot has no state of another
-            CHECK(run(*forward, 1, ids, 290) == run(*model.cpu(options_of(false, kv)), 0, ids, 290));
+            CHECK(run(*forward, 1, ids, 290) == run(*on_cpu(model, hybrid_options(false, kv)), 0, ids, 290));
         }
 }
 
 TEST_CASE("a run that is stopped within a block leaves a hybrid's slot empty, and other slots as they were") {
     const Hybrid model("qwen3_5");
-    const auto forward = model.cpu(options_of(false)), other = model.cpu(options_of(false));
+    const auto forward = on_cpu(model, hybrid_options(false)), other = on_cpu(model, hybrid_options(false));
     const auto ids = ids_of(5, 70);
     for (const auto& f : {forward.get(), other.get()})
         for (const uint32_t slot : {0u, 1u}) run(*f, slot, ids, 70);
@@ -156,19 +124,19 @@ TEST_CASE("a run that is stopped within a block leaves a hybrid's slot empty, an
 }
 
 TEST_CASE("a hybrid whose halves are on several stages has the bits and the states of one stage") {
-    for (const char* type : model_types)
+    for (const char* type : hybrid_types)
         for (const bool deterministic : {false, true}) {
             CAPTURE(type);
             CAPTURE(deterministic);
             const Hybrid model(type);
-            ForwardOptions options = options_of(deterministic);
+            ForwardOptions options = hybrid_options(deterministic);
             options.threads = 2;
             const auto make = [&](const Cache& cache, const ForwardOptions& part) {
                 return make_cpu_stage(model.config, model.weights, cache, part);
             };
             const std::array<MakeStage, 3> stages{make, make, make};
             const Split split({0, 1, 1, 0, 2, 2, 0}, 3);
-            const auto whole = model.cpu(options);
+            const auto whole = on_cpu(model, options);
             const auto divided = make_split_forward(model.config, model.weights, options, split, stages);
             const auto ids = ids_of(11, 300), next = ids_of(12, 6);
             for (const uint32_t slot : {0u, 3u}) CHECK(run(*divided, slot, ids, 300) == run(*whole, slot, ids, 300));
@@ -184,7 +152,7 @@ TEST_CASE("a hybrid whose halves are on several stages has the bits and the stat
 
 TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and otherwise begins anew") {
     const Hybrid model("qwen3_next");
-    const auto forward = model.cpu(options_of(true)), fresh = model.cpu(options_of(true));
+    const auto forward = on_cpu(model, hybrid_options(true)), fresh = on_cpu(model, hybrid_options(true));
     Session session(*forward);
     const auto check = [&](const std::vector<uint32_t>& prompt, uint32_t reused) {
         const auto logits = session.prefill(prompt);
@@ -208,7 +176,7 @@ TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and ot
 
 TEST_CASE("a prompt cache's file has a hybrid's states, and is refused where they are damaged") {
     const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
-    const ForwardOptions options = options_of(false);
+    const ForwardOptions options = hybrid_options(false);
     const auto forward = make_cpu_forward(model.config, model.weights, options);
     const CacheOwner owner = owner_of(model, options.kv);
     Session from(*forward);

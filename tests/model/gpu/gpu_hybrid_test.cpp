@@ -4,69 +4,34 @@
 #include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
 #include <limits>
 
 using namespace tq;
+using namespace tq::test;
 
 namespace {
 
-constexpr std::array model_types{"qwen3_5", "qwen3_5_moe", "qwen3_next"};
-
-struct Hybrid {
-    test::TemporaryFile path;
-    Config config;
-    std::unique_ptr<ModelFile> file;
-    Weights weights;
-
-    explicit Hybrid(const char* model_type) {
-        config = test::small_config(*find_model_type(model_type));
-        test::write_random_model(path.path(), {config, GgmlType::Q8_0, true, 3, {}});
-        file = std::make_unique<ModelFile>(read_gguf(path.path()));
-        config = read_config(*file);
-        weights = read_weights(*file, config);
-    }
-    // The size of its blocks does not depend on the times of earlier blocks.
-    std::unique_ptr<Forward> on(Device& device, const ForwardOptions& options) const {
-        const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
-        ThreadPool pool(1);
-        auto uploaded =
-            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {}));
-        return make_gpu_forward(device, config, std::move(uploaded), options, tuning, std::numeric_limits<double>::infinity());
-    }
-};
-
-ForwardOptions options_of(bool deterministic) {
-    return {.kv = {KvType::tq4, KvType::tq4}, .context_size = 400, .slots = 4, .batch_size = 32, .deterministic = deterministic};
-}
-
-using Logits = std::vector<std::vector<float>>; // after each id
-
-Logits run(Forward& forward, uint32_t slot, std::span<const uint32_t> ids, uint32_t step) {
-    Logits out;
-    for (size_t at = 0; at < ids.size(); at += step) {
-        const Span span{slot, ids.subspan(at, std::min<size_t>(step, ids.size() - at)), Span::Logits::all};
-        forward.run(std::span(&span, 1),
-                    [&](size_t, uint32_t, std::span<const float> logits) { out.emplace_back(logits.begin(), logits.end()); });
-    }
-    return out;
-}
-
-std::vector<uint32_t> ids_of(uint32_t seed, uint32_t count) {
-    std::mt19937 random(seed);
-    return random_ids(random, count);
+// The size of its blocks does not depend on the times of earlier blocks.
+std::unique_ptr<Forward> on_device(const Hybrid& model, Device& device, const ForwardOptions& options) {
+    const gpu::Tuning tuning = gpu::tuning_for(device.capabilities());
+    ThreadPool pool(1);
+    auto uploaded = std::make_shared<const gpu::DeviceWeights>(
+        gpu::upload_weights(device, pool, model.weights, tuning.weight_interleave, {}));
+    return make_gpu_forward(device, model.config, std::move(uploaded), options, tuning, std::numeric_limits<double>::infinity());
 }
 
 } // namespace
 
 TEST_CASE("a hybrid's logits and states on a device are the same bits whole, by 7, and one by one") {
     Device device;
-    for (const char* type : model_types) {
+    for (const char* type : hybrid_types) {
         CAPTURE(type);
         const Hybrid model(type);
-        const auto forward = model.on(device, options_of(true));
+        const auto forward = on_device(model, device, hybrid_options(true));
         const auto ids = ids_of(1, 60);
         const Logits want = run(*forward, 2, ids, 60);
         const SavedSlot state = forward->cache().save_slot(2);
@@ -82,10 +47,11 @@ TEST_CASE("a hybrid's logits and states on a device are the same bits whole, by 
 
 TEST_CASE("a hybrid's sequence has on a device the bits in company that it has alone") {
     Device device;
-    for (const char* type : model_types) {
+    for (const char* type : hybrid_types) {
         CAPTURE(type);
         const Hybrid model(type);
-        const auto together = model.on(device, options_of(false)), alone = model.on(device, options_of(false));
+        const auto together = on_device(model, device, hybrid_options(false)),
+                   alone = on_device(model, device, hybrid_options(false));
         std::mt19937 random(4);
         for (int round = 0; round < 5; round++) {
             std::vector<std::vector<uint32_t>> ids;
@@ -109,11 +75,11 @@ TEST_CASE("a hybrid's sequence has on a device the bits in company that it has a
 
 TEST_CASE("a hybrid's fork, and what is saved, restored or taken over by the CPU, goes on as the sequence itself") {
     Device device;
-    for (const char* type : model_types) {
+    for (const char* type : hybrid_types) {
         CAPTURE(type);
         const Hybrid model(type);
-        const auto forward = model.on(device, options_of(false)),
-                   on_cpu = make_cpu_forward(model.config, model.weights, options_of(false));
+        const auto forward = on_device(model, device, hybrid_options(false)),
+                   on_cpu = make_cpu_forward(model.config, model.weights, hybrid_options(false));
         Cache& cache = forward->cache();
         const auto ids = ids_of(2, 290), next = ids_of(3, 5);
         run(*forward, 1, ids, 290);
@@ -132,6 +98,6 @@ TEST_CASE("a hybrid's fork, and what is saved, restored or taken over by the CPU
         cache.put_slot(1, saved);                                                   // back to where it was saved
         CHECK(run(*forward, 1, next, 5) == want);
         CHECK(cache.cut(1, 200) == 0); // and a sequence that begins in the same slot has no state of another
-        CHECK(run(*forward, 1, ids, 290) == run(*model.on(device, options_of(false)), 0, ids, 290));
+        CHECK(run(*forward, 1, ids, 290) == run(*on_device(model, device, hybrid_options(false)), 0, ids, 290));
     }
 }

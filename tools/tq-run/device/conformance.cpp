@@ -258,7 +258,7 @@ void add_conformance(ArgumentParser& app, Action& action) {
             .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
         add("--seed", a.seed, "seed of the inputs; default: 1", "N");
         add("--repeat", a.repeat, "run each row so many times, until it fails; default: 1", "N").check(number(1, 1'000'000));
-        add("--shuffle", a.shuffle, "run the rows in a random order, one for each N; default: as --list prints them", "N");
+        add("--shuffle", a.shuffle, "run the rows in a random order, which N decides; default: in the order of --list", "N");
         add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS").check(number(1, 86400));
         add("--json", a.json, "write all results to this file, to attach to a bug report", "FILE");
         add("--junit", a.junit, "write a JUnit report to this file", "FILE");

@@ -63,7 +63,7 @@ void score(uint first, uint end, inout float s[scored]) {
         const uint key = key_of(first, i);
         const vec2 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1), first));
         for (uint r = 0; r < rows; r++) {
-            float sum = sum_of(sums[i * rows + r]) * by.x;
+            float sum = score_of(sums[i * rows + r], by);
             if (k_parts == 2) sum += sum_of(residuals[i * rows + r]) * by.y;
             sum += page_score(r, min(key, end - 1));
             if (sees(r, key, end)) s[i * rows + r] = sum;

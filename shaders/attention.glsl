@@ -125,3 +125,9 @@ vec2 scales_of(uint type, uint scales, uint at) {
 }
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+// Returns the sum of four products with levels of a key, of which components 0 and 2 are of even channels, times its scales.
+float score_of(vec4 products, vec2 by) {
+    if (KV_UNEQUAL(k_type) != 0) return (products.x + products.z) * by.x + (products.y + products.w) * by.y;
+    return sum_of(products) * by.x;
+}

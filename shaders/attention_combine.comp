@@ -115,7 +115,7 @@ void main() {
     l = sum_of_all(l);
     if (has_projection != 0) {
         EACH_CHANNEL(i) OWN(channel, i) *= p.residual_scale / l;
-        hadamard();
+        hadamard(1);
         FLIP(p.projection);
     }
     EACH_CHANNEL(i) OWN(channel, i) = OWN(terms, i) / l + (has_projection != 0 ? OWN(channel, i) : 0.0);

@@ -65,7 +65,7 @@ void load_queries() {
 }
 
 // Channels [32 b, 32 b + 32) of a key or value as they are in the cache, and its scale.
-struct Fetched { uvec4 halves[4]; CodeBlock codes; float scale; };
+struct Fetched { uvec4 halves[4]; CodeBlock codes; vec2 scales; };
 const uint shares = (batch * blocks + lanes - 1) / lanes; // of an invocation
 Fetched keys_ahead[shares], values_ahead[shares];
 
@@ -74,7 +74,7 @@ Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
     if (KV_IS_CODED(type)) f.codes = load_block(type, base, b);
     else [[unroll]] for (uint i = 0; i < 4; i++) f.halves[i] = cache(base / 4 + b * 4 + i);
-    f.scale = scales_of(type, scales, at).x;
+    f.scales = scales_of(type, scales, at);
     return f;
 }
 
@@ -113,6 +113,15 @@ void move_nonfinite(inout f16vec4 v[8], inout float scale) {
     [[unroll]] for (uint i = 0; i < 8; i++) v[i] = mix(f16vec4(0.0), v[i], bvec4(finite));
 }
 
+// Even and odd channels have scales of their own where bits are unequal: a key then has the larger, and its levels the ratios to that. One of
+// them is 1, and rounding to fp16 is nothing beside the error of a level.
+float scale_of_key(vec2 scales) { return KV_UNEQUAL(k_type) == 0 || scales.x >= scales.y ? scales.x : scales.y; }
+void join_halves(inout f16vec4 v[8], vec2 scales) {
+    const float larger = scale_of_key(scales);
+    const f16vec2 by = f16vec2(larger > 0.0 ? scales / larger : vec2(0.0));
+    [[unroll]] for (uint i = 0; i < 8; i++) v[i] *= by.xyxy;
+}
+
 // Stores what was fetched where all subgroups read it.
 void store_batch() {
     [[unroll]] for (uint s = 0; s < shares; s++) {
@@ -120,13 +129,14 @@ void store_batch() {
         f16vec4 k_levels[8], v_levels[8];
         decode(k_type, keys_ahead[s], k_levels);
         decode(v_type, values_ahead[s], v_levels);
-        float scale = values_ahead[s].scale;
+        float scale = values_ahead[s].scales.x;
+        if (KV_UNEQUAL(k_type) != 0) join_halves(k_levels, keys_ahead[s].scales);
         if (!KV_IS_CODED(v_type)) move_nonfinite(v_levels, scale);
         if (i >= batch * blocks) break;
         [[unroll]] for (uint j = 0; j < 8; j++) vectors[key * stride + b * 8 + j] = k_levels[j];
         [[unroll]] for (uint j = 0; j < 8; j++) vectors[(batch + key) * stride + b * 8 + j] = v_levels[j];
         if (b != 0) continue;
-        key_scales[key] = keys_ahead[s].scale;
+        key_scales[key] = scale_of_key(keys_ahead[s].scales);
         value_scales[key] = scale;
     }
 }

@@ -94,7 +94,7 @@ uvec2 key_words[half_keys ? steps * 4 : 1];
 
 void fetch_key(uint n, uint at) {
     const uint base = p.k_codes + at * KV_WORDS(k_type, head_dim);
-    if (k_type == KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u)) { // tq4: the lane's channels are 16 bytes
+    if (KV_BITS(k_type) == 4 && KV_TRELLIS(k_type) == 0) { // the lane's channels are 16 bytes
         const uvec4 block = cache(base / 4 + part());
         [[unroll]] for (uint c = 0; c < 4; c++) key_words[n * 4 + c] = uvec2(block[c], 0);
     } else {
@@ -105,8 +105,10 @@ void fetch_key(uint n, uint at) {
 // Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 where that lies after all keys.
 uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
 
-// f[h] = query[h] . key n of the round, which is vector `at`, the part of this lane
-void multiply(uint n, uint at, out float f[heads]) {
+const bool unequal = KV_UNEQUAL(k_type) != 0; // of two channels each has a scale
+
+// f[h] = query[h] . key n of the round, which is vector `at`, the part of this lane; where bits are unequal times its scales
+void multiply(uint n, uint at, vec2 scales, out float f[heads]) {
     if (half_keys) {
         f16vec2 products[heads];
         [[unroll]] for (uint h = 0; h < heads; h++) products[h] = f16vec2(0.0);
@@ -116,7 +118,8 @@ void multiply(uint n, uint at, out float f[heads]) {
                 [[unroll]] for (uint h = 0; h < heads; h++) products[h] = fma(level, half_query[h * 16 + c * 4 + i], products[h]);
             }
         }
-        [[unroll]] for (uint h = 0; h < heads; h++) f[h] = float(products[h].x) + float(products[h].y);
+        [[unroll]] for (uint h = 0; h < heads; h++)
+            f[h] = unequal ? float(products[h].x) * scales.x + float(products[h].y) * scales.y : float(products[h].x) + float(products[h].y);
         return;
     }
     vec4 v[8], z[8];
@@ -297,24 +300,25 @@ void main() {
     take_queries();
     [[dont_unroll]] for (uint round = begin; round < end; round += subgroups * batch) {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
-        float s[scored], key_scales[steps], value_scales[steps], largest_scale = 0.0;
+        float s[scored], value_scales[steps], largest_scale = 0.0;
+        vec2 key_scales[steps];
         uint at[steps];
         [[unroll]] for (uint n = 0; n < steps; n++) {
             at[n] = vector_of(first + n * keys_at_once + lane() / parts, first, end);
             if (half_keys) fetch_key(n, at[n]);
-            key_scales[n] = scales_of(k_type, p.k_scales, at[n]).x;
+            key_scales[n] = scales_of(k_type, p.k_scales, at[n]);
             value_scales[n] = scales_of(v_type, p.v_scales, at[n]).x;
         }
         if (fetches_values) fetch_values(first, end, 0, 0);
         [[unroll]] for (uint n = 0; n < steps; n++) {
             const bool seen = sees(0, first + n * keys_at_once + lane() / parts, end);
             float f[heads];
-            multiply(n, at[n], f);
+            multiply(n, at[n], key_scales[n], f);
             add_parts(f);
             [[unroll]] for (uint i = 0; i < own; i++) {
                 const uint near = window == WINDOW_ONLY ? first + n * keys_at_once + lane() / parts : first; // PAGE % batch == 0
                 const float more = page_score(own_head() + i, min(near, end - 1));
-                s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * key_scales[n]) + more, seen);
+                s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * (unequal ? 1.0 : key_scales[n].x)) + more, seen);
             }
             const bool counts = seen && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
             largest_scale = max(largest_scale, mix(0.0, value_scales[n], counts));

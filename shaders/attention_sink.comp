@@ -34,7 +34,7 @@ void main() {
         partials[at + i] = exact_value(p.v_sinks + vector, i);
         if (has_projection != 0) partials[at + head_dim + i] = 0.0;
     }
-    sum_terms();
+    sum_terms(1);
     if (gl_LocalInvocationID.x != 0) return;
     partials[at + part_size - 2] = terms[0] + (p.pages == 0 ? 0.0 : q[p.page_scores + head * p.pages]);
     partials[at + part_size - 1] = 1.0;

@@ -1,8 +1,12 @@
 // The levels of a codebook, or uniform ones, each chosen for its channel alone; the counterpart of choose_codes() in
 // model/kv/turboquant.cpp. It uses what the includer of turboquant.glsl declares.
-// For other head_dims the thresholds differ by powers of two.
+// For other numbers of channels the thresholds differ by powers of two.
 bool reaches(float square, uint threshold, float norm2) {
-    const uint scaled = head_dim == 64 ? threshold + (1u << 23) : head_dim == 256 ? threshold - (1u << 23) : threshold;
+    const uint channels = head_dim >> KV_UNEQUAL(type);
+    const uint scaled = channels == 32    ? threshold + (2u << 23)
+                        : channels == 64  ? threshold + (1u << 23)
+                        : channels == 256 ? threshold - (1u << 23)
+                                          : threshold;
     precise float limit = uintBitsToFloat(scaled) * norm2;
     return square >= limit;
 }
@@ -12,9 +16,8 @@ bool reaches(float square, uint threshold, float norm2) {
     for (uint i = 0; i < n; i++) index += reaches(square, thresholds[i], norm2) ? 1u : 0u
 
 // Returns the number of thresholds B for which y^2 >= B * n2.
-uint index_by_codebook(float square, float norm2) {
+uint index_by_codebook(uint bits, float square, float norm2) {
     uint index = 0;
-    const uint bits = magnitude_bits(type);
     if (bits == 1) {
         index = reaches(square, TQ2_THRESHOLDS, norm2) ? 1u : 0u;
     } else if (bits == 2) {
@@ -56,9 +59,17 @@ void prepare_codes(float norm2) {
 
 // Returns the code of channel i, y; `level` is the factor of |y|.
 uint choose_code(uint i, float y, float norm2, out float level) {
-    const uint bits = magnitude_bits(type);
     precise float square = y * y;
-    const uint index = norm2 == 0.0 ? 0 : bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(square, norm2);
-    level = magnitude_level(bits, index);
+    uint bits = magnitude_bits(type), index = 0;
+    if (KV_UNEQUAL(type) != 0) { // two codebooks, each with a constant number of bits
+        bits = KV_BITS(type) - 2 * (i & 1);
+        const uint even = index_by_codebook(KV_BITS(type), square, norm2), odd = index_by_codebook(KV_BITS(type) - 2, square, norm2);
+        index = norm2 == 0.0 ? 0 : (i & 1) == 0 ? even : odd;
+        level = (i & 1) == 0 ? magnitude_level(KV_BITS(type), index) : magnitude_level(KV_BITS(type) - 2, index);
+    } else {
+        if (norm2 != 0.0)
+            index = bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(bits, square, norm2);
+        level = magnitude_level(bits, index);
+    }
     return index | (y < 0.0 ? 1u << bits : 0u);
 }

@@ -62,7 +62,7 @@ void convolve(uint t, uint before, uint first) {
 void normalise(float scale) {
     channel_barrier();
     EACH_CHANNEL(i) OWN(terms, i) = OWN(channel, i) * OWN(channel, i);
-    sum_terms();
+    sum_terms(1);
     const float inverse = inverse_rms_of(terms[0] + p.eps) * scale;
     EACH_CHANNEL(i) OWN(channel, i) *= inverse;
     channel_barrier();

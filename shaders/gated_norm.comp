@@ -26,7 +26,7 @@ void main() {
         OWN(channel, i) = y[base + i];
         OWN(terms, i) = OWN(channel, i) * OWN(channel, i);
     }
-    sum_terms();
+    sum_terms(1);
     const float scale = inverse_rms_of(terms[0] / float(head_dim) + p.eps);
     EACH_CHANNEL(i) {
         const float gate = z[base + i];

@@ -23,22 +23,24 @@ float terms[head_dim / width];
 #define OWN_AT(array, i, distance) array[nr_##i + (distance) / width]
 void channel_barrier() {}
 
-// terms[0] of every invocation = the sum of all, by terms i += terms i + s for s = head_dim / 2 ... 1.
-void sum_terms() {
+// terms[0] of every invocation = the sum of all, by terms i += terms i + s for s = head_dim / 2 ... 1. With 2 as `last` that of the
+// even or the odd ones, as the invocation's number is.
+void sum_terms(uint last) {
     [[unroll]] for (uint s = head_dim / 2 / width; s > 0; s >>= 1)
         [[unroll]] for (uint i = 0; i < s; i++) {
             precise float sum = terms[i] + terms[i + s];
             terms[i] = sum;
         }
-    for (uint s = width / 2; s > 0; s >>= 1) {
+    for (uint s = width / 2; s >= last; s >>= 1) {
         precise float sum = terms[0] + subgroupShuffleXor(terms[0], s);
         terms[0] = sum;
     }
 }
 
-// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride 1, 2, ..., head_dim / 2.
-void hadamard() {
-    for (uint stride = 1; stride < width; stride <<= 1) {
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 2 for
+// even and odd channels apart.
+void hadamard(uint first) {
+    for (uint stride = first; stride < width; stride <<= 1) {
         const bool upper = (gl_SubgroupInvocationID & stride) != 0;
         [[unroll]] for (uint i = 0; i < head_dim / width; i++) {
             const float other = subgroupShuffleXor(channel[i], stride);
@@ -67,9 +69,10 @@ shared float terms[head_dim];
 #define OWN_AT(array, i, distance) array[i + (distance)]
 void channel_barrier() { barrier(); }
 
-// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1. Ends with a barrier.
-void sum_terms() {
-    for (uint s = head_dim / 2; s > 0; s >>= 1) {
+// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1; with 2 as `last` that of the even ones, and
+// terms[1] that of the odd ones. Ends with a barrier.
+void sum_terms(uint last) {
+    for (uint s = head_dim / 2; s >= last; s >>= 1) {
         barrier();
         EACH(i, s) {
             precise float sum = terms[i] + terms[i + s];
@@ -79,9 +82,10 @@ void sum_terms() {
     barrier();
 }
 
-// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride 1, 2, ..., head_dim / 2. Ends with a barrier.
-void hadamard() {
-    for (uint stride = 1; stride < head_dim; stride <<= 1) {
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 2 for
+// even and odd channels apart. Ends with a barrier.
+void hadamard(uint first) {
+    for (uint stride = first; stride < head_dim; stride <<= 1) {
         barrier();
         EACH(pair, head_dim / 2) {
             const uint i = (pair & ~(stride - 1)) * 2 + (pair & (stride - 1));

@@ -88,14 +88,23 @@ int normalise_exponents() {
     return e == 128 ? nonfinite_vector : zero ? zero_vector : e;
 }
 
+// Returns the code of channel i as the planes have it; of unequal bits, its part of the number that it shares with a neighbour.
+uint planes_code(uint i) {
+    if (KV_UNEQUAL(type) == 0) return codes[i];
+    const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits), high = bits - low;
+    const uint both = codes[i & ~1u] | codes[i | 1] << (bits + 1), second = i & 1;
+    const uint below = both >> (low * second) & ((1u << low) - 1u), above = both >> (2 * low + high * second) & ((1u << high) - 1u);
+    return below | above << low;
+}
+
 uint packed_word(uint w) {
     const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits), high = bits - low, low_words = head_dim * low / 32;
     uint word = 0;
     if (w < low_words) {
-        for (uint j = 0; j < 32 / low; j++) word |= (codes[w * (32 / low) + j] & ((1u << low) - 1u)) << (low * j);
+        for (uint j = 0; j < 32 / low; j++) word |= (planes_code(w * (32 / low) + j) & ((1u << low) - 1u)) << (low * j);
     } else {
         const uint per_word = 32 / max(high, 1u);
-        for (uint j = 0; j < per_word; j++) word |= (codes[(w - low_words) * per_word + j] >> low) << (high * j);
+        for (uint j = 0; j < per_word; j++) word |= (planes_code((w - low_words) * per_word + j) >> low) << (high * j);
     }
     return word;
 }
@@ -136,7 +145,7 @@ void append_coded(uint at) {
         const uvec2 scales = encode_turboquant(empty ? 0 : e);
         if (gl_LocalInvocationID.x == 0) { // a vector that is not finite keeps a NaN scale: it appears in every score
             store_scale(at, 0, e == nonfinite_vector ? 0x7e00u : scales.x);
-            if (KV_QJL(type) != 0) store_scale(at, 1, e == nonfinite_vector ? 0x7e00u : scales.y);
+            if (KV_SCALES(type, head_dim) == 2) store_scale(at, 1, e == nonfinite_vector ? 0x7e00u : scales.y);
         }
     }
     EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = packed_word(w);

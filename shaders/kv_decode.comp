@@ -40,7 +40,7 @@ float coded_value(uint base, uint at, uint i) {
         precise float value = part + scale_at(at, 2 * group + 1);
         return value;
     }
-    precise float value = level * scale_at(at, KV_FAMILY(type) == KV_BLOCKS ? group : 0);
+    precise float value = level * scale_at(at, KV_FAMILY(type) == KV_BLOCKS ? group : KV_UNEQUAL(type) != 0 ? i & 1 : 0);
     return value;
 }
 
@@ -53,7 +53,7 @@ float plain_value(uint base, uint i) {
 // channel += the residual that its signs and length encode
 void add_residual(uint base, uint at) {
     EACH(i, head_dim) channel[i] = residual_sign(type, code_at(base, i));
-    hadamard();
+    hadamard(1);
     FLIP(p.projection);
     precise float unit = scale_at(at, 1) * QJL_FACTOR;
     precise float per_channel = unit * inverse_head_dim();

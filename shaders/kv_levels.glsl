@@ -60,11 +60,24 @@ uint bits_around(uint word, uint at, uint count) {
     return (at + count <= 32 ? word >> at : word >> at | word << (32 - at)) & ((1u << count) - 1u);
 }
 
+// Of unequal bits, the code of an odd place has this, too.
+uint odd_code(uint type) { return 2u << KV_BITS(type); }
+
+// Returns the code of channel 0 or 1 of two whose bits are unequal, from their number (kv_types.h).
+uint code_of_both(uint type, uint both, uint i) {
+    const uint more = KV_BITS(type) + 1;
+    return i == 0 ? both & ((1u << more) - 1u) : both >> more | odd_code(type);
+}
+
 // Returns the code of channel i, whose planes' bits are in these words; for a trellis with the bits before it that its level
 // depends on, and for tq4t, with the word before for a high word, the level's index.
 uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
     const uint low = KV_LOW_BITS(KV_BITS(type)), high = KV_BITS(type) - low;
     if (is_nibble_trellis(type)) return nibble_index(trellis_nibbles(low_word, high_word), i);
+    if (KV_UNEQUAL(type) != 0) {
+        const uint first = i & ~1u, above = high == 0 ? 0 : (high_word >> (first * high & 31)) & ((1u << (2 * high)) - 1u);
+        return code_of_both(type, ((low_word >> (first * low & 31)) & ((1u << (2 * low)) - 1u)) | above << (2 * low), i & 1);
+    }
     if (KV_TRELLIS(type) != 0 && high == 0) return bits_around(low_word, (2 * i - 2) & 31, 4);
     const uint code = (low_word >> (i * low & 31)) & ((1u << low) - 1u);
     if (high == 0) return code;
@@ -72,15 +85,21 @@ uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
     return code | ((high_word >> (i * high & 31)) & ((1u << high) - 1u)) << low;
 }
 
+// Returns the level of a magnitude of `bits` bits, with the sign above it.
+float signed_level(uint bits, uint code) {
+    const float level = magnitude_level(bits, code & ((1u << bits) - 1u));
+    return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
+}
+
 // Returns a code's level, before the scale of its vector or group and without QJL's bit.
 float code_level(uint type, uint code) {
+    if (KV_UNEQUAL(type) != 0)
+        return code < odd_code(type) ? signed_level(KV_BITS(type), code) : signed_level(KV_BITS(type) - 2, code - odd_code(type));
     if (KV_TRELLIS(type) != 0)
         return float(trellis_level(KV_BITS(type), KV_BITS(type) == 3 ? (code & 3u) | trellis_branch(3, code >> 2) << 2 : code));
     if (KV_FAMILY(type) == KV_AFFINE) return float(code);
     if (KV_FAMILY(type) == KV_BLOCKS) return KV_BITS(type) == 8 ? float(int(code << 24) >> 24) : float(int(code) - 8);
-    const uint bits = magnitude_bits(type);
-    const float level = magnitude_level(bits, code & ((1u << bits) - 1u));
-    return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
+    return signed_level(magnitude_bits(type), code);
 }
 
 // Returns +-1: the sign that QJL keeps of the projected residual.

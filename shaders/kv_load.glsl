@@ -18,10 +18,10 @@ float stored_scale(uint type, uint scales, uint at, uint n) {
     return half_value(cache_word(scales + (i >> 1)) >> (16 * (i & 1)));
 }
 
-// Returns the factors of a vector's loaded values and of QJL's signs.
+// Returns the factors of a vector's loaded values and of QJL's signs; or of its even and its odd channels, where their bits are unequal.
 vec2 vector_scales(uint type, uint scales, uint at) {
     if (KV_FAMILY(type) != KV_TURBOQUANT) return vec2(1.0, 0.0);
-    return vec2(stored_scale(type, scales, at, 0), KV_QJL(type) == 0 ? 0.0 : stored_scale(type, scales, at, 1));
+    return vec2(stored_scale(type, scales, at, 0), KV_SCALES(type, head_dim) == 1 ? 0.0 : stored_scale(type, scales, at, 1));
 }
 
 // Returns the scale x and zero y of channel c's group: a value is its code's level * x + y.
@@ -43,7 +43,7 @@ float plain_value(uint type, uint word, uint i) {
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
-const uint table_levels = KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
+const uint table_levels = KV_UNEQUAL(k_type) != 0 ? 64 : KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
 shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
 bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
 void prepare_levels() {
@@ -52,7 +52,7 @@ void prepare_levels() {
 }
 float level_of(uint type, uint code) {
     if (!has_level_table(type)) return code_level(type, code);
-    const uint bits = KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type) - KV_QJL(type);
+    const uint bits = KV_UNEQUAL(type) != 0 ? 6 : KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type) - KV_QJL(type);
     return level_table[(type == k_type ? 0 : table_levels) + (code & ((1u << bits) - 1u))];
 }
 #endif

@@ -12,6 +12,7 @@ shared uint level_pairs[table_size == 0 ? 1 : table_size * copies]; // [index][c
 // Returns the code of channel 0 or 1 of a pair's index.
 uint code_of_pair(uint type, uint index, uint i) {
     const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits);
+    if (KV_UNEQUAL(type) != 0) return code_of_both(type, index, i);
     if (KV_TRELLIS(type) != 0 && bits == 2) return (index >> (2 * i)) & 15u;
     if (low == bits) return (index >> (low * i)) & ((1u << low) - 1u);
     const uint high = index >> (2 * low + i); // tq3's plane, one bit a channel; tq3t's, with the two bits before
@@ -70,6 +71,10 @@ f16vec2 level_pair(uint type, uvec2 words, uint i) {
     if (is_nibble_trellis(type)) {
         const uvec2 nibbles = trellis_nibbles(words.x, words.y);
         return f16vec2(table_level(type, nibble_index(nibbles, 2 * i)), table_level(type, nibble_index(nibbles, 2 * i + 1)));
+    }
+    if (KV_PAIR_BITS(type) == 0 && KV_UNEQUAL(type) != 0) {
+        const uint both = (words.x >> (8 * i) & 255u) | (words.y >> (2 * i) & 3u) << 8;
+        return f16vec2(table_level(type, code_of_both(type, both, 0)), table_level(type, code_of_both(type, both, 1)));
     }
     if (KV_PAIR_BITS(type) == 0) { // one by one
         const uint mask = (1u << high) - 1u;

@@ -66,7 +66,7 @@ void main() {
     EACH_CHANNEL(i) q[base + i] = OWN(channel, i) * p.scale;
     if (has_projection != 0) {
         FLIP(p.projection);
-        hadamard();
+        hadamard(1);
         EACH_CHANNEL(i) q[p.projected + base + i] = OWN(channel, i) * p.projected_scale;
     }
 }

@@ -35,11 +35,40 @@ void multiply_by_matrix(bool back) {
 // The offset of the scales of values in the buffer that they share with the matrix of a dense rotation.
 #define VALUE_SCALES_AT(rotation) ((rotation) == ROTATION_HAAR ? head_dim * head_dim : 0u)
 
+// Bits are unequal by how fast RoPE turns a channel: those that turn slowly, whose bit head_dim / 4 is set, matter more, and go to the even
+// places. Returns the channel that goes to place i, and the place of channel c.
+uint channel_at(uint i) {
+    const uint quarter = head_dim / 4, n = i >> 1;
+    return n / quarter * 2 * quarter + ((i & 1) == 0 ? quarter : 0) + n % quarter;
+}
+uint place_of(uint c) {
+    const uint quarter = head_dim / 4;
+    return (c / (2 * quarter) * quarter + c % quarter) * 2 + ((c & quarter) != 0 ? 0 : 1);
+}
+
+#ifdef SUBGROUP
+shared float placed[head_dim];
+#define PLACED placed
+#else
+#define PLACED terms
+#endif
+// Moves channel from(i) to i.
+#define MOVE_CHANNELS(from)                                                                                                      \
+    barrier();                                                                                                                  \
+    EACH_CHANNEL(i) PLACED[i] = OWN(channel, i);                                                                                \
+    barrier();                                                                                                                  \
+    EACH_CHANNEL(i) OWN(channel, i) = PLACED[from(i)];
+
 // channel = R channel. Starts and ends with a barrier where there is a rotation.
 void rotate(uint rotation) {
     if (rotation == ROTATION_WHT) {
         FLIP(p.signs);
-        hadamard();
+        hadamard(1);
+    }
+    if (rotation == ROTATION_WHT_HALVES) {
+        MOVE_CHANNELS(channel_at)
+        FLIP(p.signs);
+        hadamard(2);
     }
 #ifdef ROTATION_MATRIX
     if (rotation == ROTATION_HAAR) {
@@ -55,13 +84,20 @@ void rotate(uint rotation) {
 void rotate_back(uint rotation) {
     if (rotation == ROTATION_NONE) return;
     if (rotation == ROTATION_WHT) {
-        hadamard();
+        hadamard(1);
         FLIP(p.signs);
+    }
+    if (rotation == ROTATION_WHT_HALVES) {
+        hadamard(2);
+        FLIP(p.signs);
+        MOVE_CHANNELS(place_of)
     }
 #ifdef ROTATION_MATRIX
     if (rotation == ROTATION_HAAR) multiply_by_matrix(true);
 #endif
-    const float inverse_gain = rotation == ROTATION_WHT ? inverse_head_dim() : 0.00390625; // 1 / 256
+    const float inverse_gain = rotation == ROTATION_HAAR         ? 0.00390625 // 1 / 256
+                               : rotation == ROTATION_WHT_HALVES ? inverse_head_dim() * 2.0
+                                                                 : inverse_head_dim();
     EACH_CHANNEL(i) {
         precise float scaled = OWN(channel, i) * inverse_gain;
         OWN(channel, i) = scaled;
@@ -104,7 +140,7 @@ void rotate_back(uint rotation) {
         precise float square = OWN(channel, i) * OWN(channel, i);                                                               \
         OWN(terms, i) = square;                                                                                                 \
     }                                                                                                                           \
-    sum_terms();                                                                                                                \
+    sum_terms(1);                                                                                                                \
     precise float mean_square = terms[0] / float(head_dim) + eps;                                                               \
     const float inverse_rms = (eps) < 0.0 ? 1.0 : inverse_rms_of(mean_square);                                                  \
     EACH_BELOW(i, rotary / 2) {                                                                                                 \

@@ -8,29 +8,56 @@
 #endif
 
 // terms[0] = |channel|^2. Ends with a barrier.
-void sum_squares() {
+void sum_squares(uint last) {
     EACH_CHANNEL(i) {
         precise float square = OWN(channel, i) * OWN(channel, i);
         OWN(terms, i) = square;
     }
-    sum_terms();
+    sum_terms(last);
 }
 
-// codes = the code of each channel; terms[0] = sum |y| L. Returns sum L^2. Ends with a barrier.
-uint choose_codes(float norm2) {
+const bool unequal = KV_UNEQUAL(type) != 0;
+const uint last_sum = unequal ? 2 : 1;
+
+// Returns the sums that sum_terms(last_sum) left: of all channels, or of the even and of the odd ones.
+vec2 sums_of_terms() {
+#ifdef SUBGROUP
+    if (!unequal) return vec2(terms[0], 0.0);
+    const float other = subgroupShuffleXor(terms[0], 1);
+    return (gl_SubgroupInvocationID & 1) == 0 ? vec2(terms[0], other) : vec2(other, terms[0]);
+#else
+    return vec2(terms[0], terms[1]);
+#endif
+}
+
+// codes = the code of each channel; terms = sums of |y| L. Returns sum L^2, where bits are unequal of the even and of the odd channels.
+// Ends with a barrier.
+uvec2 choose_codes(vec2 norm2) {
     channel_barrier(); // norm2 was read from terms, which are written below
-    prepare_codes(norm2);
-    uint square_levels = 0;
+    prepare_codes(norm2.x);
+    uvec2 square_levels = uvec2(0);
     EACH_CHANNEL(i) {
         const float y = OWN(channel, i);
+        const bool odd = unequal && (i & 1) != 0;
         float level;
-        codes[i] = choose_code(i, y, norm2, level);
+        codes[i] = choose_code(i, y, odd ? norm2.y : norm2.x, level);
         precise float product = abs(y) * level;
         OWN(terms, i) = product;
-        square_levels += uint(abs(level)) * uint(abs(level));
+        const uint square = uint(abs(level)) * uint(abs(level));
+        square_levels += odd ? uvec2(0, square) : uvec2(square, 0);
     }
-    sum_terms();
-    return workgroup_add(square_levels);
+    sum_terms(last_sum);
+    square_levels.x = workgroup_add(square_levels.x);
+    if (unequal) square_levels.y = workgroup_add(square_levels.y);
+    return square_levels;
+}
+
+// Returns the scale of the levels as fp16 bits.
+uint scale_of(uint rule, float norm2, float projected, uint square_levels, int e) {
+    if (norm2 == 0.0) return 0u;
+    return rule == SCALE_NORM            ? sqrt_quotient_half_bits(norm2, square_levels, e)
+           : rule == SCALE_LEAST_SQUARES ? quotient_half_bits(projected, float(square_levels), e)
+                                         : quotient_half_bits(norm2, projected, e);
 }
 
 #ifndef TRELLIS
@@ -49,29 +76,31 @@ void subtract_levels(uint scale, int e) {
 // Adds QJL's bit to every code, above the magnitude's bits. Returns the residual's length as fp16 bits. Ends with a barrier.
 uint add_residual_signs(int e) {
     subtract_levels(level_scale, e);
-    sum_squares();
+    sum_squares(1);
     const float residual2 = terms[0];
     FLIP(p.projection);
-    hadamard();
+    hadamard(1);
     EACH_CHANNEL(i) codes[i] |= OWN(channel, i) < 0.0 ? 1u << (KV_BITS(type) - 1u) : 0u;
     barrier();
     return gl_LocalInvocationID.x != 0 || residual2 == 0.0 ? 0u : sqrt_quotient_half_bits(residual2, 1, e);
 }
 #endif
 
-// codes = those of channel * 2^e, packed later. Returns the scales (level scale, residual's length), which only invocation 0
-// gets. Ends with a barrier.
+// codes = those of channel * 2^e, packed later. Returns the scales (level scale, residual's length; or of even and odd channels),
+// which only invocation 0 gets. Ends with a barrier.
 uvec2 encode_turboquant(int e) {
-    sum_squares();
-    const float norm2 = terms[0];
-    const uint square_levels = choose_codes(norm2);
+    sum_squares(last_sum);
+    const vec2 norm2 = sums_of_terms();
+    const uvec2 square_levels = choose_codes(norm2);
+    const vec2 projected = sums_of_terms();
     const uint rule = KV_QJL(type) != 0 ? SCALE_LEAST_SQUARES : scale_rule;
-    if (gl_LocalInvocationID.x == 0)
-        level_scale = norm2 == 0.0                  ? 0u
-                      : rule == SCALE_NORM          ? sqrt_quotient_half_bits(norm2, square_levels, e)
-                      : rule == SCALE_LEAST_SQUARES ? quotient_half_bits(terms[0], float(square_levels), e)
-                                                    : quotient_half_bits(norm2, terms[0], e);
+    uint odd_scale = 0;
+    if (gl_LocalInvocationID.x == 0) {
+        level_scale = scale_of(rule, norm2.x, projected.x, square_levels.x, e);
+        if (unequal) odd_scale = scale_of(rule, norm2.y, projected.y, square_levels.y, e);
+    }
     barrier();
+    if (unequal) return uvec2(level_scale, odd_scale);
 #ifndef TRELLIS
     if (KV_QJL(type) != 0) return uvec2(level_scale, add_residual_signs(e));
 #endif

@@ -18,10 +18,12 @@ HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
 // How the codes of a vector are read: as words of nibbles, which are indices of levels or those of a trellis whose levels depend
-// on nibbles before them; or as pairs of bits, whose indices are windows of four bits.
-enum class CodeWords { nibbles, trellis_nibbles, pairs };
+// on nibbles before them; as bytes of two codes of unequal bits, 5 and 3, in the places of even and odd nibbles; or as pairs of
+// bits, whose indices are windows of four bits.
+enum class CodeWords { nibbles, trellis_nibbles, unequal, pairs };
 
 inline CodeWords code_words(KvType type) {
+    if (is_unequal(type)) return CodeWords::unequal;
     if (is_trellis(type) && code_bits(type) == 4) return CodeWords::trellis_nibbles;
     return HWY_TARGET <= HWY_AVX3 && code_bits(type) == 2 ? CodeWords::pairs : CodeWords::nibbles;
 }
@@ -34,7 +36,9 @@ HWY_INLINE bool is_spread_in_order() { return 8 * lanes == 128 && has_spread_cod
 
 // Returns which nibble of its word channel c is.
 HWY_INLINE size_t nibble_of_channel(KvType type, size_t c) {
-    return code_bits(type) == 4 || code_words(type) == CodeWords::pairs || is_spread_in_order() ? c % 8 : c % 2 * 4 + c % 8 / 2;
+    const bool in_order =
+        code_bits(type) == 4 || is_unequal(type) || code_words(type) == CodeWords::pairs || is_spread_in_order();
+    return in_order ? c % 8 : c % 2 * 4 + c % 8 / 2;
 }
 
 // The order of codes is vector by vector, each of one nibble of `lanes` words: the even nibbles of these, then the odd ones.
@@ -46,26 +50,36 @@ HWY_INLINE size_t place_of(KvType type, size_t c) {
     return c / (8 * lanes) * (8 * lanes) + vector * lanes + c / 8 % lanes;
 }
 
-// The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis.
+// The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis. Of unequal bits
+// those of even channels, the levels of 16 .. 31 being the negatives of these, and those of odd ones, whose first eight are there
+// twice.
 struct NibbleLevels {
-    HWY_ALIGN float values[16] = {};
-    HWY_ALIGN int8_t bytes[16] = {};
+    HWY_ALIGN float values[16] = {}, odd_values[16] = {};
+    HWY_ALIGN int8_t bytes[16] = {}, odd_bytes[16] = {};
 
     explicit NibbleLevels(KvType type) {
-        if (is_trellis(type))
+        if (is_trellis(type)) {
             std::ranges::copy(trellis_levels(code_bits(type)).first(16), bytes);
-        else
-            set_magnitudes(codebook(magnitude_bits(type)).levels);
+        } else if (is_unequal(type)) {
+            set_magnitudes(bytes, magnitude_bits(type, 0), 16);
+            set_magnitudes(odd_bytes, magnitude_bits(type, 1), 8);
+        } else {
+            set_magnitudes(bytes, magnitude_bits(type), 16, 8);
+        }
         if (code_words(type) == CodeWords::pairs && !is_trellis(type)) // an index is the code before, then its own
             for (size_t i = 16; i-- > 0;) bytes[i] = bytes[(i / 4 & 1) + i / 8 * 8];
-        for (size_t i = 0; i < 16; i++) values[i] = bytes[i];
+        for (size_t i = 0; i < 16; i++) values[i] = bytes[i], odd_values[i] = odd_bytes[i];
     }
 
   private:
-    void set_magnitudes(const std::vector<uint32_t>& magnitudes) {
-        for (size_t i = 0; i < magnitudes.size(); i++) {
-            bytes[i] = int8_t(magnitudes[i]);
-            bytes[i + 8] = int8_t(-bytes[i]);
+    // The levels of codes whose sign is the bit above the magnitude's, or `sign`; again after `period`.
+    static void set_magnitudes(int8_t* levels, uint32_t bits, size_t period, size_t sign = 0) {
+        const std::vector<uint32_t>& magnitudes = codebook(bits).levels;
+        for (size_t i = 0; i < 16; i++) {
+            const size_t code = i % period, above = sign != 0 ? sign : size_t(1) << bits;
+            if (code % above >= magnitudes.size()) continue;
+            const auto level = int8_t(magnitudes[code % above]);
+            levels[i] = (code & above) != 0 ? int8_t(-level) : level;
         }
     }
 };
@@ -126,6 +140,23 @@ template <> class WordLevels<CodeWords::trellis_nibbles> {
     V low_, high_;
 };
 
+// Codes of five bits at the even nibbles' places, and of three in what is left of their bytes.
+template <> class WordLevels<CodeWords::unequal> {
+  public:
+    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels)
+        : words_(hn::LoadU(U(), words)), low_(hn::Load(F(), levels.values)), high_(hn::Neg(low_)),
+          odd_(hn::Load(F(), levels.odd_values)) {}
+    HWY_INLINE V of_nibble(size_t n) const {
+        const auto index = hn::ShiftRightSame(words_, int(n % 2 == 0 ? 4 * n : 4 * n + 1));
+        return n % 2 == 0 ? V{_mm512_permutex2var_ps(low_.raw, index.raw, high_.raw)}
+                          : V{_mm512_permutexvar_ps(index.raw, odd_.raw)};
+    }
+
+  private:
+    hn::Vec<U> words_;
+    V low_, high_, odd_;
+};
+
 template <> class WordLevels<CodeWords::pairs> { // a lane has the 16 bits of its codes above those before, of a run of 32
   public:
     HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels) : values_(hn::Load(F(), levels.values)) {
@@ -156,6 +187,9 @@ template <CodeWords kind> struct ByteLevels {
             const TrellisIndices indices(nibbles);
             even = signed_levels(table, indices.even);
             odd = signed_levels(table, indices.odd);
+        } else if constexpr (kind == CodeWords::unequal) {
+            even = signed_levels(table, nibbles);
+            odd = levels_of(hn::LoadDup128(S(), levels.odd_bytes), hn::And(hn::ShiftRight<5>(nibbles), hn::Set(U(), 0x07070707)));
         } else {
             even = levels_of(table, nibbles);
             odd = levels_of(table, hn::ShiftRight<4>(nibbles));

@@ -38,6 +38,7 @@ template <class Make> auto of_kind(CodeWords kind, const Make& make) {
     if (kind == CodeWords::pairs) return make(std::integral_constant<CodeWords, CodeWords::pairs>());
 #endif
     if (kind == CodeWords::trellis_nibbles) return make(std::integral_constant<CodeWords, CodeWords::trellis_nibbles>());
+    if (kind == CodeWords::unequal) return make(std::integral_constant<CodeWords, CodeWords::unequal>());
     return make(std::integral_constant<CodeWords, CodeWords::nibbles>());
 }
 
@@ -64,19 +65,15 @@ HWY_INLINE V sum_blocks(const V (&v)[lanes / 4]) {
 #endif
 }
 
-// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes.
-template <CodeWords kind, size_t d, size_t heads, size_t count>
-HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
-                               const NibbleLevels& levels) {
-#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // they would keep queries in the registers that a trellis's indices need
-    if constexpr (kind == CodeWords::trellis_nibbles) __asm__("" : "+r"(q));
-#endif
-    HWY_UNROLL(16)
-    for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
+// sums[head][i] += q[head] . levels of words[i], of the nibbles first .. end - 1 (nibble_of_vector) of d channels and lane by
+// lane; q is in the order of codes.
+template <CodeWords kind, size_t d, size_t first, size_t end, size_t heads, size_t count>
+HWY_INLINE void add_nibbles(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
+                            const NibbleLevels& levels) {
     HWY_UNROLL(8)
     for (size_t c = 0; c < d; c += 8 * lanes) {
         HWY_UNROLL(8)
-        for (size_t n = 0; n < 8; n++) {
+        for (size_t n = first; n < end; n++) {
             V key[count];
             HWY_UNROLL(4)
             for (size_t i = 0; i < count; i++)
@@ -88,6 +85,27 @@ HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRIC
                 for (size_t i = 0; i < count; i++) sums[h][i] = hn::MulAdd(query, key[i], sums[h][i]);
             }
         }
+    }
+}
+
+// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes. ratios: of unequal
+// bits, by which the levels of even channels are multiplied.
+template <CodeWords kind, size_t d, size_t heads, size_t count>
+HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
+                               const NibbleLevels& levels, const float* ratios) {
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // they would keep queries in the registers that a trellis's indices need
+    if constexpr (kind == CodeWords::trellis_nibbles) __asm__("" : "+r"(q));
+#endif
+    HWY_UNROLL(16)
+    for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
+    if constexpr (kind != CodeWords::unequal) {
+        add_nibbles<kind, d, 0, 8>(sums, q, words, levels);
+    } else {
+        add_nibbles<kind, d, 0, 4>(sums, q, words, levels); // the even nibbles
+        HWY_UNROLL(16)
+        for (size_t i = 0; i < heads * count; i++)
+            sums[i / count][i % count] = hn::Mul(sums[i / count][i % count], hn::Set(F(), ratios[i % count]));
+        add_nibbles<kind, d, 4, 8>(sums, q, words, levels);
     }
 }
 
@@ -110,7 +128,7 @@ template <size_t heads, CodeWords kind, size_t d> void score_codes(float* HWY_RE
                     words[i] = next;
                     next = next == last ? next : next + word_of(kind, d);
                 }
-                multiply_codes<kind, d>(sums, q, words, levels);
+                multiply_codes<kind, d>(sums, q, words, levels, k.ratios + p + at + first);
                 HWY_UNROLL(16)
                 for (size_t i = 0; i < heads * step; i++) fours[i / step][first + i % step] = sums[i / step][i % step];
             }
@@ -148,7 +166,8 @@ HWY_INLINE void add_weighted_vectors(float* const* y, size_t at, const float* HW
     for (size_t i = 0; i < heads * step; i++) hn::StoreU(sums[i / step][i % step], F(), y[i / step] + at + i % step * lanes);
 }
 
-// y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of codes. Leaves weights times scales.
+// y[head][c] += sum over p of weights[head][p] * v[p][c], in the order of codes. Leaves weights times scales. No values have
+// unequal bits.
 template <size_t heads, CodeWords kind> void add_weighted_codes(float* const* y, float* HWY_RESTRICT weights, const CodeTile& v,
                                                                 const NibbleLevels& levels, size_t count, size_t d) {
     constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // vectors whose sums are in registers

@@ -37,6 +37,16 @@ HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
     return hn::And(hn::Or(hn::ShiftLeft<3>(bytes), hn::ShiftLeft<5>(bytes)), hn::Set(U(), 0x88888888));
 }
 
+// Returns words of bytes of two codes, of five and three bits, from `lanes` runs of eight with unequal bits of four and two.
+HWY_INLINE hn::Vec<U> spread_unequal(const uint8_t* fours, const uint8_t* twos) {
+    const auto low = load_pairs(fours), high = load_bytes(twos);
+    const auto low_halves = hn::And(hn::Or(low, hn::ShiftLeft<8>(low)), hn::Set(U(), 0x00ff00ff));
+    const auto high_halves = hn::And(hn::Or(high, hn::ShiftLeft<12>(high)), hn::Set(U(), 0x000f000f));
+    const auto even = hn::And(hn::Or(low_halves, hn::ShiftLeft<4>(low_halves)), hn::Set(U(), 0x0f0f0f0f));
+    const auto odd = hn::And(hn::Or(high_halves, hn::ShiftLeft<6>(high_halves)), hn::Set(U(), 0x03030303));
+    return hn::Or(even, hn::ShiftLeft<5>(odd));
+}
+
 // Rotates each word left, which is a circular run of a trellis's codes.
 template <int by, class Words> HWY_INLINE Words turned(Words runs) {
     return hn::Or(hn::ShiftLeft<by>(runs), hn::ShiftRight<32 - by>(runs));
@@ -72,10 +82,13 @@ class CodeTile {
     CodeTile(const host::CacheSide& side, const StoredTile& tile, const NextTile& next)
         : next(next), words_(side.codes(tile.first, tile.head).data()),
           words_per_vector_(word_of(code_words(side.codec.type), side.head_dim())), count_(tile.count) {
-        load_scales(side.scales(tile.first, tile.head).data());
+        if (is_unequal(side.codec.type))
+            load_two_scales(side.scales(tile.first, tile.head).data());
+        else
+            load_scales(side.scales(tile.first, tile.head).data());
         if (code_bits(side.codec.type) == 4 || code_words(side.codec.type) == CodeWords::pairs) return;
         const auto* codes = reinterpret_cast<const uint8_t*>(words_);
-        if (is_spread_in_order())
+        if (is_spread_in_order() && !is_unequal(side.codec.type))
             spread_codes(side.codec.type, spread_, codes, count_, side.head_dim());
         else
             spread(side.codec.type, codes);
@@ -86,6 +99,7 @@ class CodeTile {
     const uint32_t* words(size_t position) const { return words_ + position * words_per_vector_; }
 
     HWY_ALIGN float scales[kv_tile];
+    HWY_ALIGN float ratios[kv_tile]; // of unequal bits: the scale of even channels over that of odd ones, which is in `scales`
     const NextTile next;
 
   private:
@@ -96,9 +110,22 @@ class CodeTile {
         for (; p < kv_tile; p++) scales[p] = p < count_ ? half_to_float(from[p]) : 0;
     }
 
+    // A scale of 0 among odd channels is replaced by one that is nothing beside that of even ones, so that there is a ratio.
+    void load_two_scales(const uint16_t* from) {
+        for (size_t p = 0; p < kv_tile; p++) {
+            const float even = p < count_ ? half_to_float(from[2 * p]) : 0, odd = p < count_ ? half_to_float(from[2 * p + 1]) : 0;
+            scales[p] = odd > even * 0x1p-30f ? odd : even * 0x1p-30f + 0x1p-100f;
+            ratios[p] = even / scales[p];
+        }
+    }
+
     void spread(KvType type, const uint8_t* codes) {
         const uint32_t bits = code_bits(type);
         for (size_t p = 0; p < count_; p++, codes += words_per_vector_ * bits) {
+            uint32_t* const to = spread_ + p * words_per_vector_;
+            for (size_t w = 0; is_unequal(type) && w < words_per_vector_; w += lanes)
+                hn::StoreU(spread_unequal(codes + 2 * w, codes + 2 * words_per_vector_ + w), U(), to + w);
+            if (is_unequal(type)) continue;
             if (is_trellis(type))
                 spread_trellis(spread_ + p * words_per_vector_, codes, bits);
             else

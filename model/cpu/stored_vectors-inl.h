@@ -81,6 +81,32 @@ template <class Use> HWY_INLINE void each_bit(const uint8_t* plane, size_t d, Us
     }
 }
 
+// Passes the codes of bytes of two, of five and three bits, to use(at, even ones, odd ones), 16 of each.
+template <class Use> HWY_INLINE void each_unequal(const uint8_t* codes, size_t d, Use&& use) {
+    for (size_t i = 0; i < d; i += 32, codes += 16) {
+        const Bytes v = hn::LoadU(B(), codes);
+        use(i, low_bits(v, 5), low_bits(shift_right<5>(v), 3));
+    }
+}
+
+// The same of a plane of four bits and one of two: an even code is what is in the first, an odd one in the second.
+template <class Use> HWY_INLINE void each_unequal(const uint8_t* fours, const uint8_t* twos, size_t d, Use&& use) {
+    HWY_ALIGN uint8_t even[128], odd[128];
+    each_nibble(fours, d / 2, [&](size_t at, Bytes codes) { hn::Store(codes, B(), even + at); });
+    each_pair(twos, d / 2, [&](size_t at, Bytes codes) { hn::Store(codes, B(), odd + at); });
+    for (size_t i = 0; i < d / 2; i += 16) use(2 * i, hn::Load(B(), even + i), hn::Load(B(), odd + i));
+}
+
+// The same of six and four bits: an even code and two bits of the odd one are in bytes, the other two in a plane.
+template <class Use> HWY_INLINE void each_unequal_of_ten(const uint8_t* bytes, const uint8_t* twos, size_t d, Use&& use) {
+    HWY_ALIGN uint8_t above[128];
+    each_pair(twos, d / 2, [&](size_t at, Bytes codes) { hn::Store(codes, B(), above + at); });
+    for (size_t i = 0; i < d / 2; i += 16) {
+        const Bytes v = hn::LoadU(B(), bytes + i);
+        use(2 * i, low_bits(v, 6), hn::Or(low_bits(shift_right<6>(v), 2), shift_left<2>(hn::Load(B(), above + i))));
+    }
+}
+
 // The levels of codes, in units of their scale.
 struct Levels {
     enum class Kind { codes, table, table_and_sign, two_tables_and_sign, uniform, nibbles } kind;
@@ -94,7 +120,16 @@ struct Levels {
             low = hn::LoadU(B(), reinterpret_cast<const uint8_t*>(trellis_levels(code_bits(type)).data()));
             return;
         }
-        const uint32_t magnitudes = magnitude_bits(type);
+        set_magnitudes(magnitude_bits(type));
+    }
+    // Of the odd channels of a type of unequal bits.
+    static HWY_INLINE Levels odd(KvType type) {
+        Levels out(KvType::f32);
+        if (is_unequal(type)) out.set_magnitudes(magnitude_bits(type, 1));
+        return out;
+    }
+
+    HWY_INLINE void set_magnitudes(uint32_t magnitudes) {
         kind = magnitudes < 4 ? Kind::table : magnitudes == 4 ? Kind::table_and_sign : Kind::two_tables_and_sign;
         if (magnitudes == 7) kind = Kind::uniform;
         HWY_ALIGN int8_t table[32] = {};
@@ -185,13 +220,14 @@ HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRIC
 class CodedVectors {
   public:
     HWY_INLINE explicit CodedVectors(const KvCodec& codec)
-        : codec_(codec), levels_(codec.type), is_affine_(family(codec.type) == KV_AFFINE),
+        : codec_(codec), levels_(codec.type), odd_levels_(Levels::odd(codec.type)), is_affine_(family(codec.type) == KV_AFFINE),
           group_(codec.head_dim() * (is_affine_ ? 2 : 1) / std::max(1u, codec.scales())) {}
 
     // to[head_dim] = the decoded vector.
     HWY_INLINE void load(float* HWY_RESTRICT to, std::span<const uint32_t> codes, std::span<const uint16_t> scales) const {
         if (is_qjl(codec_.type)) // its residual must be rotated back
             return decode_stored(codec_, {to, codec_.head_dim()}, codes, scales);
+        if (is_unequal(codec_.type)) return load_unequal(to, reinterpret_cast<const uint8_t*>(codes.data()), scales);
         HWY_ALIGN uint8_t bytes[256];
         const size_t d = codec_.head_dim();
         if (is_trellis(codec_.type))
@@ -217,8 +253,26 @@ class CodedVectors {
         for (size_t i = 0; i < count; i += lanes) hn::StoreU(hn::MulAdd(load_floats(levels + i), s, z), F(), to + i);
     }
 
+    HWY_INLINE void load_unequal(float* HWY_RESTRICT to, const uint8_t* codes, std::span<const uint16_t> scales) const {
+        HWY_ALIGN uint8_t bytes[256];
+        const size_t d = codec_.head_dim();
+        const auto use = [&](size_t at, Bytes even, Bytes odd) {
+            const Bytes a = levels_.of(even), b = odd_levels_.of(odd);
+            hn::Store(hn::InterleaveLower(B(), a, b), B(), bytes + at);
+            hn::Store(hn::InterleaveUpper(B(), a, b), B(), bytes + at + 16);
+        };
+        switch (code_bits(codec_.type)) {
+        case 3: each_unequal(codes, codes + d / 4, d, use); break;
+        case 4: each_unequal(codes, d, use); break;
+        default: each_unequal_of_ten(codes, codes + d / 2, d, use);
+        }
+        const V by = hn::OddEven(hn::Set(F(), half_to_float(scales[1])), hn::Set(F(), half_to_float(scales[0])));
+        for (size_t i = 0; i < d; i += lanes)
+            hn::StoreU(hn::Mul(load_floats(reinterpret_cast<const int8_t*>(bytes) + i), by), F(), to + i);
+    }
+
     const KvCodec& codec_;
-    const Levels levels_;
+    const Levels levels_, odd_levels_;
     const bool is_affine_;
     const size_t group_; // channels per scale
 };

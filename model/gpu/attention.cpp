@@ -31,6 +31,11 @@ uint32_t max_rows_of(const Tuning& t, KvTypes types) {
     return is_qjl(types.v) ? std::min(rows / 2, 4u) : rows;
 }
 
+// Returns the entries of the tables of levels in shaders/kv_load.glsl.
+uint32_t level_table_entries(KvTypes types) {
+    return is_unequal(types.k) ? 128 : is_trellis(types.k) || is_trellis(types.v) ? 64 : 32;
+}
+
 Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
     const auto [head_dim, types, group, tokens] = shape;
     const uint32_t lanes = lanes_of(t, head_dim);
@@ -39,7 +44,7 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
                                (is_qjl(types.v) ? 2 : 1) * lanes * keys_at_a_time(t, types) * 4 +
                                (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
     const uint32_t max_rows = max_rows_of(t, types);
-    const uint32_t table_bytes = (is_trellis(types.k) || is_trellis(types.v) ? 64 : 32) * 4; // of levels, shaders/kv_load.glsl
+    const uint32_t table_bytes = level_table_entries(types) * 4;
     Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, max_rows) / group)};
     const auto fits = [&] {
         const uint32_t rows = tile.heads * tile.tokens;
@@ -65,7 +70,7 @@ uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.token
 // shaders/attention_coopmat.comp
 uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, uint32_t head_dim) {
     const uint32_t vectors = 2 * keys * (head_dim / 4 + 2) * 8, row = (keys + 4) * 4 + (keys + 8) * 2 + 4, scales = 2 * keys * 4,
-                   levels = 64 * 4;
+                   levels = 128 * 4;
     return vectors + strips_of(t, tile) * t.matrix.m * row + scales + levels;
 }
 
@@ -100,7 +105,7 @@ uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, ui
     const bool in_halves = KV_HALF_LEVELS(uint32_t(shape.types.k)) != 0; // the query
     const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = (2 * t.decode_subgroups + 2) * heads,
                    joined = heads * shape.head_dim, query = in_halves ? joined / 2 + 4 : joined + 2,
-                   single_levels = is_trellis(shape.types.k) || is_trellis(shape.types.v) ? 64 : 32;
+                   single_levels = level_table_entries(shape.types);
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
 

@@ -40,7 +40,10 @@ struct CacheCodec : KvCodec {
     CacheCodec(Device& device, KvCodec codec);
     CacheCodec(KvCodec codec, std::optional<Buffer> matrix) : KvCodec(std::move(codec)), matrix(std::move(matrix)) {}
     // Returns the rotation; ROTATION_NONE for a type that is not rotated.
-    uint32_t rotation_constant() const { return is_rotated(type) ? uint32_t(rotation.kind) : ROTATION_NONE; }
+    uint32_t rotation_constant() const {
+        if (!is_rotated(type)) return ROTATION_NONE;
+        return rotation.halves ? ROTATION_WHT_HALVES : uint32_t(rotation.kind);
+    }
 };
 
 struct LayerCache {

@@ -236,17 +236,19 @@ void record_caches(Recorder& recorder, const Tuning& t) {
         for (const KvTypeName& type : kv_types)
             for (const RotationKind rotation : {RotationKind::wht, RotationKind::haar})
                 for (const bool conditioned : {false, true})
-                    Heads(t, {{type.type, type.type}, rotation}, head_dim, 2, 2).record_cache(recorder, conditioned);
+                    Heads(t, {{type.type, values_beside(type.type)}, rotation}, head_dim, 2, 2)
+                        .record_cache(recorder, conditioned);
     for (const KvTypeName& type : kv_types)
         for (const bool conditioned : {false, true}) {
-            Heads of_hybrid(t, {{type.type, type.type}}, 256, 2, 2);
+            Heads of_hybrid(t, {{type.type, values_beside(type.type)}}, 256, 2, 2);
             of_hybrid.rotary_dim = 64;
             of_hybrid.record_cache(recorder, conditioned);
         }
     for (const KvTypeName& type : kv_types)
         for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares})
             if (is_turboquant(type.type))
-                Heads(t, {{type.type, type.type}, RotationKind::wht, rule}, 128, 2, 2).record_cache(recorder, false);
+                Heads(t, {{type.type, values_beside(type.type)}, RotationKind::wht, rule}, 128, 2, 2)
+                    .record_cache(recorder, false);
     for (const uint32_t head_dim : head_dims)
         for (const CacheKind& kind : kinds_with_window)
             for (const bool conditioned : {false, true}) Heads(t, kind, head_dim, 2, 2).record_cache(recorder, conditioned);
@@ -257,7 +259,7 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
         const auto record = [&](const CacheKind& kind, uint32_t head_dim, uint32_t group) {
             Heads(t, kind, head_dim, group, tokens).record_attention(recorder);
         };
-        for (const KvTypeName& type : kv_types) record({{type.type, type.type}}, 128, 2);
+        for (const KvTypeName& type : kv_types) record({{type.type, values_beside(type.type)}}, 128, 2);
         for (const uint32_t head_dim : head_dims) {
             for (const uint32_t group : groups_of_heads)
                 for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);

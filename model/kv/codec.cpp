@@ -112,10 +112,35 @@ void pack_codes(std::span<uint32_t> words, uint32_t bits, std::span<const uint32
     if (high != 0) pack_plane(words.subspan(first), high, codes, low);
 }
 
+// Two codes of unequal bits, as one number of 2 `bits` bits, share the places of two codes of `bits` bits (shaders/kv_types.h).
+void unpack_codes(KvType type, std::span<uint32_t> codes, std::span<const uint32_t> words) {
+    const uint32_t bits = code_bits(type), low = KV_LOW_BITS(bits), low_mask = (1u << low) - 1;
+    for (size_t i = 0; i < codes.size(); i++) codes[i] = unpack_code(words, bits, codes.size(), i);
+    for (size_t i = 0; is_unequal(type) && i < codes.size(); i += 2) {
+        const uint32_t a = codes[i], b = codes[i + 1], high = bits - low;
+        const uint32_t both = (a & low_mask) | (b & low_mask) << low | (a >> low | b >> low << high) << (2 * low);
+        codes[i] = both & ((2u << bits) - 1);
+        codes[i + 1] = both >> (bits + 1);
+    }
+}
+
+void pack_codes(KvType type, std::span<uint32_t> words, std::span<const uint32_t> codes) {
+    const uint32_t bits = code_bits(type), low = KV_LOW_BITS(bits), high = bits - low, low_mask = (1u << low) - 1;
+    if (!is_unequal(type)) return pack_codes(words, bits, codes);
+    std::array<uint32_t, max_head_dim> equal{};
+    for (size_t i = 0; i < codes.size(); i += 2) {
+        const uint32_t both = codes[i] | codes[i + 1] << (bits + 1), above = both >> (2 * low);
+        equal[i] = (both & low_mask) | (above & ((1u << high) - 1)) << low;
+        equal[i + 1] = (both >> low & low_mask) | above >> high << low;
+    }
+    pack_codes(words, bits, std::span(equal).first(codes.size()));
+}
+
 void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t> scales, std::span<const float> x) {
     const size_t d = x.size();
     const KvType type = codec.type;
     ENSURE(d == codec.head_dim(), "head_dim {} for {}", d, codec.head_dim());
+    ENSURE(codec.rotation.halves == is_unequal(type), "the rotation of {}", name(type));
     ENSURE(words.size() == codec.words() && scales.size() == codec.scales(), "{} words, {} scales for {}", words.size(),
            scales.size(), name(type));
     if (!is_coded(type)) return encode_plain(type, words, x);
@@ -135,7 +160,7 @@ void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t>
     else
         encode_turboquant(type, codec.scale_rule, codec.rotation.projection, codes, scales, y, e);
     if (e == nonfinite_vector) std::ranges::fill(scales, nonfinite_scale);
-    pack_codes(words, code_bits(type), codes);
+    pack_codes(type, words, codes);
 }
 
 void decode_stored(const KvCodec& codec, std::span<float> y, std::span<const uint32_t> words, std::span<const uint16_t> scales) {
@@ -143,7 +168,7 @@ void decode_stored(const KvCodec& codec, std::span<float> y, std::span<const uin
     const KvType type = codec.type;
     if (!is_coded(type)) return decode_plain(type, y, words);
     std::array<uint32_t, max_head_dim> codes{};
-    for (size_t i = 0; i < d; i++) codes[i] = unpack_code(words, code_bits(type), d, i);
+    unpack_codes(type, std::span(codes).first(d), words);
     if (is_turboquant(type))
         decode_turboquant(type, codec.rotation.projection, y, std::span(codes).first(d), scales);
     else

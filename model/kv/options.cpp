@@ -114,8 +114,7 @@ bool KvOptions::scales_values(uint32_t layer, uint32_t count) const {
 KvCodec KvOptions::codec(uint32_t layer, uint32_t count, KvSide side, uint32_t head_dim) const {
     const KvTypes types = at(layer, count);
     const KvType type = side == KvSide::key ? types.k : types.v;
-    const RotationKind kind = is_rotated(type) ? rotation : RotationKind::wht;
-    return {type, scale_rule, make_rotation(kind, layer, side, head_dim)};
+    return {type, scale_rule, make_rotation(rotation, layer, side, head_dim, type)};
 }
 
 uint64_t kv_bytes_per_token(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim) {
@@ -176,8 +175,22 @@ static void check_window(const KvOptions& kv, uint32_t count) {
                  layer);
 }
 
+// Only keys have channels that turn slowly.
+static void check_unequal(const KvOptions& kv, uint32_t count) {
+    for (uint32_t layer = 0; layer < count; layer++) {
+        const KvTypes types = kv.at(layer, count);
+        if (is_unequal(types.v))
+            fail(
+                "{} is for keys, whose slowly turning channels get more bits, and layer {} has values in it: choose another -ctv",
+                name(types.v), layer);
+        if (is_unequal(types.k) && kv.rotation != RotationKind::wht)
+            fail("the keys of layer {} are {}, which are rotated by halves: they need --kv-rotation wht", layer, name(types.k));
+    }
+}
+
 void check_kv(const KvOptions& kv, uint32_t count) {
     check_window(kv, count);
+    check_unequal(kv, count);
     if (kv.layer_count != 0 && kv.layer_count != count)
         fail("the file of cache types is for a model of {} layers, but this one has {}: use the file that was made for it",
              kv.layer_count, count);

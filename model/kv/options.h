@@ -75,7 +75,8 @@ const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that 
 // Parses "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
 // Throws Error when a range names a layer that a model of `count` layers does not have, or the options are for another number
-// of layers; or for a window of more than max_window_tokens, or with values that have QJL's bit.
+// of layers; or for a window of more than max_window_tokens, or with values that have QJL's bit; for values of unequal bits, and
+// for keys of such where the rotation is not wht.
 void check_kv(const KvOptions& kv, uint32_t count);
 
 // Returns "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4

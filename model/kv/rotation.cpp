@@ -1,6 +1,8 @@
 #include "model/kv/rotation.h"
 #include "base/ensure.h"
+#include "base/error.h"
 #include "model/kv/haar.h"
+#include <algorithm>
 #include <bit>
 
 namespace tq {
@@ -26,10 +28,11 @@ void flip(std::span<float> x, const Signs& signs) {
 }
 
 // In place: strides 1 and 2 together, then four elements at a time, all read before one is written, so that a compiler can
-// vectorise it.
-void hadamard(std::span<float> x) {
+// vectorise it. Without stride 1 even and odd channels are apart.
+void hadamard(std::span<float> x, bool halves = false) {
     for (size_t i = 0; i < x.size(); i += 4) {
-        const float a = x[i] + x[i + 1], b = x[i] - x[i + 1], c = x[i + 2] + x[i + 3], d = x[i + 2] - x[i + 3];
+        const float a = halves ? x[i] : x[i] + x[i + 1], b = halves ? x[i + 1] : x[i] - x[i + 1];
+        const float c = halves ? x[i + 2] : x[i + 2] + x[i + 3], d = halves ? x[i + 3] : x[i + 2] - x[i + 3];
         x[i] = a + c;
         x[i + 1] = b + d;
         x[i + 2] = a - c;
@@ -48,6 +51,22 @@ void hadamard(std::span<float> x) {
                     p[i + stride] = u[i] - w[i];
                 }
             }
+}
+
+// Returns the channel that goes to place i of a vector rotated by halves.
+size_t channel_at(size_t i, size_t d) {
+    const size_t quarter = d / 4, n = i / 2;
+    return n / quarter * 2 * quarter + (i % 2 == 0 ? quarter : 0) + n % quarter;
+}
+
+// x[i] = before[channel_at(i)]; or, when `back`, the reverse.
+void move_channels(std::span<float> x, bool back) {
+    std::array<float, 256> before{};
+    std::ranges::copy(x, before.begin());
+    for (size_t i = 0, d = x.size(); i < d; i++) {
+        const size_t channel = channel_at(i, d);
+        x[back ? channel : i] = before[back ? i : channel];
+    }
 }
 
 // Returns 16 Q: the gain is a power of two, and scales of Haar-rotated vectors are about as large as those of others.
@@ -69,8 +88,20 @@ Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t 
             kind == RotationKind::haar ? dense_matrix(head_dim, seed) : nullptr};
 }
 
+Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type) {
+    if (is_unequal(type) && kind != RotationKind::wht)
+        fail("the bits of {} are unequal, and its vectors are rotated by halves: it needs --kv-rotation wht", name(type));
+    Rotation out = make_rotation(is_rotated(type) ? kind : RotationKind::wht, layer, side, head_dim);
+    out.halves = is_unequal(type);
+    return out;
+}
+
 void rotate(std::span<float> x, const Rotation& rotation) {
-    if (rotation.kind == RotationKind::wht) return project(x, rotation.signs);
+    if (rotation.kind == RotationKind::wht) {
+        if (rotation.halves) move_channels(x, false);
+        flip(x, rotation.signs);
+        return hadamard(x, rotation.halves);
+    }
     const size_t d = x.size();
     std::array<float, 256> y{};
     const float* row = rotation.matrix->data();
@@ -86,7 +117,9 @@ void rotate(std::span<float> x, const Rotation& rotation) {
 void rotate_back(std::span<float> x, const Rotation& rotation) {
     const size_t d = x.size();
     if (rotation.kind == RotationKind::wht) {
-        project_back(x, rotation.signs);
+        hadamard(x, rotation.halves);
+        flip(x, rotation.signs);
+        if (rotation.halves) move_channels(x, true);
     } else {
         std::array<float, 256> y{};
         for (size_t i = 0; i < d; i++)

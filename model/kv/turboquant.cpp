@@ -53,9 +53,10 @@ float tree_sum(std::span<float> terms) {
 // vectorise, here and below.)
 void index_by_codebook(std::span<uint32_t> index, std::span<const float> squares, float norm2, const Codebook& book) {
     const size_t d = squares.size();
+    const uint32_t exponent = uint32_t(std::countr_zero(size_t(128)) - std::countr_zero(d)) << 23;
     std::ranges::fill(index, 0u);
     for (const uint32_t threshold : book.thresholds) { // B = t^2 / d: a power of two in d only moves the exponent
-        const float limit = std::bit_cast<float>(threshold + (d == 64 ? 1u << 23 : d == 256 ? -(1u << 23) : 0u)) * norm2;
+        const float limit = std::bit_cast<float>(threshold + exponent) * norm2;
         for (size_t i = 0; i < d; i++) index[i] += squares[i] >= limit ? 1 : 0;
     }
 }
@@ -97,15 +98,15 @@ uint16_t encode_residual(std::span<uint32_t> codes, std::span<const float> y, st
     return norm2 == 0 ? uint16_t(0) : sqrt_quotient_half_bits(norm2, 1, e);
 }
 
-// Chooses the codes of y and the levels that multiply |y|.
-void choose_codes(KvType type, std::span<uint32_t> codes, std::span<int32_t> levels, std::span<const float> y,
-                  std::span<const float> squares, float norm2) {
+// Chooses the codes of y, of `magnitudes` bits and a sign, and the levels that multiply |y|.
+void choose_codes(KvType type, uint32_t magnitudes, std::span<uint32_t> codes, std::span<int32_t> levels,
+                  std::span<const float> y, std::span<const float> squares, float norm2) {
     if (is_trellis(type)) { // the only levels that may differ in sign from y
         choose_trellis_codes(code_bits(type), codes, levels, y, norm2);
         for (size_t i = 0; i < y.size(); i++) levels[i] = y[i] < 0 ? -levels[i] : levels[i];
         return;
     }
-    const uint32_t magnitudes = magnitude_bits(type), sign_bit = 1u << magnitudes;
+    const uint32_t sign_bit = 1u << magnitudes;
     const Codebook& book = codebook(magnitudes);
     if (magnitudes == 7)
         index_uniformly(codes, y);
@@ -123,8 +124,8 @@ const Codebook& codebook(uint32_t magnitude_bits) {
     return books[magnitude_bits];
 }
 
-void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
-                       std::span<uint16_t> scales, std::span<const float> y, int e) {
+static void encode_with_one_scale(KvType type, uint32_t magnitudes, ScaleRule rule, const Signs& projection,
+                                  std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> y, int e) {
     const size_t d = y.size();
     Vector squares_storage, terms_storage{};
     const std::span squares(squares_storage.data(), d), terms(terms_storage.data(), d);
@@ -134,7 +135,7 @@ void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std
 
     std::array<int32_t, max_head_dim> levels_storage;
     const std::span levels(levels_storage.data(), d);
-    choose_codes(type, codes, levels, y, squares, norm2);
+    choose_codes(type, magnitudes, codes, levels, y, squares, norm2);
     uint32_t square_levels = 0;
     for (size_t i = 0; i < d; i++) {
         square_levels += uint32_t(levels[i] * levels[i]);
@@ -143,8 +144,30 @@ void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std
     const float projected = tree_sum(terms);
     scales[0] = scale_of(is_qjl(type) ? ScaleRule::least_squares : rule, norm2, projected, square_levels, e);
     if (!is_qjl(type)) return;
-    const uint32_t magnitudes = magnitude_bits(type);
     scales[1] = encode_residual(codes, y, codebook(magnitudes).levels, 1u << magnitudes, scales[0], projection, e);
+}
+
+// The even channels of y are a vector of their own, and the odd ones.
+static void encode_halves(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
+                          std::span<const float> y, int e) {
+    const size_t count = y.size() / 2;
+    for (uint32_t half = 0; half < 2; half++) {
+        Vector of_half{};
+        std::array<uint32_t, max_head_dim> codes_of_half{};
+        for (size_t i = 0; i < count; i++) of_half[i] = y[2 * i + half];
+        const std::span from(of_half.data(), count);
+        const std::span to(codes_of_half.data(), count);
+        scales[half] = 0;
+        if (std::ranges::any_of(from, [](float v) { return v != 0; }))
+            encode_with_one_scale(type, magnitude_bits(type, half), rule, {}, to, scales.subspan(half, 1), from, e);
+        for (size_t i = 0; i < count; i++) codes[2 * i + half] = to[i];
+    }
+}
+
+void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
+                       std::span<uint16_t> scales, std::span<const float> y, int e) {
+    if (is_unequal(type)) return encode_halves(type, rule, codes, scales, y, e);
+    encode_with_one_scale(type, is_trellis(type) ? 0 : magnitude_bits(type), rule, projection, codes, scales, y, e);
 }
 
 void decode_turboquant(KvType type, const Signs& projection, std::span<float> y, std::span<const uint32_t> codes,
@@ -154,6 +177,12 @@ void decode_turboquant(KvType type, const Signs& projection, std::span<float> y,
     const uint32_t bits = code_bits(type);
     for (size_t i = 0; is_trellis(type) && i < d; i++) y[i] = float(trellis_levels(bits)[trellis_index(bits, codes, i)]) * scale;
     if (is_trellis(type)) return;
+    for (size_t i = 0; is_unequal(type) && i < d; i++) {
+        const uint32_t magnitudes = magnitude_bits(type, i), sign = 1u << magnitudes;
+        const float level = float(codebook(magnitudes).levels[codes[i] & (sign - 1)]);
+        y[i] = ((codes[i] & sign) != 0 ? -level : level) * half_to_float(scales[i % 2]);
+    }
+    if (is_unequal(type)) return;
     const uint32_t sign_bit = 1u << magnitude_bits(type);
     const Codebook& book = codebook(magnitude_bits(type));
     for (size_t i = 0; i < d; i++) {

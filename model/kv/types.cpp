@@ -27,7 +27,8 @@ KvType parse_kv_type(std::string_view given) {
     for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
     for (const KvTypeName& known : kv_types)
         if (text == known.name || (family(known.type) == KV_AFFINE && text + "_128" == known.name)) return known.type;
-    fail("unknown KV cache type '{}': use tq2 to tq6 or tq8 (tq3q: with QJL, tq3t: a trellis), q8_0 or q4_0 (q8_0r: rotated), "
+    fail("unknown KV cache type '{}': use tq2 to tq6 or tq8 (tq3q: with QJL, tq3t: a trellis, tq3u: unequal bits), q8_0 or q4_0 "
+         "(q8_0r: rotated), "
          "a2, a3, a4, a6 or a8 (a4_32: groups of 32), f16, bf16 or f32; tq-run codec info lists them",
          printable(given));
 }

@@ -28,6 +28,9 @@ enum class KvType : uint32_t {
     tq2t = KV_TRELLIS_TYPE(2u), // trellis-coded levels
     tq3t = KV_TRELLIS_TYPE(3u),
     tq4t = KV_TRELLIS_TYPE(4u),
+    tq3u = KV_UNEQUAL_TYPE(3u), // unequal bits, for keys: 4 for the channels that RoPE turns slowly, 2 for the others
+    tq4u = KV_UNEQUAL_TYPE(4u), // 5 and 3
+    tq5u = KV_UNEQUAL_TYPE(5u), // 6 and 4
     q8_0 = KV_TYPE(KV_BLOCKS, 8u, 32u, 0u, 0u), // ggml's blocks of 32
     q4_0 = KV_TYPE(KV_BLOCKS, 4u, 32u, 0u, 0u),
     q8_0r = KV_TYPE(KV_BLOCKS, 8u, 32u, 1u, 0u), // the same after the rotation
@@ -60,6 +63,7 @@ inline constexpr auto kv_types = std::array{
     KvTypeName{KvType::tq8, "tq8"},       KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
     KvTypeName{KvType::tq4, "tq4"},       KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
     KvTypeName{KvType::tq4t, "tq4t"},     KvTypeName{KvType::tq3t, "tq3t"},   KvTypeName{KvType::tq2t, "tq2t"},
+    KvTypeName{KvType::tq5u, "tq5u"},     KvTypeName{KvType::tq4u, "tq4u"},   KvTypeName{KvType::tq3u, "tq3u"},
     KvTypeName{KvType::tq4q, "tq4q"},     KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},
     KvTypeName{KvType::q8_0, "q8_0"},     KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"},
     KvTypeName{KvType::q4_0r, "q4_0r"},   KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"},
@@ -81,10 +85,16 @@ constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }       // 
 constexpr bool is_rotated(KvType t) { return KV_ROTATED(uint32_t(t)) != 0; } // stored after the rotation
 constexpr bool is_qjl(KvType t) { return KV_QJL(uint32_t(t)) != 0; }         // the highest bit of a code is the residual's
 constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; } // a level depends on the codes before its own
+constexpr bool is_unequal(KvType t) { return KV_UNEQUAL(uint32_t(t)) != 0; } // even places have a bit more, odd ones a bit less
 constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // for a coded type
 constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // channels per scale; 0: the whole vector
-// For a TurboQuant type without a trellis.
-constexpr uint32_t magnitude_bits(KvType t) { return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0); }
+// For a place of a vector of a TurboQuant type without a trellis; only where bits are unequal does the place matter.
+constexpr uint32_t magnitude_bits(KvType t, size_t place = 0) {
+    if (is_unequal(t)) return code_bits(t) - (place % 2 == 0 ? 0 : 2);
+    return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0);
+}
+// Returns the type of values beside keys of a type: unequal bits are for keys.
+constexpr KvType values_beside(KvType t) { return KvType(uint32_t(t) & ~KV_UNEQUAL_BIT); }
 
 // Return, for one vector, the number of 32-bit words of its codes (or plain values), of fp16 scales (and zeros), and of bytes.
 constexpr uint32_t code_words(KvType t, uint32_t head_dim) { return KV_WORDS(uint32_t(t), head_dim); }

@@ -9,7 +9,7 @@ inline CacheOwner prompt_cache_owner(uint8_t kind) {
     const size_t types = kv_types.size();
     CacheOwner owner{
         {.vocab_size = 320, .num_hidden_layers = 1, .num_attention_heads = 2, .num_key_value_heads = 2, .head_dim = 64},
-        {kv_types[kind % types].type, kv_types[(kind * 5 + 1) % types].type},
+        {kv_types[kind % types].type, values_beside(kv_types[(kind * 5 + 1) % types].type)},
         "0123456789abcdef",
         "fuzz",
         "fuzz"};

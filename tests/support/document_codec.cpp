@@ -98,10 +98,17 @@ std::vector<uint32_t> planes(uint32_t b) {
     }
 }
 
-std::vector<uint8_t> document_pack(uint32_t b, const std::vector<uint32_t>& codes) {
+std::vector<uint32_t> twice(std::vector<uint32_t> widths) {
+    for (uint32_t& width : widths) width *= 2;
+    return widths;
+}
+
+// Codes of b bits; or numbers of two such codes, of 2 b bits, where `paired`.
+std::vector<uint8_t> document_pack(uint32_t b, const std::vector<uint32_t>& codes, bool paired = false) {
+    if (paired) b *= 2;
     std::vector<uint8_t> bytes(codes.size() * b / 8);
     uint32_t below = 0;
-    for (const uint32_t width : planes(b)) {
+    for (const uint32_t width : paired ? twice(planes(b / 2)) : planes(b)) {
         for (size_t i = 0; i < codes.size(); i++) put_bits(bytes, codes.size() * below + i * width, width, codes[i] >> below);
         below += width;
     }
@@ -191,6 +198,38 @@ Codes document_turboquant(const KvCodec& codec, const Floats& y, int e) {
     else
         out.scales = {document_quotient(norm2, product, e)};
     if (qjl) out.scales.push_back(document_residual(codec, y, out.codes, out.scales[0], e));
+    return out;
+}
+
+// The types of the even and of the odd places, as vectors of their own.
+KvType half_type(KvType type, size_t half) {
+    if (type == KvType::tq5u) return half == 0 ? KvType::tq6 : KvType::tq4;
+    if (type == KvType::tq4u) return half == 0 ? KvType::tq5 : KvType::tq3;
+    return half == 0 ? KvType::tq4 : KvType::tq2;
+}
+
+// The channels of the even places (half 0), or of the odd ones.
+std::vector<size_t> channels_of(size_t half, size_t d) {
+    std::vector<size_t> out;
+    for (size_t c = 0; c < d; c++)
+        if (((c & d / 4) != 0) == (half == 0)) out.push_back(c);
+    return out;
+}
+
+Codes document_unequal(const KvCodec& codec, const Floats& y, int e) {
+    const size_t d = y.size();
+    Codes out{std::vector<uint32_t>(d / 2), std::vector<uint16_t>(2)};
+    for (size_t half = 0; half < 2; half++) {
+        Floats z;
+        for (const size_t c : channels_of(half, d))
+            z.push_back(is_negated(codec.rotation.signs, 2 * z.size() + half) ? -y[c] : y[c]);
+        document_hadamard(std::span(z));
+        if (std::ranges::all_of(z, [](float v) { return v == 0; })) continue;
+        const Codes of_half = document_turboquant({half_type(codec.type, half), codec.scale_rule, {}}, z, e);
+        for (size_t i = 0; i < d / 2; i++)
+            out.codes[i] += of_half.codes[i] << (half == 0 ? 0 : code_bits(half_type(codec.type, 0)));
+        out.scales[half] = of_half.scales[0];
+    }
     return out;
 }
 
@@ -336,6 +375,11 @@ DocumentStored document_encode(const KvCodec& codec, std::span<const float> x) {
         const double scaled = std::ldexp(double(x[i]), -e);
         y[i] = std::fabs(scaled) < 0x1p-39 ? 0.0f : float(scaled);
     }
+    if (is_unequal(codec.type)) {
+        Codes out = document_unequal(codec, y, e);
+        if (!finite) std::ranges::fill(out.scales, uint16_t(0x7e00));
+        return {document_pack(code_bits(codec.type), out.codes, true), out.scales};
+    }
     if (is_rotated(codec.type) && !zero) y = document_rotate(codec.rotation, std::move(y));
     Codes out;
     if (family(codec.type) != KV_TURBOQUANT)
@@ -348,7 +392,31 @@ DocumentStored document_encode(const KvCodec& codec, std::span<const float> x) {
     return {document_pack(code_bits(codec.type), out.codes), out.scales};
 }
 
+static std::vector<double> decode_unequal(const KvCodec& codec, const DocumentStored& stored) {
+    const size_t d = codec.head_dim();
+    std::vector<double> x(d);
+    for (size_t half = 0; half < 2; half++) {
+        const KvType type = half_type(codec.type, half);
+        std::vector<double> z(d / 2);
+        for (size_t i = 0; i < d / 2; i++) {
+            uint32_t both = 0, below = 0;
+            for (const uint32_t width : twice(planes(code_bits(codec.type)))) {
+                both |= get_bits(stored.codes, d / 2 * below + i * width, width) << below;
+                below += width;
+            }
+            const uint32_t code = half == 0 ? both % (1u << code_bits(type)) : both >> code_bits(half_type(codec.type, 0));
+            z[i] = document_level(type, code) * signed_half_value(stored.scales[half]);
+        }
+        document_hadamard(std::span(z));
+        const std::vector<size_t> channels = channels_of(half, d);
+        for (size_t i = 0; i < d / 2; i++)
+            x[channels[i]] = (is_negated(codec.rotation.signs, 2 * i + half) ? -z[i] : z[i]) / double(d / 2);
+    }
+    return x;
+}
+
 std::vector<double> document_decode(const KvCodec& codec, const DocumentStored& stored) {
+    if (is_unequal(codec.type)) return decode_unequal(codec, stored);
     const size_t d = codec.head_dim(), length = group_of(codec.type, d);
     const uint32_t b = code_bits(codec.type);
     std::vector<uint32_t> codes(d);

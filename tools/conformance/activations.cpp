@@ -84,7 +84,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     config.rotary_dim = at.rotary_dim;
     const auto rope = rope_table(config, at.position + at.tokens);
     const auto q = rig.random.normals(size_t(at.tokens) * at.heads * d), w = rig.random.normals(d);
-    const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d)});
+    const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d, keys)});
     const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
     const HeadConditions conditions = random_conditions(rig.random, at.conditioned_kv_heads, d);
     auto want = q;

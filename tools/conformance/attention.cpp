@@ -188,8 +188,8 @@ void add_decode(Rows& rows, const Capabilities& device) {
     for (const KvTypeName& type : kv_types)
         if (!is_qjl(type.type)) types.push_back(type.type);
     for (size_t i = 0; i < types.size(); i++) { // a CPU driver takes seconds for each
-        row("eight subgroups", own, {{types[i], types[(i + 7) % types.size()]}, 128, 4, 2, 77, 1});
-        row("one subgroup", few, {{types[i], types[i]}, 64, 4, 2, 50, 1}, device.type == DeviceType::cpu);
+        row("eight subgroups", own, {{types[i], values_beside(types[(i + 7) % types.size()])}, 128, 4, 2, 77, 1});
+        row("one subgroup", few, {{types[i], values_beside(types[i])}, 64, 4, 2, 50, 1}, device.type == DeviceType::cpu);
     }
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 129u, 513u})
         row("eight subgroups", own, {tq4, 128, 2, 1, length, 1, 1});
@@ -278,12 +278,14 @@ void add_attention(Rows& rows, const Capabilities& device) {
     // Keys and values are read independently, and drivers take a second to build one of these: not every pair is needed, nor
     // every size of every type except in the full run.
     for (size_t i = 0; i < kv_types.size(); i++) {
-        const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
+        const KvType k = kv_types[i].type, v = values_beside(kv_types[(i + 7) % kv_types.size()].type);
         const uint32_t few = i % 2 == 0 ? 1 : 9;
         add_attention(rows, all[0], {{k, v}, 128, 4, 2, 77, few});
-        add_attention(rows, all[0], {{k, k}, 128, 4, 2, 77, 10 - few}, true);
-        add_attention(rows, all[0], {{v, k}, 64, 4, 2, 50, 1}, i % 3 != 0);
-        add_attention(rows, all[0], {{v, k}, 256, 4, 2, 50, 3}, i % 3 != 1);
+        add_attention(rows, all[0], {{k, values_beside(k)}, 128, 4, 2, 77, 10 - few}, true);
+        for (const auto& [d, tokens] : {std::pair(64u, 1u), {256u, 3u}}) {
+            const KvOptions kv = is_unequal(k) ? KvOptions{k, v} : KvOptions{v, k}; // values have no unequal bits
+            add_attention(rows, all[0], {kv, d, 4, 2, 50, tokens}, i % 3 != (d == 64 ? 0 : 1));
+        }
     }
     add_attention(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
     add_attention(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});

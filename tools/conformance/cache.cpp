@@ -258,7 +258,7 @@ std::vector<Format> all_formats() {
     std::vector<Format> out;
     for (const auto& [type, type_name] : kv_types) {
         out.push_back({type});
-        if (is_rotated(type)) out.push_back({type, RotationKind::haar});
+        if (is_rotated(type) && !is_unequal(type)) out.push_back({type, RotationKind::haar});
         if (is_turboquant(type) && !is_qjl(type))
             for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares, ScaleRule::unbiased})
                 if (rule != KvOptions().scale_rule) out.push_back({type, RotationKind::wht, rule});
@@ -287,8 +287,8 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
     const bool keeps_window = format.type == KvType::tq3 || format.type == KvType::tq3t || format.type == KvType::q8_0;
     if (usual && keeps_window) add("kv_append", "window", full_precision_window);
     if (usual) add("kv_decode", "values of every kind", decoded);
-    const bool has_thresholds =
-        is_turboquant(format.type) && !is_trellis(format.type) && !codebook(magnitude_bits(format.type)).thresholds.empty();
+    const bool has_thresholds = is_turboquant(format.type) && !is_trellis(format.type) && !is_unequal(format.type) &&
+                                !codebook(magnitude_bits(format.type)).thresholds.empty();
     if (has_thresholds && usual && format.rotation == RotationKind::wht) add("kv_append", "values on thresholds", ties);
     const bool few_levels = format.type == KvType::tq2 || format.type == KvType::tq3 || format.type == KvType::tq4;
     if (few_levels && format.rotation == RotationKind::wht && d == 128) add("kv_append", "halfway scales", halfway_scales);
@@ -307,6 +307,7 @@ void add_cache(Rows& rows, const Capabilities& device) {
         }
     for (size_t i = 1; i < all.size(); i++)
         for (const Format& format : {Format{KvType::tq4},
+                                     {KvType::tq4u},
                                      {KvType::tq3, RotationKind::haar},
                                      {KvType::tq2q},
                                      {KvType::tq2t},

@@ -179,8 +179,8 @@ TEST_CASE("attention on every type of cache") {
     for (size_t i = 0; i < kv_types.size(); i++) {
         const KvType k = kv_types[i].type, v = kv_types[(i + 7) % kv_types.size()].type;
         for (const uint32_t d : {64u, 128u, 256u}) {
-            check_attention(pool, {k, v, d, 2, 2, 76, 1}, random);
-            check_attention(pool, {v, k, d, 2, 2, 40, 9}, random);
+            check_attention(pool, {k, values_beside(v), d, 2, 2, 76, 1}, random);
+            check_attention(pool, {v, values_beside(k), d, 2, 2, 40, 9}, random);
         }
     }
 }
@@ -195,6 +195,9 @@ TEST_CASE("attention at every group, length and number of tokens") {
             check_attention(pool, {tq4, tq3, d, group, 2, 82, 1}, random);
             check_attention(pool, {tq3, tq2, d, group, 2, 82, 1}, random);
             check_attention(pool, {tq2, tq4, d, group, 2, 82, 1}, random);
+            check_attention(pool, {KvType::tq4u, tq4, d, group, 2, 82, 1}, random);
+            check_attention(pool, {KvType::tq3u, tq3, d, group, 2, 82, 1}, random);
+            check_attention(pool, {KvType::tq5u, f16, d, group, 2, 82, 1}, random);
         }
     }
     for (const uint32_t d : {64u, 128u})

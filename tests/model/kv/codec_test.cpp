@@ -24,7 +24,7 @@ namespace {
 constexpr uint32_t head_dims[] = {64, 128, 256};
 
 KvCodec wht_codec(KvType type, uint32_t head_dim, ScaleRule rule = ScaleRule::unbiased) {
-    return {type, rule, make_rotation(RotationKind::wht, 0, KvSide::key, head_dim)};
+    return {type, rule, make_rotation(RotationKind::wht, 0, KvSide::key, head_dim, type)};
 }
 
 double dot(std::span<const float> a, std::span<const float> b) {
@@ -44,12 +44,13 @@ uint64_t fnv1a(uint64_t hash, uint32_t word) {
     return hash;
 }
 
-// The hash of the bytes of `rounds` vectors of every kind with every codec and head_dim.
-uint64_t hash_of_codes(uint32_t rounds) {
+// The hash of the bytes of `rounds` vectors of every kind with every codec, of equal or of unequal bits, and head_dim.
+uint64_t hash_of_codes(uint32_t rounds, bool unequal = false) {
     uint64_t hash = 0xcbf29ce484222325;
     for (const uint32_t d : head_dims) {
         const std::vector<float> x = codec_vectors(rounds * codec_vector_kinds, d, rotation_signs(3, KvSide::value), d);
         for (const KvCodec& codec : all_codecs(d, 3, KvSide::value)) {
+            if (is_unequal(codec.type) != unequal) continue;
             const Stored stored = encoded(codec, x);
             for (const uint32_t word : stored.codes) hash = fnv1a(hash, word);
             for (const uint16_t scale : stored.scales) hash = fnv1a(hash, scale);
@@ -77,7 +78,8 @@ TEST_CASE("bytes per vector") {
         {KvType::a4_128, {36, 68, 136}, 2},  {KvType::a3_32, {32, 64, 128}, 8},  {KvType::a3_64, {28, 56, 112}, 4},
         {KvType::a3_128, {28, 52, 104}, 2},  {KvType::a2_32, {24, 48, 96}, 8},   {KvType::a2_64, {20, 40, 80}, 4},
         {KvType::a2_128, {20, 36, 72}, 2},   {KvType::tq3t, {26, 50, 98}, 1},    {KvType::tq2t, {18, 34, 66}, 1},
-        {KvType::tq4t, {34, 66, 130}, 1}};
+        {KvType::tq4t, {34, 66, 130}, 1},    {KvType::tq3u, {28, 52, 100}, 2},   {KvType::tq4u, {36, 68, 132}, 2},
+        {KvType::tq5u, {44, 84, 164}, 2}};
     CHECK(std::size(rows) == kv_types.size());
     for (const Row& row : rows) {
         CAPTURE(std::string(name(row.type)));
@@ -155,6 +157,7 @@ TEST_CASE("decoding is what turboquant.md says") {
 
 TEST_CASE("the bytes never change: no compiler, option or machine makes others") {
     CHECK(hash_of_codes(8) == 11294837619314259337u);
+    CHECK(hash_of_codes(8, true) == 4621706752643813891u);
 }
 
 TEST_CASE("every instruction set finds the same paths of a trellis") {
@@ -310,6 +313,14 @@ TEST_CASE("packed codes are unpacked as they were") {
             pack_codes(words, bits, codes);
             for (size_t i = 0; i < d; i++) CHECK(unpack_code(words, bits, d, i) == codes[i]);
         }
+    for (const uint32_t d : head_dims)
+        for (const KvType type : {KvType::tq5u, KvType::tq4u, KvType::tq3u}) {
+            std::vector<uint32_t> codes(d), words(code_words(type, d)), back(d);
+            for (size_t i = 0; i < d; i++) codes[i] = random.below(2u << magnitude_bits(type, i));
+            pack_codes(type, words, codes);
+            unpack_codes(type, back, words);
+            CHECK(back == codes);
+        }
 }
 
 TEST_CASE("rotate_back undoes rotate") {
@@ -318,13 +329,15 @@ TEST_CASE("rotate_back undoes rotate") {
         std::vector<float> x(d);
         for (int n = 0; n < 100; n++) {
             for (float& v : x) v = float(int(random.below(20001)) - 10000); // integers: exact with wht
-            const Rotation wht = make_rotation(RotationKind::wht, 4, KvSide::key, d);
-            std::vector<float> y = x;
-            rotate(y, wht);
-            CHECK(dot(y, y) == double(wht.gain()) * dot(x, x));
-            CHECK_FALSE(y == x);
-            rotate_back(y, wht);
-            CHECK(y == x);
+            for (const KvType type : {KvType::tq4, KvType::tq4u}) {
+                const Rotation wht = make_rotation(RotationKind::wht, 4, KvSide::key, d, type);
+                std::vector<float> y = x;
+                rotate(y, wht);
+                CHECK(dot(y, y) == double(wht.gain()) * dot(x, x));
+                CHECK_FALSE(y == x);
+                rotate_back(y, wht);
+                CHECK(y == x);
+            }
         }
         const Rotation haar = make_rotation(RotationKind::haar, 4, KvSide::key, d);
         std::vector<float> y = x;

@@ -16,7 +16,7 @@ MakeForward on_cpu(const SmallModel& model) {
 
 std::vector<KvOptions> every_type() {
     std::vector<KvOptions> all = storage_types();
-    for (const auto& type : kv_types) all.push_back({type.type, type.type});
+    for (const auto& type : kv_types) all.push_back({type.type, values_beside(type.type)});
     all.push_back({KvType::tq3, KvType::bf16, RotationKind::haar, ScaleRule::norm});
     return all;
 }

@@ -49,8 +49,8 @@ void add_convert_flags(ArgumentParser& command, ConvertArguments& a, const char*
 } // namespace
 
 KvCodec CodecArguments::codec(KvType type) const {
-    const RotationKind kind = is_rotated(type) ? parse_rotation(rotation) : RotationKind::wht;
-    return {type, parse_scale_rule(scale_rule), make_rotation(kind, layer, side == "k" ? KvSide::key : KvSide::value, head_dim)};
+    const KvSide of = side == "k" ? KvSide::key : KvSide::value;
+    return {type, parse_scale_rule(scale_rule), make_rotation(parse_rotation(rotation), layer, of, head_dim, type)};
 }
 
 void add_codec(ArgumentParser& app, Action& action) {

@@ -18,7 +18,11 @@ using Json = nlohmann::ordered_json;
 
 const char* family_name(KvType type) {
     switch (family(type)) {
-    case KV_TURBOQUANT: return is_qjl(type) ? "TurboQuant with QJL" : is_trellis(type) ? "TurboQuant, trellis" : "TurboQuant";
+    case KV_TURBOQUANT:
+        return is_qjl(type)       ? "TurboQuant with QJL"
+               : is_unequal(type) ? "TurboQuant, unequal"
+               : is_trellis(type) ? "TurboQuant, trellis"
+                                  : "TurboQuant";
     case KV_BLOCKS: return is_rotated(type) ? "ggml blocks, rotated" : "ggml blocks";
     case KV_AFFINE: return "group-affine";
     default: return "plain";

@@ -233,7 +233,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         return command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
-        "preset of cache types: balanced (tq4/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
+        "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
         "safe, "
         "bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: tq4/tq4 without a window",
         "PRESET", parsed_by([](const std::string& text) {

@@ -34,16 +34,16 @@ TEST_CASE("every name is read back as its type") {
 }
 
 TEST_CASE("presets") {
-    CHECK(parse_kv_preset("balanced").types == KvTypes{KvType::tq4, KvType::tq4});
+    CHECK(parse_kv_preset("balanced").types == KvTypes{KvType::tq4u, KvType::tq4});
     CHECK(parse_kv_preset("safe-lowbit").types == KvTypes{KvType::q8_0, KvType::tq4});
     CHECK(parse_kv_preset("experimental-max").types == KvTypes{KvType::tq3q, KvType::tq3q});
     CHECK(parse_kv_preset("safe").types == KvTypes{KvType::tq4, KvType::a4_128});
     CHECK(parse_kv_preset("bold").types == KvTypes{KvType::tq3q, KvType::a4_128});
     KvOptions kv;
     kv.set(parse_kv_preset("compact"));
-    CHECK(describe(kv) == "tq4t/tq2t, window 64");
+    CHECK(describe(kv) == "tq4u/tq3t, window 256");
     kv.set(parse_kv_preset("balanced"));
-    CHECK(describe(kv) == "tq4/tq4, window 64");
+    CHECK(describe(kv) == "tq4u/tq4, window 256");
     CHECK(parse_kv_preset("f16").types == KvTypes{KvType::f16, KvType::f16});
     CHECK_THROWS_WITH_AS(parse_kv_preset("best"),
                          doctest::Contains("use one of balanced, accurate, compact, smallest, safe-lowbit"), Error);

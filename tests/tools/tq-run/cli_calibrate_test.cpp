@@ -77,8 +77,8 @@ TEST_CASE("a window is kept on the CPU and the device, said, and refused where t
             if (*device) arguments->insert(arguments->end(), {"--device", device});
         CHECK(largest_difference(logits(all), right) < 0.1 * largest_difference(logits(none), right));
     }
-    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact"}).output, "tq4t/tq2t, window 64"));
-    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact", "--kv-window", "0"}).output, "in tq4t/tq2t\n"));
+    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact"}).output, "tq4u/tq3t, window 256"));
+    CHECK(contains(tq_run({"plan", "--device", "cpu", "--kv", "compact", "--kv-window", "0"}).output, "in tq4u/tq3t\n"));
     const Finished bench =
         tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-window", "3", "-o", "jsonl"});
     REQUIRE_MESSAGE(bench.status == 0, bench.error);

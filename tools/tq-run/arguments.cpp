@@ -126,8 +126,14 @@ ValueCheck memory_size() { return in_units(1 << 20, std::pow(2.0, 50), "a size s
 
 std::span<const OtherName> other_names() { return names_elsewhere; }
 
-KvOptions KvArguments::options() const {
+KvOptions default_cache() {
     KvOptions kv;
+    kv.set(parse_kv_preset("balanced"));
+    return kv;
+}
+
+KvOptions KvArguments::options() const {
+    KvOptions kv = names_types() || !rotation.empty() ? KvOptions() : default_cache();
     if (is_kv_file(preset))
         kv = read_kv_file(utf8_path(preset));
     else if (!preset.empty())
@@ -234,14 +240,14 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     };
     add("--kv", a.preset,
         "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
-        "safe, "
-        "bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: tq4/tq4 without a window",
+        "safe, bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: balanced, or tq4/tq4 without a window "
+        "where -ctk, -ctv, --kv-layers or --kv-rotation is given",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))
         .values(preset_names() + " FILE");
     add("--cache-type-k", a.type_k,
-        "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...; "
+        "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, tq3u to tq5u, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...; "
         "default: by --kv",
         "TYPE", parsed_by(parse_kv_type))
         .values(kv_type_names());

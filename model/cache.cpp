@@ -2,6 +2,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 namespace tq {
@@ -113,18 +114,32 @@ void Cache::advance(uint32_t slot, uint32_t tokens) {
     s.position += tokens;
 }
 
+bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {
+    const uint32_t end = std::max(stored, slot.position);
+    if (n == 0 || n == end || !shape_.has_beside()) return true;
+    if (shape_.recurrent) return false;
+    WindowPositions window = slot.window;
+    window.forget(end, n);
+    return window.is_whole(n);
+}
+
 uint32_t Cache::kept(uint32_t slot, uint32_t n, uint32_t stored) const {
-    return !shape_.recurrent || n == std::max(stored, position(slot)) ? n : 0;
+    const Slot& s = slots_[slot];
+    if (keeps_beside(s, n, stored)) return n;
+    const auto after = std::ranges::upper_bound(s.checkpoints, n, {}, [](const Checkpoint& c) { return c->tokens; });
+    return after == s.checkpoints.begin() ? 0 : (*std::prev(after))->tokens;
 }
 
 void Cache::truncate(uint32_t slot, uint32_t n, uint32_t stored) {
     ENSURE(kept(slot, n, stored) == n, "{} of {} tokens, {} stored", n, position(slot), stored);
+    const bool keeps = keeps_beside(slots_[slot], n, stored);
     forget(slot, n, stored);
+    if (!keeps) put_beside(slot, *checkpoint_at(slot, n));
 }
 
 uint32_t Cache::cut(uint32_t slot, uint32_t n, uint32_t stored) {
     n = kept(slot, n, stored);
-    forget(slot, n, stored);
+    truncate(slot, n, stored);
     return n;
 }
 
@@ -133,6 +148,7 @@ void Cache::forget(uint32_t slot, uint32_t n, uint32_t stored) {
     ENSURE(n <= s.position, "{} of {}", n, s.position);
     s.window.forget(std::max(stored, s.position), n);
     s.position = n;
+    std::erase_if(s.checkpoints, [&](const Checkpoint& c) { return c->tokens > n; });
     while (s.pages.size() > pages_of(n)) {
         release(s.pages.back());
         s.pages.pop_back();
@@ -144,23 +160,95 @@ void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     ENSURE(from != to && n <= position(from) && kept(from, n) == n, "{} of {} tokens of slot {} for {}", n, position(from), from,
            to);
     truncate(to, 0);
-    Slot& copy = slots_[to];
-    copy = slots_[from];
-    for (const uint32_t page : copy.pages) retain(page);
+    const bool keeps = keeps_beside(slots_[from], n, 0);
+    slots_[to] = slots_[from];
+    for (const uint32_t page : slots_[to].pages) retain(page);
     version_++;
-    truncate(to, n);
+    forget(to, n, 0);
+    if (!keeps) return put_beside(to, *checkpoint_at(to, n));
     if (shape_.window_tokens != 0 && vectors_) vectors_->copy_window(from, to);
     if (shape_.recurrent && n > 0 && vectors_) vectors_->copy_state(from, to);
 }
 
-void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens) {
-    ENSURE(pages.size() == pages_of(tokens) && tokens <= (shape_.recurrent ? 0 : shape_.context_size), "{} pages for {} tokens",
-           pages.size(), tokens);
+std::vector<size_t> superfluous_checkpoints(std::span<const uint32_t> lengths) {
+    std::vector<size_t> out;
+    if (lengths.empty()) return out;
+    const uint32_t end = lengths.back();
+    uint32_t next = end;
+    for (size_t i = lengths.size() - 1; i-- > 1;)
+        if (next - lengths[i - 1] <= 3 * uint64_t(end - next))
+            out.push_back(i);
+        else
+            next = lengths[i];
+    return out;
+}
+
+std::vector<uint32_t> Cache::checkpoints(uint32_t slot) const {
+    std::vector<uint32_t> lengths;
+    for (const Checkpoint& c : slots_[slot].checkpoints) lengths.push_back(c->tokens);
+    return lengths;
+}
+
+std::shared_ptr<const SavedSlot> Cache::checkpoint_at(uint32_t slot, uint32_t n) const {
+    const auto found = std::ranges::find(slots_[slot].checkpoints, n, [](const Checkpoint& c) { return c->tokens; });
+    return found == slots_[slot].checkpoints.end() ? nullptr : *found;
+}
+
+void Cache::checkpoint(uint32_t slot) {
+    Slot& s = slots_[slot];
+    if (!shape_.has_beside() || s.position == 0 || !s.window.is_whole(s.position) || checkpoint_at(slot, s.position)) return;
+    try {
+        add_checkpoint(s, std::make_shared<SavedSlot>(save_slot(slot)));
+    } catch (const OutOfMemory&) { // then there is none
+    } catch (const std::bad_alloc&) {
+    }
+}
+
+void Cache::add_checkpoint(Slot& slot, Checkpoint checkpoint) {
+    if (checkpoint->bytes() > shape_.checkpoint_bytes) return;
+    slot.checkpoints.push_back(checkpoint);
+    std::vector<uint32_t> lengths;
+    for (const Checkpoint& c : slot.checkpoints) lengths.push_back(c->tokens);
+    for (const size_t i : superfluous_checkpoints(lengths)) slot.checkpoints.erase(slot.checkpoints.begin() + ptrdiff_t(i));
+    keep_within_budget(checkpoint);
+}
+
+void Cache::keep_within_budget(const Checkpoint& newest) {
+    for (;;) {
+        uint64_t bytes = 0;
+        uint32_t least = UINT32_MAX;
+        std::pair<Slot*, size_t> cheapest{};
+        for (Slot& slot : slots_)
+            for (size_t i = 0; i < slot.checkpoints.size(); i++) {
+                const Checkpoint& c = slot.checkpoints[i];
+                const uint32_t again = c->tokens - (i > 0 ? slot.checkpoints[i - 1]->tokens : 0);
+                bytes += c->bytes();
+                if (c != newest && again < least) least = again, cheapest = {&slot, i};
+            }
+        if (bytes <= shape_.checkpoint_bytes || !cheapest.first) return;
+        auto& of = cheapest.first->checkpoints;
+        of.erase(of.begin() + ptrdiff_t(cheapest.second));
+    }
+}
+
+// Checkpoints within the pages that stay are those of the new content, too.
+void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens, std::shared_ptr<const SavedSlot> saved) {
+    ENSURE(pages.size() == pages_of(tokens) && tokens <= shape_.context_size, "{} pages for {} tokens", pages.size(), tokens);
+    ENSURE(!shape_.has_beside() || tokens == 0 || (saved && saved->tokens == tokens), "{} tokens without what is beside them",
+           tokens);
     for (const uint32_t page : pages) retain(page); // first: some may be the slot's own
+    Slot& s = slots_[slot];
+    const auto same = uint32_t(std::ranges::mismatch(s.pages, pages).in1 - s.pages.begin()) * page_tokens;
+    std::vector<Checkpoint> checkpoints = s.checkpoints;
+    std::erase_if(checkpoints, [&](const Checkpoint& c) { return c->tokens > std::min(same, tokens) || c->tokens == tokens; });
     truncate(slot, 0);
-    slots_[slot].pages.assign(pages.begin(), pages.end());
-    slots_[slot].position = slots_[slot].window.begin = tokens;
+    s.pages.assign(pages.begin(), pages.end());
+    s.position = s.window.begin = tokens;
+    s.checkpoints = std::move(checkpoints);
     version_++;
+    if (!saved) return;
+    put_beside(slot, *saved);
+    add_checkpoint(s, std::move(saved));
 }
 
 void Cache::mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t position, uint32_t window_begin) {
@@ -214,16 +302,27 @@ SavedSlot Cache::save_slot(uint32_t slot) const {
 
 void Cache::put_slot(uint32_t slot, const SavedSlot& saved) {
     if (saved.bytes() == 0) return;
-    Slot& s = slots_[slot];
-    ENSURE(saved.tokens <= s.position && saved.window_tokens <= saved.tokens, "{} and {} of {} tokens", saved.tokens,
-           saved.window_tokens, s.position);
-    ENSURE(saved.state.size() == (shape_.recurrent ? vectors().state_bytes() : 0), "{} bytes of states", saved.state.size());
+    ENSURE(saved.tokens <= position(slot), "{} of {} tokens", saved.tokens, position(slot));
     forget(slot, saved.tokens, 0);
-    if (saved.window_tokens != 0) {
-        vectors().write_window(slot, s.position - saved.window_tokens, saved.window_tokens, saved.window);
-        s.window.begin = s.position - saved.window_tokens;
+    put_beside(slot, saved);
+}
+
+void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
+    Slot& s = slots_[slot];
+    ENSURE(saved.tokens == s.position && saved.window_tokens <= saved.tokens, "{} and {} of {} tokens", saved.tokens,
+           saved.window_tokens, s.position);
+    ENSURE(!vectors_ || saved.state.size() == (shape_.recurrent ? vectors_->state_bytes() : 0), "{} bytes of states",
+           saved.state.size());
+    try {
+        if (saved.window_tokens != 0) {
+            vectors().write_window(slot, s.position - saved.window_tokens, saved.window_tokens, saved.window);
+            s.window.begin = s.position - saved.window_tokens;
+        }
+        if (shape_.recurrent) vectors().write_state(slot, saved.state);
+    } catch (...) {
+        forget(slot, 0, 0);
+        throw;
     }
-    if (shape_.recurrent) vectors().write_state(slot, saved.state);
 }
 
 Cache::Image Cache::image() const {

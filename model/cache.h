@@ -1,6 +1,7 @@
 // The sequences of a KV cache: slots, whose tokens are stored in pages of page_tokens tokens of every layer. Pages are counted,
 // so that slots share a common prefix. Beside its pages a slot has a full-precision window, and the states of recurrent layers,
-// which are those after its last token and of no other. This is the bookkeeping; CacheVectors stores the vectors.
+// which are those after its last token and of no other. Copies of these at a few lengths, its checkpoints, are the lengths to
+// which a slot can be cut. This is the bookkeeping; CacheVectors stores the vectors.
 #pragma once
 #include "model/cache_vectors.h"
 #include "model/kv/conditioning.h"
@@ -8,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -46,9 +48,13 @@ class Cache {
   public:
     struct Shape {
         uint32_t slots, pages;
-        uint32_t context_size;      // maximum tokens of a slot
-        uint32_t window_tokens = 0; // KvOptions::window, where some layer has one
-        bool recurrent = false;     // slots have recurrent states
+        uint32_t context_size;                         // maximum tokens of a slot
+        uint32_t window_tokens = 0;                    // KvOptions::window, where some layer has one
+        bool recurrent = false;                        // slots have recurrent states
+        uint64_t checkpoint_bytes = uint64_t(1) << 30; // of host memory, for the checkpoints of all slots
+
+        // Whether slots have something beside their pages.
+        bool has_beside() const { return recurrent || window_tokens != 0; }
     };
     // Without vectors it is the bookkeeping alone.
     explicit Cache(const Shape& shape);
@@ -84,10 +90,11 @@ class Cache {
     void advance(uint32_t slot, uint32_t tokens);
 
     // Returns the most tokens, at most n <= position(slot), to which a slot can be cut when positions up to `stored` may have
-    // been written (0: up to its own): n, but with recurrent states all of its tokens or none.
+    // been written (0: up to its own): n where nothing is taken back, or a window survives that and there are no states; else
+    // the longest checkpoint of at most n, or 0.
     uint32_t kept(uint32_t slot, uint32_t n, uint32_t stored = 0) const;
     // Forgets a slot's positions from n on, n = kept(slot, n, stored). Exact: the next run behaves as if these positions had
-    // never been run.
+    // never been run. Throws Error where what a checkpoint has cannot be put back; the slot is then empty.
     void truncate(uint32_t slot, uint32_t n, uint32_t stored = 0);
     // Forgets those from kept(slot, n, stored) on, and returns that number.
     uint32_t cut(uint32_t slot, uint32_t n, uint32_t stored = 0);
@@ -95,13 +102,23 @@ class Cache {
     // either slot writes to it.
     void fork(uint32_t from, uint32_t to, uint32_t n);
 
+    // Keeps what the slot has beside its pages now, where it has such, so that it can be cut to this length later. Of many
+    // checkpoints some go (superfluous_checkpoints()), and where those of all slots exceed Shape::checkpoint_bytes, the one
+    // goes that is nearest to the one before it in its slot: it costs the fewest tokens to run again. Throws Error if the device
+    // is lost.
+    void checkpoint(uint32_t slot);
+    // Returns a slot's checkpoint of n tokens; null: none.
+    std::shared_ptr<const SavedSlot> checkpoint_at(uint32_t slot, uint32_t n) const;
+    std::vector<uint32_t> checkpoints(uint32_t slot) const; // their tokens, in order
+
     // Keep a page while no slot has it, and give it up again.
     void retain(uint32_t page) { references_[page]++; }
     void release(uint32_t page);
     // Returns a page that is retained once, or nothing where there is none.
     std::optional<uint32_t> take_page();
-    // Makes `tokens` tokens, in these pages in order, the content of a slot; none where slots have recurrent states.
-    void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens);
+    // Makes `tokens` tokens, in these pages in order, the content of a slot. `saved`, which becomes a checkpoint: what a slot of
+    // these tokens had beside them; not null where slots have such.
+    void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens, std::shared_ptr<const SavedSlot> saved = nullptr);
 
     // As those of CacheVectors.
     PageLayout page_layout() const { return vectors().page_layout(); }
@@ -109,6 +126,7 @@ class Cache {
     void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
         vectors().write_page(page, tokens, bytes);
     }
+    uint64_t state_bytes() const { return vectors_ ? vectors_->state_bytes() : 0; }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const { return vectors().stored(slot, layer, side); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
     // Returns what a slot has beside its pages; of the window the last tokens, as many as are kept. put_slot() puts it into a
@@ -117,7 +135,7 @@ class Cache {
     SavedSlot save_slot(uint32_t slot) const;
     void put_slot(uint32_t slot, const SavedSlot& saved);
     // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since; the slot was not cut
-    // further.
+    // further. For who must get back: a checkpoint may go.
     SavedSlot mark(uint32_t slot) const { return shape_.recurrent ? save_slot(slot) : SavedSlot{position(slot)}; }
     void return_to(uint32_t slot, const SavedSlot& mark) {
         mark.bytes() == 0 ? truncate(slot, mark.tokens) : put_slot(slot, mark);
@@ -143,16 +161,22 @@ class Cache {
 
   private:
     CacheVectors& vectors() const; // ENSUREs that there are any
+    using Checkpoint = std::shared_ptr<const SavedSlot>;
     struct Slot {
         std::vector<uint32_t> pages;
         uint32_t position = 0;
         WindowPositions window;
+        std::vector<Checkpoint> checkpoints = {}; // in order
     };
     bool copies_last(const Slot& slot) const;                 // the page that it writes to next is shared
     uint64_t pages_needed(std::span<const Need> needs) const; // for reserve()
     void make_room(std::span<const Need> needs);              // likewise
     uint32_t take();
-    void forget(uint32_t slot, uint32_t n, uint32_t stored); // truncate(), whatever its states
+    bool keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const; // where it is cut so, without a checkpoint
+    void forget(uint32_t slot, uint32_t n, uint32_t stored); // truncate() of what is counted, whatever is beside the pages
+    void put_beside(uint32_t slot, const SavedSlot& saved);  // at the slot's position; where that fails the slot is empty
+    void add_checkpoint(Slot& slot, Checkpoint checkpoint);
+    void keep_within_budget(const Checkpoint& newest);
 
     const Shape shape_;
     std::vector<Slot> slots_;
@@ -161,6 +185,12 @@ class Cache {
     PageKeeper* keeper_ = nullptr;
     CacheVectors* vectors_ = nullptr;
 };
+
+// Returns which of the lengths at which a sequence has checkpoints, in order, it can do without, by their indices, the last one
+// first: those of which the one before and the one after are at most three times as far apart as the one after is from the
+// last. So the distances from the end grow as 2k, 8k, 32k of a sequence that has one every 2k. The last two stay, and the first,
+// up to which conversations are alike that begin alike.
+std::vector<size_t> superfluous_checkpoints(std::span<const uint32_t> lengths);
 
 struct Cache::Image {
     std::vector<Slot> slots;

@@ -19,7 +19,8 @@ static uint32_t layers_with_window(const Config& c, const KvOptions& kv) {
 }
 
 Cache::Shape cache_shape(const ForwardOptions& o, const Config& c) {
-    return {o.slots, o.pages(), o.context_size, layers_with_window(c, o.kv) != 0 ? o.kv.window : 0, c.recurrent.has_value()};
+    const uint32_t window = layers_with_window(c, o.kv) != 0 ? o.kv.window : 0;
+    return {o.slots, o.pages(), o.context_size, window, c.recurrent.has_value(), o.checkpoint_bytes};
 }
 
 uint32_t ForwardOptions::pages() const {

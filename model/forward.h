@@ -55,6 +55,7 @@ struct ForwardOptions {
     HeldHalves held = {};       // those that a stage of several has; default: all
     // Layers whose feed-forward networks the stage runs, too, in long blocks: their weights come to it for each block.
     std::vector<uint32_t> streamed = {};
+    uint64_t checkpoint_bytes = Cache::Shape{}.checkpoint_bytes;
     // Of the machine's memory, what the CPU path counts on.
     uint64_t memory_bytes = UINT64_MAX;
 

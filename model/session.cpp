@@ -22,6 +22,12 @@ void Session::forget() {
     cold_ = 0;
 }
 
+// After an error or a stop the slot may have been cut further than what is known of it.
+void Session::keep_to_position() {
+    ids_.resize(std::min<size_t>(ids_.size(), forward_.position()));
+    cold_ = std::min(cold_, uint32_t(ids_.size()));
+}
+
 // ids_ grows only by ids that have been run, so that it matches the cache even after a stop or an exception.
 std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress) {
     std::span<const float> logits;
@@ -30,8 +36,8 @@ std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Lo
     const uint64_t start = now_ns();
     const bool ran = forward_.run(
         std::span(&span, 1), [&](size_t, uint32_t, std::span<const float> last) { logits = last; }, progress);
-    if (forward_.position() < begin) { // a pass that was stopped left no state
-        forget();
+    if (forward_.position() < begin) { // a pass that was stopped left no state there
+        keep_to_position();
         return {};
     }
     const size_t done = forward_.position() - begin;
@@ -42,28 +48,42 @@ std::span<const float> Session::run_part(std::span<const uint32_t> ids, Span::Lo
     return ran ? logits : std::span<const float>();
 }
 
-// With a prefix cache, a long prompt is run in parts of whole blocks, after each of which its pages are kept: the blocks are
-// those of one run.
-std::span<const float> Session::run(std::span<const uint32_t> ids, const Progress& progress) {
-    const uint32_t total = uint32_t(ids.size()), block = std::max(forward_.block_kernels().block, 1u),
-                   part = (min_part_tokens + block - 1) / block * block;
-    uint32_t done = 0;
-    for (; prefix_ && total - done > 2 * part; done += part) {
-        const auto all = [&](uint32_t now, uint32_t) { return !progress || progress(done + now, total); };
-        const size_t before = ids_.size();
-        run_part(ids.subspan(done, part), Span::Logits::none, all);
-        keep();
-        if (ids_.size() < before + part) return {};
-    }
-    if (done == 0) return run_part(ids, Span::Logits::last, progress);
-    return run_part(ids.subspan(done), Span::Logits::last,
-                    [&](uint32_t now, uint32_t) { return !progress || progress(done + now, total); });
+// Where the run of a prompt pauses: for checkpoints, and with a prefix cache after parts of whole blocks, whose pages are then
+// kept. The blocks are those of one run, but for a conversation that goes on: it pauses at all marks.
+std::vector<uint32_t> Session::pauses(uint32_t total) const {
+    const auto begin = uint32_t(ids_.size());
+    const BlockKernels& kernels = forward_.block_kernels();
+    if (forward_.cache().shape().has_beside())
+        return checkpoint_positions(reuse_ == Reuse::all ? BlockKernels{} : kernels, begin, total, marks_);
+    const uint32_t block = std::max(kernels.block, 1u), part = (min_part_tokens + block - 1) / block * block;
+    std::vector<uint32_t> out;
+    for (uint32_t at = begin; prefix_ && total - at > 2 * part;) out.push_back(at += part);
+    return out;
 }
 
-void Session::keep(bool end) {
+std::span<const float> Session::run(std::span<const uint32_t> ids, const Progress& progress) {
+    const auto begin = uint32_t(ids_.size()), total = uint32_t(ids.size());
+    uint32_t done = 0;
+    const auto all = [&](uint32_t now, uint32_t) { return !progress || progress(done + now, total); };
+    Cache& cache = forward_.cache();
+    cache.checkpoint(0); // to which a run that is stopped goes back
+    for (const uint32_t pause : pauses(begin + total)) {
+        run_part(ids.subspan(done, pause - begin - done), Span::Logits::none, all);
+        if (ids_.size() == pause) cache.checkpoint(0);
+        keep();
+        if (ids_.size() != pause) return {};
+        done = pause - begin;
+    }
+    return run_part(ids.subspan(done), Span::Logits::last, all);
+}
+
+void Session::keep(bool end, bool prompt_end) {
     if (!prefix_) return;
     try {
+        const bool is_at_end = end && forward_.position() == ids_.size() && (reuse_ == Reuse::all || cold_ == ids_.size());
+        if (is_at_end) forward_.cache().checkpoint(0);
         prefix_->store(0, ids_, cold_, end);
+        if (end || prompt_end) prefix_->store_states(0, ids_, cold_, end);
     } catch (const DeviceLost&) { // the next run finds that out, too
     }
 }
@@ -76,9 +96,11 @@ void Session::require_fits(std::span<const uint32_t> prompt) const {
              forward_.context_size());
 }
 
-std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const Progress& progress) {
+std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const Progress& progress,
+                                        std::span<const uint32_t> marks) {
     timings_ = {};
     require_fits(prompt);
+    marks_.assign(marks.begin(), marks.end());
     const uint64_t start = now_ns();
     uint32_t reused = 0;
     std::span<const float> logits;
@@ -116,12 +138,15 @@ void Session::fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machi
 
 // Leaves the beginning of the prompt that is known in the cache. One token must be run for the logits.
 uint32_t Session::reuse(std::span<const uint32_t> prompt, const Progress& progress) {
-    if (forward_.position() < ids_.size()) forget(); // an error in a pass left no state
+    keep_to_position();
     const auto differ = std::mismatch(ids_.begin(), ids_.end(), prompt.begin(), prompt.end()).first;
     uint32_t reused = uint32_t(std::min(size_t(differ - ids_.begin()), prompt.size() - 1));
-    if (reuse_ == Reuse::cold)
-        reused = reusable_tokens(forward_.block_kernels(), std::min(reused, cold_), uint32_t(prompt.size()));
-    reused = kept_of_slot(forward_, 0, reused, uint32_t(prompt.size()));
+    if (forward_.cache().shape().has_beside()) {
+        marks_.push_back(reused);
+        if (prefix_) marks_.push_back(prefix_->known_tokens(prompt));
+    }
+    reused = reuse_ == Reuse::cold ? reusable_of_slot(forward_, 0, std::min(reused, cold_), uint32_t(prompt.size()))
+                                   : forward_.cache().kept(0, reused);
     fetch(prompt, reused, true, progress);
     const uint32_t found = prefix_ ? prefix_->take(0, prompt, reused) : reused;
     cold_ = found > reused ? found : std::min(cold_, reused);
@@ -195,21 +220,27 @@ std::optional<Stop> Session::run_next(std::optional<Decoder>& decoder, std::span
 Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
     Generated result;
     const Progress go_on = [&](uint32_t, uint32_t) { return !(options.interrupted && options.interrupted()); };
-    const auto logits = prefill(prompt, [&](uint32_t done, uint32_t total) {
-        if (options.on_prompt) options.on_prompt(done, total);
-        return go_on(done, total);
-    });
+    const auto logits = prefill(
+        prompt,
+        [&](uint32_t done, uint32_t total) {
+            if (options.on_prompt) options.on_prompt(done, total);
+            return go_on(done, total);
+        },
+        options.marks);
     std::vector<uint32_t> all(prompt.begin(), prompt.end());
+    std::optional<Decoder> decoder;
     const auto finish = [&](Stop stop) {
+        decoder.reset(); // with it go the tokens that were run ahead
         keep(true);
         result.stop = stop;
         result.timings = timings_;
         return result;
     };
     if (logits.empty() || !begin_speculation(prompt, options)) return finish(Stop::interrupted);
-    keep();
+    forward_.cache().checkpoint(0);
+    keep(false, true);
     if (options.after_prompt) options.after_prompt();
-    std::optional<Decoder> decoder(std::in_place, forward_, ids_, sampler, logits, options.speculation);
+    decoder.emplace(forward_, ids_, sampler, logits, options.speculation);
     while (result.ids.size() < options.max_tokens) {
         if (options.interrupted && options.interrupted()) return finish(Stop::interrupted);
         uint64_t start = now_ns();

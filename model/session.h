@@ -38,6 +38,8 @@ struct GenerateOptions {
     std::function<void(uint32_t done, uint32_t total)> on_prompt; // called after each block of the prompt
     std::function<void()> after_prompt;                           // called when all of it is in the cache, before new tokens
     Speculation* speculation = nullptr;                           // drafts tokens; the answer is the same without
+    // Lengths of the prompt at which a later one may branch off: where its last messages begin (checkpoint_positions()).
+    std::vector<uint32_t> marks = {};
 };
 
 struct Generated {
@@ -65,7 +67,9 @@ class Session {
     // Returns the logits [vocab_size] after the last token of the prompt; valid until the next call. Stopped by `progress`,
     // which counts the tokens not found in the cache: returns an empty span, and the tokens run so far stay in the cache.
     // Checks require_fits first.
-    std::span<const float> prefill(std::span<const uint32_t> prompt, const Progress& progress = {});
+    // marks: as in GenerateOptions.
+    std::span<const float> prefill(std::span<const uint32_t> prompt, const Progress& progress = {},
+                                   std::span<const uint32_t> marks = {});
 
     // Continues the prompt until the answer ends, is interrupted, or max_tokens, the context or memory for it are used up.
     // Throws OutOfMemory when there is none for the prompt itself.
@@ -90,13 +94,15 @@ class Session {
     Forward& forward() { return forward_; }
 
   private:
+    std::vector<uint32_t> pauses(uint32_t total) const;
     bool begin_speculation(std::span<const uint32_t> prompt, const GenerateOptions& options);
     std::span<const float> run(std::span<const uint32_t> ids, const Progress& progress);
     std::span<const float> run_part(std::span<const uint32_t> ids, Span::Logits wanted, const Progress& progress);
     void fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machine, const Progress& progress);
     uint32_t reuse(std::span<const uint32_t> prompt, const Progress& progress);
-    void keep(bool end = false); // in the prefix cache
-    void forget();               // what is in the cache
+    void keep(bool end = false, bool prompt_end = false); // in the prefix cache
+    void forget();                                        // what is in the cache
+    void keep_to_position();
     std::optional<Stop> run_next(std::optional<Decoder>& decoder, std::span<const uint32_t> all, size_t answer_begin,
                                  uint32_t wanted, const Progress& go_on, std::string& reason);
     std::span<const float> run_again(std::span<const uint32_t> ids, const DeviceLost& error, const Progress& progress);
@@ -104,8 +110,9 @@ class Session {
     Forward& forward_;
     PrefixCache* const prefix_;
     const Reuse reuse_;
-    std::vector<uint32_t> ids_; // of the tokens in the cache that are known to be good
-    uint32_t cold_ = 0;         // of those, how many have the bits of a cold run
+    std::vector<uint32_t> ids_;   // of the tokens in the cache that are known to be good
+    uint32_t cold_ = 0;           // of those, how many have the bits of a cold run
+    std::vector<uint32_t> marks_; // of the prompt, with those where it branches off
     Timings timings_;
 };
 

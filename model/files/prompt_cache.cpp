@@ -148,7 +148,8 @@ std::span<const std::byte> PromptCacheFile::read_pages(std::span<const std::byte
             PageHead head = read_page_head(rest);
             const uint64_t size = page_head_size(head.tokens()) + layout_.bytes(head.tokens());
             if (rest.size() < size) fail("{} bytes of {} of a page", rest.size(), size);
-            if (head.owner != owner || head.parent != parent) fail("a page does not follow the one before");
+            if (head.kind != RecordKind::page || head.owner != owner || head.parent != parent)
+                fail("a page does not follow the one before");
             if (cold_ == ids_.size()) cold_ += head.cold;
             ids_.insert(ids_.end(), head.ids.begin(), head.ids.end());
             parent = head.name;

@@ -31,6 +31,8 @@ struct WindowPositions {
 
     // Returns the first position in the window of a query at `position`; for earlier ones codes are used.
     uint32_t first(uint32_t position) const { return std::max(begin, position + 1 - std::min(position + 1, tokens)); }
+    // Whether a query at `position` has a full window, or all there is.
+    bool is_whole(uint32_t position) const { return tokens == 0 || begin + tokens <= position + 1 || begin == 0; }
     // Forgets positions from `to` on, after positions up to `end` have been stored: the vectors that they replaced are lost.
     void forget(uint32_t end, uint32_t to) {
         begin = std::min(to, std::max(begin, end - std::min(end, kept_window_tokens(tokens))));

@@ -7,9 +7,10 @@
 namespace tq {
 
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
-    : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()),
+    : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()), state_layout_(cache()),
       max_memory_bytes_(options.memory_bytes), tree_(owner_name(owner)) {
-    if (!options.disk.directory.empty() && options.disk.max_bytes > 0) store_.emplace(options.disk, owner, layout_);
+    if (!options.disk.directory.empty() && options.disk.max_bytes > 0)
+        store_.emplace(options.disk, owner, layout_, state_layout_.max_bytes());
     if (options.shared.open) shared_.emplace(options.shared, layout_);
     if (options.remote.compute) remote_.emplace(options.remote, layout_);
     cache().set_keeper(this);
@@ -25,7 +26,11 @@ bool PrefixCache::is_spare(const PrefixNode& node) const { return node.device &&
 bool PrefixCache::is_lost(const PrefixNode& node) { return !node.device && !node.bytes && !(store_ && store_->has(node.head)); }
 
 void PrefixCache::drop_lost() {
-    if (std::exchange(released_, false)) tree_.drop_if([&](const PrefixNode& node) { return is_lost(node); });
+    if (!std::exchange(released_, false)) return;
+    tree_.each([&](PrefixNode& node) {
+        if (node.state && is_lost(node)) drop_state(node);
+    });
+    tree_.drop_if([&](const PrefixNode& node) { return is_lost(node); });
 }
 
 uint32_t PrefixCache::spare_pages() const {
@@ -67,6 +72,14 @@ bool PrefixCache::make_memory(uint64_t bytes, const PrefixNode* kept) {
     if (bytes > max_memory_bytes_) return false;
     while (memory_bytes_ + bytes > max_memory_bytes_) {
         PrefixNode* oldest = tree_.least_recent([](const PrefixNode& n) { return n.bytes != nullptr; });
+        PrefixNode* state = nullptr;
+        tree_.each([&](PrefixNode& n) {
+            if (n.state && (!state || n.state_used < state->state_used)) state = &n;
+        });
+        if (state && (!oldest || state->state_used < oldest->used)) {
+            drop_state(*state);
+            continue;
+        }
         if (kept && oldest->used >= kept->used) return false;
         drop_bytes(*oldest);
     }
@@ -85,6 +98,7 @@ void PrefixCache::keep_in_memory(PrefixNode& node) {
 
 void PrefixCache::forget(PrefixNode& node) {
     release(node);
+    forget_state(node);
     if (node.bytes) memory_bytes_ -= node.bytes->size();
     if (store_) store_->remove(node.head);
 }
@@ -99,7 +113,7 @@ void PrefixCache::expand(PrefixNode& node, std::span<const uint32_t> ids) {
 
 uint32_t PrefixCache::usable(uint32_t known, size_t total, bool exact) const {
     // At least one token must be run for the logits.
-    const uint32_t n = before_window(known, uint32_t(total), cache().shape().window_tokens);
+    const uint32_t n = std::min(known, uint32_t(total) - 1);
     return exact ? reusable_tokens(forward_.block_kernels(), n, uint32_t(total)) : n;
 }
 
@@ -158,29 +172,30 @@ uint32_t PrefixCache::take(uint32_t slot, std::span<const uint32_t> ids, uint32_
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), exact,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
     if (!found.pages.empty()) tree_.touch(*found.pages.back());
-    uint32_t n = usable(found.tokens, ids.size(), exact);
-    if (n <= own) return own;
+    Usable found_here = usable(found, found.tokens, own, ids.size(), exact);
+    if (found_here.tokens <= own) return own;
     cache().truncate(slot, own);
     // Its whole pages stay; those retained here are not given up for the others.
     const auto table = cache().table(slot).first(own / page_tokens);
     std::vector<uint32_t> pages(table.begin(), table.end());
     for (const uint32_t page : pages) cache().retain(page);
     try {
-        while (pages.size() < pages_of(n)) {
+        while (pages.size() < pages_of(found_here.tokens)) {
             const auto page = load(*found.pages[pages.size()]);
             if (page)
                 pages.push_back(*page);
             else
-                n = usable(uint32_t(pages.size()) * page_tokens, ids.size(), exact);
+                found_here = usable(found, uint32_t(pages.size()) * page_tokens, own, ids.size(), exact);
         }
-        if (n > own) cache().adopt(slot, std::span(pages).first(pages_of(n)), n);
+        const uint32_t n = found_here.tokens;
+        if (n > own) cache().adopt(slot, std::span(pages).first(pages_of(n)), n, std::move(found_here.state));
     } catch (...) {
         for (const uint32_t page : pages) cache().release(page);
         throw;
     }
     for (const uint32_t page : pages) cache().release(page);
     drop_lost();
-    return std::max(n, own);
+    return std::max(found_here.tokens, own);
 }
 
 void PrefixCache::write(const PrefixNode& node, uint32_t page, bool wait) {
@@ -228,6 +243,7 @@ PrefixCache::Statistics PrefixCache::statistics() const {
     tree_.each([&](PrefixNode& node) {
         s.device_pages += node.device ? 1 : 0;
         s.memory_pages += node.bytes ? 1 : 0;
+        s.memory_states += node.state ? 1 : 0;
     });
     s.memory_bytes = memory_bytes_;
     if (shared_) s.shared = shared_->statistics();

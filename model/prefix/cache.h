@@ -2,11 +2,14 @@
 // (tree.h), and are in up to four places: in the device's pool, where a slot takes them without a copy, in host memory, on the
 // disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
 // pages that were used least recently make room for others. What is nowhere another machine may compute (remote_pages.h).
+// What slots have beside their pages, windows and recurrent states, is kept at the ends of some pages, in host memory and on the
+// disk (state_record.h): a beginning is found up to such an end.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
 #include "model/prefix/remote_pages.h"
 #include "model/prefix/shared_pages.h"
+#include "model/prefix/state_record.h"
 #include "model/prefix/tree.h"
 
 namespace tq {
@@ -49,22 +52,31 @@ class PrefixCache final : public PageKeeper {
 
     // Puts the longest known beginning of a prompt into a slot, whose first `own` tokens are the prompt's, too, and are to stay.
     // Returns the slot's tokens, at least `own` and less than all ids. Exact: as many as leave the bits of a cold run; else
-    // all, however they were computed, as a conversation that is resumed needs them. Either way less where the cache has a
-    // full-precision window, whose bits are then nearly those of a cold run (before_window()).
-    // Only what the same tenant has stored is found.
+    // all, however they were computed, as a conversation that is resumed needs them. Where slots have something beside their
+    // pages, no more than there is a state for. Only what the same tenant has stored is found.
     uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true, std::string_view tenant = {});
 
     // Keeps the pages of a slot that these ids fill, the first `cold` of which have the bits of a cold run (cold.h). end: also a
     // last page that is partly filled, and what the disk was too slow for earlier.
     void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
+    // Keeps what the slot's checkpoints have at the ends of these ids' pages, which are known; of the earlier ones on the way
+    // those go that superfluous_checkpoints() names, unless several pages follow them.
+    // end: also what the disk was too slow for earlier.
+    void store_states(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false,
+                      std::string_view tenant = {});
+    // Returns how many of these ids are in known pages, with the bits of a cold run, whether or not a state is there: where
+    // another prompt branches off.
+    uint32_t known_tokens(std::span<const uint32_t> ids, std::string_view tenant = {});
+
     // The device was lost, and forward.reopen() has made another cache: what is in memory and on the disk is found there.
     void device_lost();
 
     struct Statistics {
-        uint64_t device_pages = 0, memory_pages = 0, memory_bytes = 0;                     // now
+        uint64_t device_pages = 0, memory_pages = 0, memory_states = 0, memory_bytes = 0;  // now
         uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0, shared_tokens = 0; // of all prompts, found there
         uint64_t remote_tokens = 0;                                                        // that another machine has computed
+        uint64_t memory_states_found = 0, disk_states_found = 0;                           // with which beginnings were found
         std::optional<SharedPages::Statistics> shared{};
         std::optional<RemotePages::Statistics> remote{};
     };
@@ -82,6 +94,17 @@ class PrefixCache final : public PageKeeper {
     bool is_lost(const PrefixNode& node);
     void expand(PrefixNode& node, std::span<const uint32_t> ids);
     uint32_t usable(uint32_t known, size_t total, bool exact) const;
+    // A beginning that can be put into a slot.
+    struct Usable {
+        uint32_t tokens = 0;
+        std::shared_ptr<const SavedSlot> state{}; // beside its pages
+    };
+    Usable usable(const PrefixTree::Found& found, uint32_t most, uint32_t own, size_t total, bool exact);
+    std::vector<PrefixNode*> known_pages(std::span<const uint32_t> ids, uint32_t cold, std::string_view tenant);
+    std::shared_ptr<const SavedSlot> load_state(PrefixNode& node, uint32_t tokens);
+    void keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> state);
+    void forget_state(PrefixNode& node);
+    void drop_state(PrefixNode& node);
     std::optional<uint32_t> load(PrefixNode& node);
     bool fill(PrefixNode& node, uint32_t page);
     PrefixNode* known_child(PrefixNode& node, const PageName& name);
@@ -106,6 +129,7 @@ class PrefixCache final : public PageKeeper {
     Forward& forward_;
     const std::string computation_; // when it was made
     const PageLayout layout_;
+    const StateLayout state_layout_;
     const uint64_t max_memory_bytes_;
     mutable PrefixTree tree_;
     std::optional<PageStore> store_;

@@ -3,23 +3,8 @@
 
 namespace tq {
 
-uint32_t before_window(uint32_t known, uint32_t total, uint32_t window_tokens) {
-    return std::min(known, total - std::min(total, std::max(window_tokens, 1u)));
-}
-
-bool keeps_promise(const Forward& forward) {
-    return forward.cache().shape().window_tokens == 0 || forward.block_kernels().block != 0;
-}
-
-uint32_t kept_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total) {
-    const Cache& cache = forward.cache();
-    const uint32_t n = cache.kept(slot, before_window(known, total, 0)), tokens = cache.shape().window_tokens;
-    if (tokens == 0) return n;
-    WindowPositions window = cache.window(slot), whole{tokens};
-    window.forget(cache.position(slot), n);
-    if (window.first(n) == whole.first(n)) return n;
-    return keeps_promise(forward) ? cache.kept(slot, before_window(n, total, tokens)) : 0;
-}
+constexpr uint32_t checkpoint_distance = 2048;
+static_assert(checkpoint_distance % page_tokens == 0);
 
 // Where slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run
 // has others. Elsewhere a cold run computes whole blocks from position 0 on, and a last slice of what is left. A run after n
@@ -42,6 +27,48 @@ uint32_t cold_tokens(const BlockKernels& kernels, uint32_t begin, uint32_t end) 
     const uint32_t last = (end - begin) % block;
     if (kernels.many <= block) return last >= kernels.many ? end : end - last;
     return begin % block == 0 ? end - last : begin;
+}
+
+uint32_t reusable_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total) {
+    for (;;) {
+        const uint32_t n = reusable_tokens(forward.block_kernels(), known, total);
+        known = forward.cache().kept(slot, n);
+        if (known == n) return n;
+    }
+}
+
+// Returns the greatest n <= wish, n >= begin, such that a run of begin .. total - 1 that pauses at n has the slices of one that
+// does not, or such as give the same bits: whole blocks, or at least `many` tokens before and after it.
+static uint32_t last_pause(const BlockKernels& kernels, uint32_t begin, uint32_t wish, uint32_t total) {
+    if (kernels.block == 0) return std::clamp(wish, begin, total - 1);
+    if (!kernels.evens_slices()) return begin + (std::min(wish, total - 1) - begin) / kernels.block * kernels.block;
+    return std::max(begin, std::min(wish, total - std::min(total, kernels.many)));
+}
+
+std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t begin, uint32_t total,
+                                           std::span<const uint32_t> marks) {
+    std::vector<uint32_t> out;
+    if (total <= begin + 1) return out;
+    const uint32_t apart = kernels.block != 0 && kernels.evens_slices() ? kernels.many : 1;
+    const auto add = [&](uint32_t n) {
+        const auto near = [&](uint32_t other) { return std::max(n, other) - std::min(n, other) < apart; };
+        if (n > begin && !near(begin) && std::ranges::none_of(out, near)) out.push_back(n);
+    };
+    const auto add_page_end = [&](uint32_t wish) {
+        uint32_t n = last_pause(kernels, begin, std::max(wish, begin), total);
+        while (n > begin && n % page_tokens != 0) n = last_pause(kernels, begin, std::max(begin, n - n % page_tokens), total);
+        add(n);
+    };
+    add_page_end(total);
+    for (const uint32_t mark : marks) add_page_end(mark);
+    uint32_t first = total;
+    for (const uint32_t mark : marks)
+        if (mark > 0) first = std::min(first, mark);
+    for (uint32_t n = begin - begin % checkpoint_distance; n < total; n += checkpoint_distance)
+        if (n > first || first == total) add_page_end(n);
+    for (const uint32_t mark : marks) add(last_pause(kernels, begin, std::max(mark, begin), total));
+    std::ranges::sort(out);
+    return out;
 }
 
 } // namespace tq

@@ -66,6 +66,12 @@ OwnerTexts owner_texts(const CacheOwner& owner) {
             {"model", printable(owner.model)}};
 }
 
+OwnerTexts prefix_owner_texts(const CacheOwner& owner) {
+    OwnerTexts texts = owner_texts(owner);
+    if (owner.kv.window != 0) texts["window"] = std::to_string(owner.kv.window);
+    return texts;
+}
+
 PageName owner_name(const OwnerTexts& texts) {
     std::string all = fmt::format("tq-run pages {}\n", page_format_version);
     for (const auto& [key, text] : texts)

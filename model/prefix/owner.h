@@ -30,6 +30,8 @@ struct CacheOwner {
 //   model               its name, for people
 using OwnerTexts = std::map<std::string, std::string>;
 OwnerTexts owner_texts(const CacheOwner& owner);
+// The same for the prefix cache, which promises bits: with window, KvOptions::window, where that is not 0.
+OwnerTexts prefix_owner_texts(const CacheOwner& owner);
 
 // Returns the name of all these texts but the model's name, in this version of the format of pages.
 PageName owner_name(const OwnerTexts& texts);

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint32_t beginning_ids = 32;
-constexpr std::string_view page_suffix = ".page", draft_suffix = ".draft";
+constexpr std::string_view page_suffix = ".page", state_suffix = ".state", draft_suffix = ".draft";
 constexpr auto abandoned = std::chrono::minutes(10); // the age of a draft whose writer must have been killed
 
 uint32_t beginning_of(std::span<const uint32_t> ids) {
@@ -45,18 +45,22 @@ template <class Use> void each_file(const fs::path& directory, const Use& use) {
     for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) use(*at);
 }
 
+std::string_view suffix_of(RecordKind kind) { return kind == RecordKind::state ? state_suffix : page_suffix; }
+
 } // namespace
 
 std::string PageEntry::file_name() const {
-    return fmt::format("{}.{}.{}.{:08x}{}", parent.hex(), name.hex(), tokens, beginning, page_suffix);
+    return fmt::format("{}.{}.{}.{:08x}{}", parent.hex(), name.hex(), tokens, beginning, suffix_of(kind));
 }
 
-PageEntry entry_of(const PageHead& head) { return {head.parent, head.name, head.tokens(), beginning_of(head.ids)}; }
+PageEntry entry_of(const PageHead& head) { return {head.parent, head.name, head.tokens(), beginning_of(head.ids), head.kind}; }
 
 std::optional<PageEntry> parse_entry(std::string_view name) {
     PageEntry entry{};
-    if (!name.ends_with(page_suffix) || name.size() < 33 + 33) return std::nullopt;
-    const std::string_view rest = name.substr(66, name.size() - 66 - page_suffix.size());
+    entry.kind = name.ends_with(state_suffix) ? RecordKind::state : RecordKind::page;
+    const std::string_view suffix = suffix_of(entry.kind);
+    if (!name.ends_with(suffix) || name.size() < 66 + suffix.size()) return std::nullopt;
+    const std::string_view rest = name.substr(66, name.size() - 66 - suffix.size());
     const size_t dot = rest.find('.');
     const bool is_page = name[32] == '.' && name[65] == '.' && dot != rest.npos &&
                          parse_page_name(name.substr(0, 32), entry.parent) && parse_page_name(name.substr(33, 32), entry.name) &&
@@ -139,6 +143,10 @@ uint64_t StoredOwner::bytes() const {
     return sum;
 }
 
+uint64_t StoredOwner::count(RecordKind kind) const {
+    return uint64_t(std::ranges::count_if(pages, [&](const StoredPage& page) { return page.entry.kind == kind; }));
+}
+
 std::vector<StoredOwner> stored_pages(const fs::path& directory) {
     std::vector<StoredOwner> all;
     each_file(directory, [&](const fs::directory_entry& own) {
@@ -165,7 +173,7 @@ void remove_leftovers(const fs::path& own) {
     each_file(own, [&](const fs::directory_entry& file) {
         std::error_code gone;
         const std::string name = utf8_text(file.path().filename());
-        any_page |= name.ends_with(page_suffix) || name.ends_with(draft_suffix);
+        any_page |= name.ends_with(page_suffix) || name.ends_with(state_suffix) || name.ends_with(draft_suffix);
         if (name.ends_with(draft_suffix) && last_modified(file.path(), gone) + abandoned < fs::file_time_type::clock::now() &&
             !gone)
             drafts.push_back(file.path());

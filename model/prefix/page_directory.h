@@ -11,11 +11,12 @@
 
 namespace tq {
 
-// What the name of a page's file tells: "PARENT.NAME.TOKENS.BEGINNING.page", the names in hexadecimal.
+// What the name of a page's or a state's file tells: "PARENT.NAME.TOKENS.BEGINNING.page" or ".state", the names in hexadecimal.
 struct PageEntry {
     PageName parent, name;
     uint32_t tokens;
     uint32_t beginning; // hash of the first 32 ids, or of fewer where the page has fewer
+    RecordKind kind = RecordKind::page;
 
     bool operator==(const PageEntry&) const = default;
     std::string file_name() const;
@@ -41,17 +42,19 @@ struct StoredPage {
     std::filesystem::file_time_type used; // the file's time of modification, which every use sets
 };
 struct StoredOwner {
-    std::string name; // of its directory
-    std::vector<StoredPage> pages;
+    std::string name;              // of its directory
+    std::vector<StoredPage> pages; // and states
 
     uint64_t bytes() const;
+    uint64_t count(RecordKind kind) const;
 };
 // Returns all pages of all owners; none where there is no such directory. Files of other names, and what is no file (a pipe, a
 // directory, a link), are left out, and links to directories are not followed.
 std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 
 // Deletes pages until `max_bytes` are left: always the one that was used least recently among those that no other page follows,
-// so that no page is without those before it. Also what killed writers left, and owners without pages. Returns the bytes left.
+// so that no page is without those before it; a state follows its page. Also what killed writers left, and owners without pages.
+// Returns the bytes left.
 uint64_t prune_pages(const std::filesystem::path& directory, uint64_t max_bytes);
 
 // Deletes the pages of an owner that were not used for so long, and what killed writers left.

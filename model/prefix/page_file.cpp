@@ -9,7 +9,7 @@
 namespace tq {
 namespace {
 
-constexpr std::string_view magic("tq-run page v2\n", 16); // with the zero at its end
+constexpr std::string_view page_magic("tq-run page v2\n", 16), state_magic("tq-run state 1\n", 16); // with the zero at the end
 constexpr size_t check_at = 16, checked_from = 24, names_at = 32, tokens_at = 80, ids_at = 88;
 
 template <class T> T read_at(std::span<const std::byte> bytes, size_t at) {
@@ -21,6 +21,15 @@ template <class T> void write_at(std::span<std::byte> bytes, size_t at, const T&
     std::memcpy(bytes.data() + at, &value, sizeof value);
 }
 
+bool begins_with(std::span<const std::byte> file, std::string_view magic) {
+    return std::memcmp(file.data(), magic.data(), magic.size()) == 0;
+}
+
+PageName name_of(const PageHead& head) {
+    return head.kind == RecordKind::state ? name_of_state(head.parent)
+                                          : name_of_page(head.owner, head.parent, head.ids, head.cold == head.tokens());
+}
+
 } // namespace
 
 PageHead make_page_head(PageName owner, PageName parent, std::span<const uint32_t> ids, uint32_t cold) {
@@ -28,10 +37,19 @@ PageHead make_page_head(PageName owner, PageName parent, std::span<const uint32_
     return {owner, parent, name_of_page(owner, parent, ids, cold == ids.size()), {ids.begin(), ids.end()}, cold};
 }
 
+PageHead make_state_head(const PageHead& page) {
+    PageHead head = page;
+    head.kind = RecordKind::state;
+    head.parent = page.name;
+    head.name = name_of(head);
+    return head;
+}
+
 size_t page_head_size(uint32_t tokens) { return ids_at + (size_t(tokens) + 1) / 2 * 8; }
 
 std::vector<std::byte> page_head_bytes(const PageHead& head, std::span<const std::byte> content) {
     std::vector<std::byte> bytes(page_head_size(head.tokens()));
+    const std::string_view magic = head.kind == RecordKind::state ? state_magic : page_magic;
     std::memcpy(bytes.data(), magic.data(), magic.size());
     write_at(bytes, checked_from, checksum(content));
     size_t at = names_at;
@@ -48,7 +66,8 @@ std::vector<std::byte> page_head_bytes(const PageHead& head, std::span<const std
 }
 
 PageHead read_page_head(std::span<const std::byte> file) {
-    if (file.size() < ids_at || std::memcmp(file.data(), magic.data(), magic.size()) != 0) fail("it is not a page of tq-run");
+    if (file.size() < ids_at || !(begins_with(file, page_magic) || begins_with(file, state_magic)))
+        fail("it is not a page of tq-run");
     const auto tokens = read_at<uint32_t>(file, tokens_at), cold = read_at<uint32_t>(file, tokens_at + 4);
     if (tokens == 0 || tokens > page_tokens || cold > tokens) fail("{} of {} tokens", cold, tokens);
     const size_t size = page_head_size(tokens);
@@ -56,6 +75,7 @@ PageHead read_page_head(std::span<const std::byte> file) {
     if (read_at<uint64_t>(file, check_at) != checksum(file.first(size).subspan(checked_from)))
         fail("its head has a wrong checksum");
     PageHead head;
+    head.kind = begins_with(file, state_magic) ? RecordKind::state : RecordKind::page;
     head.content_check = read_at<uint64_t>(file, checked_from);
     size_t at = names_at;
     for (PageName* name : {&head.owner, &head.parent, &head.name}) {
@@ -65,7 +85,7 @@ PageHead read_page_head(std::span<const std::byte> file) {
     head.cold = cold;
     head.ids.resize(tokens);
     std::memcpy(head.ids.data(), file.data() + ids_at, tokens * size_t(4));
-    if (head.name != name_of_page(head.owner, head.parent, head.ids, cold == tokens)) fail("its name is not that of its ids");
+    if (head.name != name_of(head)) fail("its name is not that of its ids");
     return head;
 }
 

@@ -60,6 +60,13 @@ PageName name_of_page(PageName owner, PageName parent, std::span<const uint32_t>
     return hash(bytes);
 }
 
+PageName name_of_state(PageName page) {
+    Bytes bytes;
+    append(bytes, "tq-run state\n");
+    append(bytes, page);
+    return hash(bytes);
+}
+
 bool parse_page_name(std::string_view text, PageName& name) {
     if (text.size() != 32 || text.find_first_not_of("0123456789abcdef") != text.npos) return false;
     std::from_chars(text.data(), text.data() + 16, name.high, 16);

@@ -27,6 +27,10 @@ PageName name_of_owner(std::string_view text);
 // with the lowest byte first.
 PageName name_of_page(PageName owner, PageName parent, std::span<const uint32_t> ids, bool cold);
 
+// Returns the name of what a slot has beside its pages where it ends with this page (state_record.h): the hash of
+// "tq-run state\n" and the page's name as it was hashed.
+PageName name_of_state(PageName page);
+
 // Returns the number in 32 hexadecimal digits; false where the text is something else.
 bool parse_page_name(std::string_view text, PageName& name);
 

@@ -17,8 +17,8 @@ std::string shown(const fs::path& path) { return printable(utf8_text(path), 300)
 
 } // namespace
 
-PageStore::PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout)
-    : options_(options), layout_(layout), owner_(owner_name(owner)) {
+PageStore::PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout, uint64_t max_state_bytes)
+    : options_(options), layout_(layout), max_state_bytes_(max_state_bytes), owner_(owner_name(owner)) {
     try {
         own_ = make_owner_directory(options.directory, owner);
     } catch (const std::exception& error) {
@@ -77,8 +77,14 @@ void PageStore::report_damaged(const PageEntry& entry, const std::string& reason
     const bool first = bad_.insert(entry.name).second;
     fs::remove(path, error);
     if (first)
-        warn(fmt::format("{}: a damaged page of the prefix cache: {}; it is {}deleted, and its tokens are run again", shown(path),
-                         reason, error ? "not to be used, could not be " : ""));
+        warn(fmt::format("{}: a damaged {} of the prefix cache: {}; it is {}deleted, and its tokens are run again", shown(path),
+                         entry.kind == RecordKind::state ? "state" : "page", reason,
+                         error ? "not to be used, could not be " : ""));
+}
+
+void PageStore::report_damaged(const PageHead& head, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    report_damaged(entry_of(head), reason);
 }
 
 std::optional<PageHead> PageStore::read_head(const PageEntry& entry) {
@@ -104,7 +110,8 @@ std::vector<PageHead> PageStore::following(PageName parent, std::span<const uint
     std::vector<PageEntry> candidates;
     const auto [first, last] = entries_.equal_range(parent);
     for (auto at = first; at != last; ++at)
-        if (is_new(at->second.name) && may_begin_as(at->second, ids)) candidates.push_back(at->second);
+        if (at->second.kind == RecordKind::page && is_new(at->second.name) && may_begin_as(at->second, ids))
+            candidates.push_back(at->second);
     std::vector<PageHead> heads;
     for (const PageEntry& entry : candidates)
         if (auto head = read_head(entry)) heads.push_back(std::move(*head));
@@ -116,10 +123,15 @@ bool PageStore::has(const PageHead& head) {
     return names_.contains(head.name);
 }
 
+uint64_t PageStore::content_limit(const PageHead& head) const {
+    return head.kind == RecordKind::state ? max_state_bytes_ : layout_.bytes(head.tokens());
+}
+
 std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
     const PageEntry entry = entry_of(head);
-    // A byte more than the page has: a longer file is then recognised as one.
-    auto bytes = read_bytes(path_of(entry), page_head_size(head.tokens()) + layout_.bytes(head.tokens()) + 1);
+    const size_t head_bytes = page_head_size(head.tokens());
+    // A byte more than it can have: a longer file is then recognised as one.
+    auto bytes = read_bytes(path_of(entry), head_bytes + content_limit(head) + 1);
     const std::lock_guard lock(mutex_);
     if (!bytes || own_.empty()) {
         forget(entry);
@@ -127,9 +139,11 @@ std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
     }
     try {
         const PageHead there = read_page_head(*bytes);
-        if (there.owner != head.owner || there.parent != head.parent || there.ids != head.ids || there.cold != head.cold)
+        if (there.kind != head.kind || there.owner != head.owner || there.parent != head.parent || there.ids != head.ids ||
+            there.cold != head.cold)
             fail("it is another page");
-        const auto content = page_content(*bytes, there, layout_.bytes(there.tokens()));
+        const uint64_t most = content_limit(head), state = std::min<uint64_t>(bytes->size() - head_bytes, most);
+        const auto content = page_content(*bytes, there, head.kind == RecordKind::state ? state : most);
         std::error_code ignored;
         set_last_modified_now(path_of(entry), ignored);
         bytes->erase(bytes->begin(), bytes->begin() + ptrdiff_t(bytes->size() - content.size()));

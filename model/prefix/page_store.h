@@ -1,5 +1,6 @@
-// The prefix cache's pages on the disk: those of one owner, in the directory of all (page_directory.h). They are written by a
-// thread of its own, to a draft that is renamed, so that a process that is killed loses at most the page that it is writing.
+// The prefix cache's pages and states on the disk: those of one owner, in the directory of all (page_directory.h). They are
+// written by a thread of its own, to a draft that is renamed, so that a process that is killed loses at most the page that it is
+// writing.
 #pragma once
 #include "model/prefix/page_directory.h"
 #include <condition_variable>
@@ -19,8 +20,8 @@ class PageStore {
         uint64_t max_bytes;              // of the pages of all owners
     };
 
-    // A problem of the disk is a warning, never an error.
-    PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout);
+    // A problem of the disk is a warning, never an error. max_state_bytes: of a state's content.
+    PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout, uint64_t max_state_bytes = 0);
     ~PageStore(); // writes what is waiting
     PageStore(const PageStore&) = delete;
     PageStore& operator=(const PageStore&) = delete;
@@ -29,14 +30,16 @@ class PageStore {
     // those pages that `is_new` accepts.
     std::vector<PageHead> following(PageName parent, std::span<const uint32_t> ids,
                                     const std::function<bool(const PageName&)>& is_new);
-    // Whether the page is stored, as of the last following(), or waits to be written.
+    // Whether the page or the state is stored, as of the last following(), or waits to be written.
     bool has(const PageHead& head);
-    // Returns the page's content, when the file has this head and is not damaged. A damaged file is reported and deleted.
+    // Returns its content, when the file has this head and is not damaged. A damaged file is reported and deleted.
     std::optional<std::vector<std::byte>> read(const PageHead& head);
 
-    // Has the page written soon. Returns false where too much waits already; with `wait` it waits until there is room.
+    // Has it written soon. Returns false where too much waits already; with `wait` it waits until there is room.
     bool write(const PageHead& head, std::vector<std::byte> content, bool wait);
     void remove(const PageHead& head);
+    // Where what read() gave is not what it should be: as a damaged file.
+    void report_damaged(const PageHead& head, const std::string& reason);
     void flush(); // returns when nothing waits
 
     std::vector<std::string> take_warnings(); // sentences for people, each once
@@ -50,6 +53,7 @@ class PageStore {
         size_t operator()(const PageName& name) const { return size_t(name.low); }
     };
 
+    uint64_t content_limit(const PageHead& head) const;
     std::filesystem::path path_of(const PageEntry& entry) const { return own_ / entry.file_name(); }
     std::optional<PageHead> read_head(const PageEntry& entry);
     void list();
@@ -63,6 +67,7 @@ class PageStore {
 
     const Options options_;
     const PageLayout layout_;
+    const uint64_t max_state_bytes_;
     const PageName owner_;
     std::filesystem::path own_; // directory of the owner; empty where it cannot be made
     std::mutex mutex_;          // guards all that follows

@@ -21,7 +21,8 @@ std::vector<std::byte> received_content(std::vector<std::byte> page, const PageH
                                         const PageSigner& sign) {
     const auto bytes = sign ? signed_bytes(page, sign) : std::span<const std::byte>(page);
     const PageHead there = read_page_head(bytes);
-    if (there.owner != head.owner || there.parent != head.parent || there.ids != head.ids || there.cold != head.cold)
+    if (there.kind != head.kind || there.owner != head.owner || there.parent != head.parent || there.ids != head.ids ||
+        there.cold != head.cold)
         fail("it is another page");
     const auto content = page_content(bytes, there, layout.bytes(there.tokens()));
     const auto begin = page.begin() + (content.data() - page.data()), end = begin + ptrdiff_t(content.size());

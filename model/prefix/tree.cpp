@@ -1,7 +1,6 @@
 #include "model/prefix/tree.h"
 #include "base/ensure.h"
 #include "base/error.h"
-#include "model/cache.h"
 #include <algorithm>
 
 namespace tq {
@@ -74,6 +73,13 @@ PrefixNode& PrefixTree::insert(PrefixNode& parent, std::span<const uint32_t> ids
     PrefixNode& child = add(parent, make_page_head(owner_, parent.head.name, ids, cold));
     touch(child);
     return child;
+}
+
+PrefixNode* PrefixTree::known(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) const {
+    if (parent.head.cold < page_tokens) cold = 0;
+    for (const auto& child : parent.children)
+        if (std::ranges::equal(child->head.ids, ids) && is_cold(child->head) == (cold == ids.size())) return child.get();
+    return nullptr;
 }
 
 std::vector<std::unique_ptr<PrefixNode>> PrefixTree::take_superseded(PrefixNode& node) {

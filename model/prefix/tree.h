@@ -1,6 +1,7 @@
 // The radix tree of the prefix cache: the token ids of all sequences that are known, page by page. It knows where the bytes of a
 // page are on the device and in memory, and which were used least recently; model/prefix/cache.h moves them.
 #pragma once
+#include "model/cache.h"
 #include "model/prefix/page_file.h"
 #include <functional>
 #include <map>
@@ -26,6 +27,9 @@ struct PrefixNode {
     std::shared_ptr<const std::vector<std::byte>> bytes; // the content in host memory
     FetchedFrom fetched = FetchedFrom::nowhere;
     uint64_t used = 0; // the time of the last use; a parent's is never earlier
+    // What a slot that ends with this page has beside its pages, in host memory, and the time of its own last use.
+    std::shared_ptr<const SavedSlot> state = nullptr;
+    uint64_t state_used = 0;
 
     bool is_full() const;
 };
@@ -52,6 +56,8 @@ class PrefixTree {
 
     // Returns the page of these ids after `parent`, of which `cold` are cold: a new one, or one that has them all already.
     PrefixNode& insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold);
+    // Returns the page of exactly these ids after `parent`, of which `cold` are cold; null: it is not known.
+    PrefixNode* known(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) const;
     // Takes the partly filled pages beside `node` out of the tree that have nothing that it lacks.
     std::vector<std::unique_ptr<PrefixNode>> take_superseded(PrefixNode& node);
     PrefixNode& add(PrefixNode& parent, PageHead head); // a page that `parent` does not have yet
@@ -60,6 +66,7 @@ class PrefixTree {
 
     // Marks a page, and with it all before, as used now.
     void touch(PrefixNode& node);
+    uint64_t next_time() { return ++now_; } // of a use
     // Returns the page used least recently among those that `is_candidate` accepts; of pages used at the same time one that
     // follows the others, so that no page loses those before it. Null: none.
     PrefixNode* least_recent(const std::function<bool(const PrefixNode&)>& is_candidate);

@@ -128,6 +128,9 @@ bool Batch::admit(Sequence& sequence) {
     }
     slots_[slot] = {&sequence, {}, 0, {}};
     sequence.slot = slot;
+    if (model_.forward->cache().shape().has_beside())
+        sequence.pauses = checkpoint_positions(model_.forward->block_kernels(), position(sequence), sequence.prompt_tokens(),
+                                               sequence.request.marks);
     sequence.admitted = ++admissions_;
     if (sequence.started == Sequence::Clock::time_point{}) {
         sequence.started = Sequence::Clock::now();
@@ -146,6 +149,8 @@ void Batch::place(Sequence& sequence, uint32_t slot) {
         sequence.cold = 0;
         return;
     }
+    if (model_.prefix && model_.forward->cache().shape().has_beside())
+        sequence.request.marks.push_back(model_.prefix->known_tokens(sequence.request.prompt, sequence.request.tenant));
     const uint32_t known = model_.prefix ? model_.prefix->take(slot, sequence.request.prompt, 0, true, sequence.request.tenant)
                                          : reuse(sequence, slot);
     sequence.cold = fork(sequence, slot, known);
@@ -156,8 +161,8 @@ uint32_t Batch::reuse(Sequence& sequence, uint32_t slot) {
     const Slot& idle = slots_[slot];
     const bool own = idle.tenant == sequence.request.tenant;
     uint32_t known = own ? std::min(common_ids(idle.ids, sequence.request.prompt), idle.cold) : 0;
-    known = reusable_tokens(model_.forward->block_kernels(), known, sequence.prompt_tokens());
-    known = kept_of_slot(*model_.forward, slot, known, sequence.prompt_tokens());
+    sequence.request.marks.push_back(known);
+    known = reusable_of_slot(*model_.forward, slot, known, sequence.prompt_tokens());
     model_.forward->cache().truncate(slot, known);
     return known;
 }
@@ -169,8 +174,7 @@ uint32_t Batch::fork(Sequence& sequence, uint32_t slot, uint32_t known) {
     for (const auto& other : running_) {
         if (other->request.tenant != sequence.request.tenant) continue;
         const uint32_t common = common_ids(other->ids, sequence.request.prompt), there = std::min(other->cold, position(*other));
-        uint32_t n = reusable_tokens(model_.forward->block_kernels(), std::min(common, there), sequence.prompt_tokens());
-        n = kept_of_slot(*model_.forward, *other->slot, n, sequence.prompt_tokens());
+        const uint32_t n = reusable_of_slot(*model_.forward, *other->slot, std::min(common, there), sequence.prompt_tokens());
         if (n > known) from = other.get(), known = n;
     }
     if (from) cache.fork(*from->slot, slot, known);

@@ -64,7 +64,7 @@ std::vector<Batch::Part> Batch::next_parts() {
     uint32_t room = kernels.block;
     std::ranges::rotate(prompts, prompts.begin() + (prompts.empty() ? 0 : next_prompt_++ % ptrdiff_t(prompts.size())));
     for (Sequence* sequence : prompts) {
-        const uint32_t done = position(*sequence), count = kernels.slice(sequence->prompt_tokens() - done);
+        const uint32_t done = position(*sequence), count = kernels.slice(sequence->next_pause(done) - done);
         if (count > room) break;
         const bool last = done + count == sequence->ids.size();
         parts.push_back({sequence, done, done + count, last && sequence->request.max_tokens > 0});
@@ -182,7 +182,9 @@ void Batch::note_run(const Part& part) {
         sequence.timings.prompt_ns = elapsed_ns(sequence.started, Clock::now());
         sequence.stream->progress(prompt, sequence.timings);
     }
-    if (end / page_tokens != part.begin / page_tokens || end == sequence.prompt_tokens()) keep(sequence, false);
+    const bool prompt_ends = end == sequence.prompt_tokens();
+    if (std::ranges::binary_search(sequence.pauses, end) || (prompt_ends && !model_.prefix)) checkpoint(sequence);
+    if (end / page_tokens != part.begin / page_tokens || prompt_ends) keep(sequence, false);
     if (end == sequence.prompt_tokens() && sequence.request.max_tokens == 0) finish(sequence, Finish::length);
 }
 
@@ -292,12 +294,26 @@ void Batch::finish(Sequence& sequence, Finish finish) {
     leave(sequence, true);
 }
 
-// Where that fails nothing is kept; if the device is lost, the next pass tells.
+// If the device is lost, the next pass tells.
+void Batch::checkpoint(Sequence& sequence) {
+    try {
+        model_.forward->cache().checkpoint(*sequence.slot);
+    } catch (const Error& error) {
+        options_.warn(error.what());
+    }
+}
+
+// Where that fails nothing is kept; if the device is lost, the next pass tells. States are kept when the prompt or the answer is
+// complete.
 void Batch::keep(Sequence& sequence, bool end) {
     if (!model_.prefix) return;
     const auto ids = std::span<const uint32_t>(sequence.ids).first(position(sequence));
+    end = end && !sequence.wants_values();
+    if (end && sequence.cold == ids.size()) checkpoint(sequence);
     try {
-        model_.prefix->store(*sequence.slot, ids, sequence.cold, end && !sequence.wants_values(), sequence.request.tenant);
+        model_.prefix->store(*sequence.slot, ids, sequence.cold, end, sequence.request.tenant);
+        if (end || ids.size() == sequence.prompt_tokens())
+            model_.prefix->store_states(*sequence.slot, ids, sequence.cold, end, sequence.request.tenant);
     } catch (const Error& error) {
         options_.warn(error.what());
     }
@@ -344,6 +360,7 @@ Status Batch::status() const {
                                          .decoded_tokens = sequence->timings.decoded_tokens,
                                          .tokens = tokens,
                                          .pages = pages_of(tokens),
+                                         .checkpoints = cache.checkpoints(*sequence->slot),
                                          .request = sequence->number};
     }
     status.pages = cache.shape().pages;

@@ -73,6 +73,7 @@ class Batch {
     void finish(Sequence& sequence, Finish finish);
     void deliver_values(Sequence& sequence, std::span<const float> logits);
     void leave(Sequence& sequence, bool end); // its slot
+    void checkpoint(Sequence& sequence);
     void keep(Sequence& sequence, bool end);
     uint32_t position(const Sequence& sequence) const { return model_.forward->cache().position(*sequence.slot); }
 

@@ -36,6 +36,8 @@ struct Request {
     bool logprobs = false;                              // Token::logprob and top
     uint32_t top_logprobs = 0;                          // alternatives in Token::top
     bool prompt_logprobs = false;                       // Update::prompt is wanted, for which all of the prompt is run
+    // Lengths of the prompt at which another one may branch off: where its last messages begin (checkpoint_positions()).
+    std::vector<uint32_t> marks;
     std::string tenant;           // prompts find in the prefix cache only what requests of the same tenant left there
     bool background = false;      // runs only while no other request is there, and is given up when one comes
     bool from_machine = false;    // another machine wants its pages: it is not sent to a third one

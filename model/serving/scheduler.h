@@ -31,7 +31,8 @@ struct SlotStatus {
     uint32_t cached_tokens = 0, prompt_tokens = 0, decoded_tokens = 0; // of its request: as in RequestTimings
     uint32_t tokens = 0;                                               // in its pages
     uint32_t pages = 0;
-    uint64_t request = 0; // counted from 1
+    std::vector<uint32_t> checkpoints{}; // Cache::checkpoints()
+    uint64_t request = 0;                // counted from 1
 };
 
 struct Status {

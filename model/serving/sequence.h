@@ -2,6 +2,7 @@
 #pragma once
 #include "model/prefix/cache.h"
 #include "model/serving/request.h"
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@ struct Sequence {
     std::optional<uint32_t> slot{}; // while it runs
     uint32_t cold = 0;              // of the tokens in its slot: as in PrefixCache::store()
     uint32_t counted = 0;           // tokens of the prompt that timings know of
+    std::vector<uint32_t> pauses{}; // of its prompt, at which checkpoints are kept (checkpoint_positions())
     uint32_t told = 0;              // tokens of the prompt whose logprobs were told
     RequestTimings timings{};
     bool done = false;     // its stream knows
@@ -36,6 +38,11 @@ struct Sequence {
     std::shared_ptr<PromptFetch> fetch{}; // while that is coming
 
     uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
+    // Returns where the run of its prompt ends for now that has done so many tokens.
+    uint32_t next_pause(uint32_t done) const {
+        const auto next = std::ranges::upper_bound(pauses, done);
+        return next == pauses.end() ? prompt_tokens() : *next;
+    }
     uint32_t answer_tokens() const { return uint32_t(ids.size()) - prompt_tokens(); }
     uint64_t saved_bytes() const {
         uint64_t bytes = saved_slot.bytes();

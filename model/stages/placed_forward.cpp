@@ -1,5 +1,6 @@
 #include "model/stages/placed_forward.h"
 #include "base/ensure.h"
+#include "shaders/sampling.h"
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -37,6 +38,11 @@ struct Interrupted {
     uint32_t kept(uint32_t run) const {
         if (span.logits == Span::Logits::all) return std::min(run, passed_on);
         return span.logits == Span::Logits::none || passed_on == ids() ? run : std::min(run, ids() - 1);
+    }
+    // Returns the position from which it goes on; before its start where what is beside the pages is lost (Cache::kept()).
+    uint32_t goes_on_at(const Cache& cache) const {
+        const uint32_t position = cache.position(span.slot);
+        return position < start ? position : cache.kept(span.slot, start + kept(position - start));
     }
 };
 
@@ -78,7 +84,7 @@ template <class F> void PlacedForward::replace(std::unique_ptr<LostForward> mean
 
 // Reads all pages, makes the model again, and writes them there.
 void PlacedForward::move(const OutOfMemory& error) {
-    if (is_lost_ || cache().shape().recurrent) throw error; // a pass that fails leaves no recurrent states
+    if (is_lost_) throw error;
     const Cache::Image image = model_->cache().image();
     auto lost = std::make_unique<LostForward>(*model_);
     lost->keep_tables_of(image);
@@ -102,8 +108,7 @@ bool PlacedForward::run_rest(std::vector<Interrupted>& all, const SpanLogits& ea
     uint32_t before = 0;
     for (Interrupted& one : all) {
         const uint32_t slot = one.span.slot;
-        one.done = one.kept(cache().position(slot) - one.start);
-        cache().truncate(slot, one.start + one.done);
+        one.done = cache().cut(slot, one.goes_on_at(cache())) - one.start;
         before += one.done;
         if (one.done == one.ids()) continue;
         left.push_back(&one);
@@ -112,6 +117,7 @@ bool PlacedForward::run_rest(std::vector<Interrupted>& all, const SpanLogits& ea
     if (spans.empty()) return true;
     const auto pass_on = [&](size_t span, uint32_t i, std::span<const float> values) {
         Interrupted& one = *left[span];
+        if (one.done + i < one.passed_on) return; // it was run again for those after it
         one.passed_on = one.done + i + 1;
         each(one.number, one.done + i, values);
     };
@@ -127,10 +133,14 @@ bool PlacedForward::run(std::span<const Span> spans, const SpanLogits& each, con
         needs.push_back({span.slot, uint32_t(span.ids.size())});
     }
     cache().reserve(needs); // a cache that is full is no reason to move
+    for (const Span& span : spans)
+        if (span.ids.size() > SAMPLING_STEPS) cache().checkpoint(span.slot); // fewer leave a window whole
     for (;;) {
         try {
             return run_rest(all, each, progress);
         } catch (const OutOfMemory& error) {
+            for (const Interrupted& one : all)
+                if (one.goes_on_at(cache()) < one.start) throw;
             move(error);
         } catch (const NonFinite&) {
             for (const Interrupted& one : all) cache().cut(one.span.slot, std::min(one.start, cache().position(one.span.slot)));

@@ -386,4 +386,14 @@ std::string to_text(std::span<const Piece> pieces) {
     return text;
 }
 
+std::vector<uint32_t> message_marks(const Tokenizer& tokenizer, std::span<const uint32_t> prompt) {
+    std::vector<uint32_t> begins;
+    const auto begin = tokenizer.special("<|im_start|>"), header = tokenizer.special("<|start_header_id|>");
+    for (uint32_t at = 0; at < prompt.size(); at++)
+        if (prompt[at] == begin || prompt[at] == header) begins.push_back(at);
+    if (begins.size() > 4) begins.erase(begins.begin() + 2, begins.end() - 2);
+    if (!begins.empty()) begins.erase(begins.begin());
+    return begins;
+}
+
 } // namespace tq

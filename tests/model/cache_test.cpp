@@ -90,7 +90,10 @@ TEST_CASE("a slot has the pages of its tokens") {
 
 TEST_CASE("a fork shares pages, and a page that is written to is copied") {
     Numbers cache({.slots = 3, .pages = 8, .context_size = 2000, .window_tokens = 7});
-    cache.append(0, count(0, 600));
+    for (const uint32_t end : {100u, 512u, 600u}) {
+        cache.append(0, count(cache.position(0), end - cache.position(0)));
+        cache.checkpoint(0);
+    }
     cache.fork(0, 1, 600);
     CHECK(cache.copied_windows == std::vector<std::pair<uint32_t, uint32_t>>{{0, 1}});
     CHECK(cache.free_pages() == 5);

@@ -61,7 +61,7 @@ std::vector<Logits> converse(
     const auto all = Span::Logits::all;
     before_each();
     out.push_back(run(forward, std::array{Span{0, in.first}}));
-    forward.cache().fork(0, 1, 280);
+    forward.cache().fork(0, 1, 290);
     before_each();
     out.push_back(run(forward, std::array{Span{0, in.second, all}, Span{1, in.third, all}}));
     before_each();

@@ -15,7 +15,7 @@ struct PrefixPlace {
     test::TemporaryDirectory directory;
 
     OwnerTexts owner(const Forward& forward, const KvOptions& kv) const {
-        return owner_texts({model.config, kv, "a fingerprint", "a model", forward.computation()});
+        return prefix_owner_texts({model.config, kv, "a fingerprint", "a model", forward.computation()});
     }
     std::unique_ptr<PrefixCache> open(Forward& forward, const KvOptions& kv, uint64_t memory = 0, bool disk = true) const {
         PrefixCache::Options options{.memory_bytes = memory};
@@ -46,7 +46,7 @@ inline void check_warm_is_cold(const SmallModel& model, const MakeForward& make,
             if (i % 3 == 0) { // as after a restart
                 cache.reset();
                 one->truncate(0);
-                cache = place.open(*one, kv);
+                cache = place.open(*one, kv, i % 2 == 0 ? 0 : uint64_t(1) << 30);
             }
             Ids prompt(text.begin(), text.begin() + ptrdiff_t(lengths[i]));
             if (i % 2 == 1) prompt.back() = (prompt.back() + 1) % 300; // a branch
@@ -58,6 +58,7 @@ inline void check_warm_is_cold(const SmallModel& model, const MakeForward& make,
             cold->truncate(0);
             REQUIRE(logits == copy_of(cold->run(prompt)));
             REQUIRE(same_stored(one->cache(), 0, cold->cache(), 0));
+            REQUIRE(same_beside(one->cache(), 0, cold->cache(), 0));
             Sampler sampler({.temperature = 0}, {});
             GenerateOptions options;
             options.max_tokens = 1 + uint32_t(random() % 40);
@@ -71,35 +72,13 @@ inline void check_warm_is_cold(const SmallModel& model, const MakeForward& make,
     }
 }
 
-// With a window, a prompt of so many tokens, the first 310 of which are found, goes on as from the codes alone, and has a full
-// window at its end.
-inline void check_found_with_window(const SmallModel& model, const MakeForward& make, uint32_t length) {
-    for (const KvOptions& kv : {with_window(KvType::tq4, KvType::tq4, 16), with_window(KvType::tq3t, KvType::q8_0, 100)}) {
-        CAPTURE(describe(kv));
-        CAPTURE(length);
-        const PrefixPlace place{model, make, {}};
-        std::mt19937 random(4);
-        const Ids text = random_ids(random, length);
-        const ForwardOptions options = prefix_options(kv, false);
-        const auto first = make(options), warm = make(options), codes = make(options);
-        {
-            const auto cache = place.open(*first, kv);
-            Session session(*first, cache.get(), Reuse::cold);
-            Sampler sampler({.temperature = 0}, {});
-            session.generate(std::span(text).first(310), sampler, {.max_tokens = 1});
-        }
-        const auto cache = place.open(*warm, kv);
-        Session session(*warm, cache.get(), Reuse::cold);
-        const auto logits = copy_of(session.prefill(text));
-        const uint32_t found = session.timings().reused_tokens;
-        CHECK(found == reusable_tokens(warm->block_kernels(), std::min(310u, length - kv.window), length));
-        CHECK(found >= 180);
-        CHECK(warm->cache().window(0).first(length - 1) == length - kv.window);
-        codes->cache().restore(0, found, [&](uint32_t at, std::span<std::byte> bytes) {
-            first->cache().read_page(first->cache().table(0)[at / page_tokens], std::min(page_tokens, found - at), bytes);
-        });
-        CHECK(logits == copy_of(codes->run(std::span(text).subspan(found))));
-    }
+// The types of caches with a window: one that is narrower than a short slice, the usual one, and one that is wider than a block;
+// and a layer without one.
+inline std::vector<KvOptions> windowed_types() {
+    std::vector<KvOptions> all{with_window(KvType::tq4, KvType::tq4, 16), with_window(KvType::tq4, KvType::tq3t, 64),
+                               with_window(KvType::tq3t, KvType::q8_0, 100)};
+    all[1].layers = parse_kv_layers("-1=f16");
+    return all;
 }
 
 } // namespace tq

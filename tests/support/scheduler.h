@@ -143,6 +143,7 @@ inline serving::Request request_of(Ids prompt, uint32_t max_tokens, uint64_t see
 inline serving::Request copy_of(const serving::Request& request) {
     serving::Request copy = request_of(request.prompt, request.max_tokens, request.sampling.seed, request.sampling.temperature);
     copy.tenant = request.tenant;
+    copy.marks = request.marks;
     return copy;
 }
 

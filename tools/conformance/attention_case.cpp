@@ -82,6 +82,13 @@ void replace_first_codes(Rig& rig, const host::LayerCache& layer, KvSide which, 
         encode(side.codec, side.codes(place, head), side.scales(place, head), rig.random.normals(side.head_dim(), deviation));
 }
 
+// Makes the first n tokens of slot `from` those of another one, or of itself, without what its window has.
+void take_pages(Cache& cache, uint32_t from, uint32_t slot, uint32_t n) {
+    const auto table = cache.table(from).first(pages_of(n));
+    const std::vector<uint32_t> pages(table.begin(), table.end());
+    cache.adopt(slot, pages, n, std::make_shared<SavedSlot>(SavedSlot{n}));
+}
+
 std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {
     std::vector<host::Row> rows;
     for (uint32_t p = begin; p < end; p++) rows.push_back({slot, p});
@@ -121,11 +128,11 @@ gpu::PassRows fill(Rig& rig, const AttentionCase& shape, host::KvCache& cache) {
     poison_pages(layer);
     for (uint32_t slot = 0; slot < shape.slots; slot++) {
         const uint32_t length = shape.length_of(slot), tokens = std::min(shape.tokens, length);
-        if (slot % 2 == 1) cache.fork(slot - 1, slot, std::min(cache.position(slot - 1), length) / 2);
+        if (slot % 2 == 1) take_pages(cache, slot - 1, slot, std::min(cache.position(slot - 1), length) / 2);
         reserve_scattered(cache, slot, length);
         if (shape.window_begin != 0) {
             cache.advance(slot, shape.window_begin);
-            cache.truncate(slot, shape.window_begin, shape.window_begin + kept_window_tokens(shape.kv.window));
+            take_pages(cache, slot, slot, shape.window_begin);
             cache.reserve(slot, length - shape.window_begin);
         }
         const uint32_t begin = slot % 2 == 1 ? cache.position(slot) : 0;

@@ -134,6 +134,7 @@ void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed)
         options.logprobs = sampling.logprobs;
         serving::Request request;
         request.prompt = prompt;
+        request.marks = message_marks(service.model.tokenizer, prompt);
         request.max_tokens = std::min(sampling.max_tokens.value_or(UINT32_MAX), service.options.max_tokens);
         request.sampling = sampling.options;
         request.sampling.seed = seed + i;
@@ -211,6 +212,7 @@ void Generation::Impl::run_ahead() {
         const size_t same = size_t(std::ranges::mismatch(ids, known).in1 - ids.begin());
         if (ids.size() > service.scheduler.context_size() || ids.size() - same < min_run_ahead_tokens) return;
         serving::Request request;
+        request.marks = message_marks(service.model.tokenizer, ids);
         request.prompt = std::move(ids);
         request.max_tokens = 0;
         request.tenant = tenant;

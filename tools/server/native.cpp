@@ -77,6 +77,7 @@ HttpReply slots(Service& service, const HttpRequest&) {
                        {"next_token", Json::array({{{"n_decoded", slot.decoded_tokens}, {"has_next_token", slot.busy}}})},
                        {"n_tokens", slot.tokens},
                        {"pages", slot.pages},
+                       {"checkpoints", slot.checkpoints},
                        {"cache_bytes", slot.tokens * own},
                        {"f16_cache_bytes", slot.tokens * f16}});
     return json_reply(all);

@@ -41,7 +41,8 @@ std::string text_of_owner(const fs::path& directory, const StoredOwner& owner, c
 
 uint64_t tokens_of(const StoredOwner& owner) {
     uint64_t tokens = 0;
-    for (const StoredPage& page : owner.pages) tokens += page.entry.tokens;
+    for (const StoredPage& page : owner.pages)
+        if (page.entry.kind == RecordKind::page) tokens += page.entry.tokens;
     return tokens;
 }
 
@@ -58,7 +59,8 @@ nlohmann::ordered_json as_json(const fs::path& directory, const StoredOwner& own
             {"model", text_of_owner(directory, owner, "model")},
             {"types", text_of_owner(directory, owner, "types")},
             {"computation", text_of_owner(directory, owner, "computation")},
-            {"pages", owner.pages.size()},
+            {"pages", owner.count(RecordKind::page)},
+            {"states", owner.count(RecordKind::state)},
             {"tokens", tokens_of(owner)},
             {"bytes", owner.bytes()},
             {"seconds_since_use", seconds_since_use(owner)}};
@@ -82,33 +84,40 @@ int list_pages(const CacheArguments& arguments) {
         write_output(all.dump(1) + "\n");
         return 0;
     }
-    std::vector<std::vector<std::string>> rows{{"model", "types", "pages", "tokens", "size", "used before"}};
+    std::vector<std::vector<std::string>> rows{{"model", "types", "pages", "tokens", "states", "size", "used before"}};
     for (const StoredOwner& owner : owners)
         if (!owner.pages.empty())
             rows.push_back({shorten(text_of_owner(directory, owner, "model")),
-                            short_types(shorten(text_of_owner(directory, owner, "types"))), std::to_string(owner.pages.size()),
-                            std::to_string(tokens_of(owner)), size_text(owner.bytes()), duration_text(seconds_since_use(owner))});
+                            short_types(shorten(text_of_owner(directory, owner, "types"))),
+                            std::to_string(owner.count(RecordKind::page)), std::to_string(tokens_of(owner)),
+                            std::to_string(owner.count(RecordKind::state)), size_text(owner.bytes()),
+                            duration_text(seconds_since_use(owner))});
     write_text(rows.size() == 1 ? fmt::format("{} has no pages\n", printable(utf8_text(directory), 300)) : markdown(rows, 2));
     return 0;
 }
 
 int show_totals(const CacheArguments& arguments) {
     const fs::path directory = directory_of(arguments);
-    uint64_t bytes = 0, pages = 0, tokens = 0;
+    uint64_t bytes = 0, pages = 0, tokens = 0, states = 0;
     for (const StoredOwner& owner : stored_pages(directory)) {
         bytes += owner.bytes();
-        pages += owner.pages.size();
+        pages += owner.count(RecordKind::page);
+        states += owner.count(RecordKind::state);
         tokens += tokens_of(owner);
     }
     const uint64_t most = arguments.prefix.max_disk_bytes();
     if (arguments.json) {
-        const nlohmann::ordered_json json{
-            {"directory", utf8_text(directory)}, {"pages", pages}, {"tokens", tokens}, {"bytes", bytes}, {"max_bytes", most}};
+        const nlohmann::ordered_json json{{"directory", utf8_text(directory)},
+                                          {"pages", pages},
+                                          {"tokens", tokens},
+                                          {"states", states},
+                                          {"bytes", bytes},
+                                          {"max_bytes", most}};
         write_output(json.dump(1) + "\n");
         return 0;
     }
-    write_text(fmt::format("directory  {}\npages      {} of {} tokens\nsize       {} of at most {}\n",
-                           printable(utf8_text(directory), 300), pages, tokens, size_text(bytes), size_text(most)));
+    write_text(fmt::format("directory  {}\npages      {} of {} tokens\nstates     {}\nsize       {} of at most {}\n",
+                           printable(utf8_text(directory), 300), pages, tokens, states, size_text(bytes), size_text(most)));
     return 0;
 }
 
@@ -122,7 +131,8 @@ std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner
     try {
         const auto all = without_signature(std::span(*whole)); // of a directory that is shared
         const PageHead head = read_page_head(all);
-        if (head.owner.hex() != owner.name || head.parent != entry.parent || head.name != entry.name) fail("it is another page");
+        if (head.kind != entry.kind || head.owner.hex() != owner.name || head.parent != entry.parent || head.name != entry.name)
+            fail("it is another page");
         page_content(all, head, all.size() - page_head_size(head.tokens()));
     } catch (const Error& error) {
         return error.what();

@@ -70,7 +70,7 @@ RemotePages::Options remote_options(const PrefixArguments& arguments, const Engi
 server::PrefillOptions prefill_options(const PrefixArguments& arguments, const Engine& engine) {
     const Forward& forward = *engine.forward;
     const Model& model = engine.model;
-    if (!keeps_promise(forward) || model.weights.files.empty()) return {};
+    if (forward.cache().shape().has_beside() || model.weights.files.empty()) return {};
     struct Known {
         std::mutex mutex;
         OwnerTexts owner;

@@ -81,10 +81,8 @@ PageKey page_key(const PrefixArguments& arguments) {
 
 OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint) {
     const Forward& forward = *engine.forward;
-    OwnerTexts texts = owner_texts(
+    return prefix_owner_texts(
         {engine.model.config, forward.kv(), fingerprint, engine.model.name, program() + ", " + forward.computation()});
-    if (const uint32_t tokens = forward.cache().shape().window_tokens) texts["window"] = fmt::format("{}", tokens);
-    return texts;
 }
 
 std::string shared_address(const PrefixArguments& arguments) {
@@ -166,14 +164,6 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
     const auto say = [&](const std::string& text) {
         if (verbose) write_error(fmt::format("prefix cache: {}\n", text));
     };
-    if (forward.cache().shape().recurrent) {
-        say("none: pages lack the states of this model's recurrent layers");
-        return nullptr;
-    }
-    if (!keeps_promise(forward)) {
-        say("none: --deterministic promises the same bits, and pages lack the full-precision window (--kv-window)");
-        return nullptr;
-    }
     const Model& model = engine.model;
     PrefixCache::Options options;
     options.memory_bytes =
@@ -181,7 +171,11 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
     const uint64_t disk = model.weights.files.empty() ? 0 : arguments.max_disk_bytes(); // made weights have no identity
     if (disk > 0) options.disk = {arguments.path(), disk};
     const bool is_shared = !model.weights.files.empty() && !shared_address(arguments).empty();
-    const bool is_remote = !model.weights.files.empty() && !prefill_address(arguments).empty();
+    const bool has_states = forward.cache().shape().has_beside(); // which pages from another machine lack
+    if (has_states && !prefill_address(arguments).empty())
+        write_error("tq-run: --prefill-from is not used: with this model or --kv-window, pages that another machine computes "
+                    "lack the states\n");
+    const bool is_remote = !has_states && !model.weights.files.empty() && !prefill_address(arguments).empty();
     std::string identity = is_shared || is_remote ? ""
                            : disk > 0             ? file_fingerprint(model.config, model.weights)
                                                   : "of this process";
@@ -204,6 +198,9 @@ void report(PrefixCache* prefix, bool verbose) {
     const std::string remote = s.remote ? fmt::format(", {} by another machine", s.remote_tokens) : "";
     write_error(fmt::format("prefix cache: {} tokens found on the device, {} in host memory, {} on the disk{}{}\n",
                             s.device_tokens, s.memory_tokens, s.disk_tokens, shared, remote));
+    if (s.memory_states_found + s.disk_states_found > 0)
+        write_error(fmt::format("prefix cache: states found: {} in host memory, {} on the disk\n", s.memory_states_found,
+                                s.disk_states_found));
 }
 
 } // namespace tq

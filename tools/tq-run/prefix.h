@@ -30,8 +30,8 @@ PageKey page_key(const PrefixArguments& arguments);
 OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint);
 void add_directory_flag(ArgumentParser& command, PrefixArguments& arguments);
 
-// Null where the cache has a window or recurrent states, which are not in pages; this is said with `verbose`. The engine must
-// outlive it. Throws LoadStopped on Ctrl-C while a model is read for its fingerprint.
+// What it has is said with `verbose`. The engine must outlive it. Throws LoadStopped on Ctrl-C while a model is read for its
+// fingerprint.
 std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
                                                bool verbose);
 

@@ -41,10 +41,10 @@ std::unique_ptr<host::KvCache> random_cache(ThreadPool& pool, const Shape& s, ui
     auto all = std::make_unique<host::KvCache>(shape, s.kv_heads, std::vector{codecs}, s.tokens);
     for (uint32_t room = 0; room < capacity; room += page_tokens)
         for (const uint32_t slot : {0u, 1u}) all->reserve(slot, std::min(room + page_tokens, capacity));
-    if (s.window.begin != 0) { // tokens before it have been removed
-        all->reserve(1, s.window.begin + kept_window_tokens(s.window.tokens));
-        all->advance(1, s.window.begin + kept_window_tokens(s.window.tokens));
-        all->truncate(1, s.window.begin);
+    if (s.window.begin != 0) { // nothing is left of those before it
+        const auto table = all->table(1).first(pages_of(s.window.begin));
+        const std::vector<uint32_t> pages(table.begin(), table.end());
+        all->adopt(1, pages, s.window.begin, std::make_shared<SavedSlot>(SavedSlot{s.window.begin}));
         all->reserve(1, capacity - s.window.begin);
     }
     CHECK(all->window(1).begin == s.window.begin);

@@ -101,21 +101,41 @@ TEST_CASE("a hybrid's fork, and what is saved and restored, goes on as the seque
             CHECK(run(*forward, 1, next, 5) == want);
             CHECK(cache.kept(1, 294) == 0);
             CHECK(cache.kept(1, 295) == 295);
+            cache.put_slot(1, saved);
+            cache.checkpoint(1);
+            run(*forward, 1, std::span(ids).first(50), 50);
+            cache.fork(1, 2, 290); // of a slot that is further
+            CHECK(run(*forward, 2, next, 5) == want);
+            CHECK(cache.cut(1, 300) == 290);
+            CHECK(run(*forward, 1, next, 5) == want);
             CHECK(cache.cut(1, 200) == 0); // and a sequence that begins in the same slot has no state of another
             CHECK(run(*forward, 1, ids, 290) == run(*on_cpu(model, hybrid_options(false, kv)), 0, ids, 290));
         }
 }
 
-TEST_CASE("a run that is stopped within a block leaves a hybrid's slot empty, and other slots as they were") {
+TEST_CASE("a run that is stopped within a block takes a hybrid's slot back to its checkpoint, and leaves others as they were") {
     const Hybrid model("qwen3_5");
     const auto forward = on_cpu(model, hybrid_options(false)), other = on_cpu(model, hybrid_options(false));
     const auto ids = ids_of(5, 70);
     for (const auto& f : {forward.get(), other.get()})
         for (const uint32_t slot : {0u, 1u}) run(*f, slot, ids, 70);
-    int calls = 0;
     const Span span{0, ids, Span::Logits::last};
-    CHECK_FALSE(forward->run(
-        std::span(&span, 1), [](size_t, uint32_t, std::span<const float>) {}, [&](uint32_t, uint32_t) { return ++calls < 2; }));
+    const auto stopped_run = [&] {
+        int calls = 0;
+        CHECK_FALSE(forward->run(
+            std::span(&span, 1), [](size_t, uint32_t, std::span<const float>) {},
+            [&](uint32_t, uint32_t) { return ++calls < 2; }));
+    };
+    forward->cache().checkpoint(0);
+    stopped_run();
+    CHECK(forward->cache().position(0) == 70);
+    CHECK(forward->cache().save_slot(0).state == other->cache().save_slot(0).state);
+    CHECK(run(*forward, 0, ids, 5) == run(*other, 0, ids, 5));
+    stopped_run();
+    CHECK(forward->cache().position(0) == 70);
+    forward->truncate(0);
+    run(*forward, 0, ids, 70); // without a checkpoint
+    stopped_run();
     CHECK(forward->cache().position(0) == 0);
     CHECK(forward->cache().position(1) == 70);
     CHECK(run(*forward, 1, ids, 70) == run(*other, 1, ids, 70));
@@ -150,27 +170,40 @@ TEST_CASE("a hybrid whose halves are on several stages has the bits and the stat
         }
 }
 
-TEST_CASE("a session reuses a hybrid's slot for what continues all of it, and otherwise begins anew") {
+TEST_CASE("a session reuses a hybrid's slot up to a checkpoint, and runs again only what follows it") {
     const Hybrid model("qwen3_next");
     const auto forward = on_cpu(model, hybrid_options(true)), fresh = on_cpu(model, hybrid_options(true));
     Session session(*forward);
-    const auto check = [&](const std::vector<uint32_t>& prompt, uint32_t reused) {
-        const auto logits = session.prefill(prompt);
+    const auto check = [&](const std::vector<uint32_t>& prompt, uint32_t reused, const std::vector<uint32_t>& marks = {}) {
+        const auto logits = session.prefill(prompt, {}, marks);
         CHECK(session.timings().reused_tokens == reused);
+        CHECK(session.timings().prompt_tokens == prompt.size() - reused);
         fresh->truncate(0);
         CHECK(std::ranges::equal(logits, fresh->run(prompt)));
+        CHECK(forward->cache().save_slot(0).state == fresh->cache().save_slot(0).state);
     };
     std::vector<uint32_t> prompt = ids_of(6, 50);
-    check(prompt, 0);
+    check(prompt, 0, {20, 45});
     prompt.push_back(7);
     check(prompt, 50);
-    check(prompt, 0); // one token must be run for the logits
+    check(prompt, 50); // one token must be run for the logits
     prompt.back() = 8;
-    check(prompt, 0);
+    check(prompt, 50);
+    prompt.resize(47); // an answer is taken back
+    check(prompt, 45);
+    prompt[30] = 1;
+    check(prompt, 20);
+    check(prompt, 30); // where it branched off
     int calls = 0;
-    prompt.insert(prompt.end(), 60, 9);
+    prompt.insert(prompt.end(), 200, 9);
     CHECK(session.prefill(prompt, [&](uint32_t, uint32_t) { return ++calls < 2; }).empty());
-    CHECK(session.cached_ids().empty());
+    CHECK(session.cached_ids().size() == 47); // where the run began that was stopped
+    calls = 0;
+    CHECK(session.prefill(prompt, [&](uint32_t done, uint32_t) { return done < 100; }).empty());
+    const auto done = uint32_t(session.cached_ids().size());
+    CHECK(done >= 47 + 100);
+    check(prompt, done);
+    prompt[0]++;
     check(prompt, 0);
 }
 

@@ -41,11 +41,20 @@ TEST_CASE("a prompt of less than a block is found again, but for as many tokens 
     }
 }
 
-TEST_CASE("with a window, a prompt whose beginning is found goes on as from the codes alone, and ends with a full window") {
-    const SmallModel model;
+TEST_CASE("with a window, and of a hybrid, warm is cold, too, bit for bit") {
     Device device;
+    const std::vector<uint32_t> lengths{300, 310, 301, 700, 290, 258};
+    const SmallModel model;
     const MakeForward make = [&](const ForwardOptions& options) {
         return make_gpu_forward(device, model.config, model.weights, options);
     };
-    for (const uint32_t length : {310u, 400u, 620u}) check_found_with_window(model, make, length);
+    for (const bool deterministic : {false, true}) check_warm_is_cold(model, make, windowed_types(), lengths, deterministic);
+    check_warm_is_cold(model, make, {windowed_types()[1]}, lengths, false, 64); // slices are evened
+    const SmallModel hybrid(test::small_config(*find_model_type("qwen3_5")));
+    const MakeForward make_hybrid = [&](const ForwardOptions& options) {
+        return make_gpu_forward(device, hybrid.config, hybrid.weights, options);
+    };
+    const std::vector<KvOptions> all{{KvType::tq4, KvType::tq4}, with_window(KvType::tq4, KvType::tq3t, 64)};
+    for (const bool deterministic : {false, true}) check_warm_is_cold(hybrid, make_hybrid, all, lengths, deterministic);
+    check_warm_is_cold(hybrid, make_hybrid, {all[0]}, lengths, false, 64);
 }

@@ -96,3 +96,48 @@ TEST_CASE("where slices are evened, all but a few tokens of a known prompt are r
     CHECK(cold_tokens(kernels, 0, 24) == 0);
     CHECK(reusable_tokens(kernels, 24, 24) == 0);
 }
+
+TEST_CASE("a run that pauses for checkpoints has the kernels of one that does not") {
+    for (const BlockKernels& kernels : {BlockKernels{0, UINT32_MAX}, BlockKernels{8, 3}, BlockKernels{16, 5}, BlockKernels{8, 5},
+                                        BlockKernels{64, 25}, BlockKernels{10, 4}, BlockKernels{8, UINT32_MAX}})
+        for (const uint32_t known : {0u, 7u, 256u, 300u, 2048u})
+            for (const uint32_t total : {1u, 5u, 255u, 256u, 257u, 301u, 540u, 2309u, 5000u}) {
+                if (known >= total) continue;
+                const uint32_t begin = reusable_tokens(kernels, known, total);
+                CAPTURE(kernels.block);
+                CAPTURE(begin);
+                CAPTURE(total);
+                const std::vector<uint32_t> marks{3, begin, total / 2, total - std::min(total, 30u), total - 1};
+                const std::vector<uint32_t> pauses = checkpoint_positions(kernels, begin, total, marks);
+                std::vector<uint64_t> all;
+                uint32_t done = begin;
+                for (const uint32_t pause : pauses) {
+                    REQUIRE(pause > done);
+                    REQUIRE(pause < total);
+                    const auto part = kernels_of(kernels, done, pause);
+                    all.insert(all.end(), part.begin(), part.end());
+                    done = pause;
+                }
+                const auto rest = kernels_of(kernels, done, total);
+                all.insert(all.end(), rest.begin(), rest.end());
+                // Slices of at least `many` are one kernel; where they are not evened, so that none is shorter.
+                REQUIRE(all == kernels_of(kernels, begin, total));
+            }
+}
+
+TEST_CASE("checkpoints are at the last end of a page, before marks and at them, and every 2048 tokens") {
+    using Positions = std::vector<uint32_t>;
+    const BlockKernels cpu{512, 25};
+    CHECK(checkpoint_positions({}, 0, 700, {}) == Positions{512});
+    CHECK(checkpoint_positions({}, 0, 512, {}) == Positions{256}); // a token must be left
+    CHECK(checkpoint_positions({}, 256, 500, {}).empty());
+    CHECK(checkpoint_positions(cpu, 0, 520, {}) == Positions{256}); // 8 tokens are too few
+    CHECK(checkpoint_positions(cpu, 0, 537, {}) == Positions{512});
+    CHECK(checkpoint_positions({}, 100, 9000, {}) == Positions{2048, 4096, 6144, 8192, 8960});
+    const Positions marks{900, 4500};
+    CHECK(checkpoint_positions({}, 0, 5000, marks) == Positions{768, 900, 2048, 4096, 4352, 4500, 4864});
+    CHECK(checkpoint_positions(cpu, 0, 5000, marks) == Positions{768, 900, 2048, 4096, 4352, 4500, 4864});
+    CHECK(checkpoint_positions({64, 100}, 0, 1000, Positions{500}) == Positions{256, 448, 768}); // whole blocks
+    CHECK(checkpoint_positions(cpu, 0, 5000, Positions{10, 4870, 4999}) == Positions{2048, 4096, 4864, 4975});
+    CHECK(checkpoint_positions(cpu, 0, 9000, Positions{4500}) == Positions{4352, 4500, 6144, 8192, 8960});
+}

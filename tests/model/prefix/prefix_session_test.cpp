@@ -1,6 +1,7 @@
 // Sessions on the CPU with a prefix cache: warm is cold, bit for bit.
 #include "model/cpu/forward.h"
 #include "model/prefix/cold.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/prefix_sessions.h"
 #include "tests/support/prompt_cache_files.h"
 #include <atomic>
@@ -175,12 +176,28 @@ TEST_CASE("who waits for another machine can stop that, and what is resumed wait
     CHECK(cache.take_warnings().empty());
 }
 
-TEST_CASE("with a window, a prompt whose beginning is found goes on as from the codes alone, and ends with a full window") {
+TEST_CASE("with a window warm is cold, too, bit for bit") {
     const SmallModel model;
-    for (const uint32_t length : {310u, 400u, 620u}) check_found_with_window(model, on_cpu(model), length);
+    const std::vector<KvOptions> all = windowed_types();
+    check_warm_is_cold(model, on_cpu(model), all, {300, 310, 301, 700, 290, 258, 620, 540}, false);
+    check_warm_is_cold(model, on_cpu(model), all, {300, 310, 301, 700, 290, 258}, true);
+    check_warm_is_cold(model, on_cpu(model), {all[0]}, {300, 310, 301, 700, 290, 258, 321, 385, 641}, false, 64);
+    check_warm_is_cold(model, on_cpu(model), {all[0]}, {300, 310, 301, 700, 780, 513}, false, 8); // slices are not evened
 }
 
-TEST_CASE("a slot's own tokens stay where its window survives, or is filled again; deterministically only where it survives") {
+TEST_CASE("a hybrid's warm run is cold, bit for bit, with a window, too") {
+    for (const char* type : test::hybrid_types) {
+        CAPTURE(type);
+        const SmallModel model(test::small_config(*find_model_type(type)));
+        const std::vector<KvOptions> all{{KvType::tq4, KvType::tq4}, with_window(KvType::tq4, KvType::tq3t, 64)};
+        check_warm_is_cold(model, on_cpu(model), all, {300, 310, 301, 700, 290, 258, 620, 540}, false);
+        check_warm_is_cold(model, on_cpu(model), all, {300, 310, 301, 700, 290, 258}, true);
+        check_warm_is_cold(model, on_cpu(model), {all[0]}, {300, 310, 301, 700, 290, 258, 321, 385, 641}, false, 64);
+        check_warm_is_cold(model, on_cpu(model), {all[0]}, {300, 310, 301, 700, 780, 513}, false, 8);
+    }
+}
+
+TEST_CASE("a slot's own tokens stay where its window survives, or up to a checkpoint") {
     const SmallModel model;
     const KvOptions kv = with_window(KvType::tq4, KvType::tq4, 16);
     std::mt19937 random(4);
@@ -197,10 +214,90 @@ TEST_CASE("a slot's own tokens stay where its window survives, or is filled agai
         };
         CHECK(reused(150) == 0);
         CHECK(reused(170) == 150);
-        CHECK(reused(160) == 159);                            // 11 tokens are taken back, and the window is there
-        CHECK(reused(130) == (deterministic ? 0 : 130 - 16)); // 31 tokens
+        CHECK(reused(160) == 159); // 11 tokens are taken back, and the window is there
+        CHECK(reused(130) == 0);   // 31 tokens
         CHECK(reused(200) == 130);
-        CHECK(reused(20) == (deterministic ? 0 : 4));
-        CHECK(reused(10) == (deterministic ? 9 : 0));
+        CHECK(reused(135) == 130);
+        CHECK(reused(20) == 0);
+        CHECK(reused(10) == 9); // the window has all there is
+    }
+}
+
+TEST_CASE("a long conversation of a hybrid runs again only what follows the nearest state: as many tokens as are said here") {
+    const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
+    const KvOptions kv{KvType::tq4, KvType::tq4};
+    const PrefixPlace place{model, on_cpu(model), {}};
+    ForwardOptions options = prefix_options(kv, false, 512);
+    options.context_size = 6900;
+    std::mt19937 random(9);
+    const Ids text = random_ids(random, 6800), other = random_ids(random, 600);
+    const auto spliced = [&](uint32_t kept, uint32_t end, uint32_t words = 0) { // another text from there on
+        Ids prompt(text.begin(), text.begin() + kept);
+        prompt.insert(prompt.end(), other.begin() + words, other.begin() + ptrdiff_t(words + end - kept));
+        return prompt;
+    };
+    const auto whole = [&](uint32_t end) { return Ids(text.begin(), text.begin() + end); };
+    // What agents do, with the tokens of the prompt that each finds: in the slot of the last prompt, in host memory where other
+    // conversations were in between, and on the disk after a restart.
+    struct Step {
+        std::string what;
+        Ids prompt;
+        std::vector<uint32_t> marks;
+        uint32_t slot, memory, disk;
+    };
+    Ids changed = whole(6000);
+    changed[0] = (changed[0] + 1) % 300;
+    const std::vector<Step> steps{
+        {"a first prompt", whole(6000), {1000, 5700, 5950}, 0, 0, 0},
+        {"a tool's result", whole(6300), {1000, 6000, 6280}, 6000, 6000, 6000},
+        {"another answer to it", spliced(6280, 6350), {1000, 6000, 6300}, 6280, 6144, 6144},
+        {"an edit 500 tokens before the end", spliced(5800, 6300), {1000, 5750, 6280}, 5632, 5632, 5632},
+        {"the same edit in other words", spliced(5800, 6320, 9), {1000, 5750, 6280}, 5800, 5632, 5632},
+        {"a new conversation after the system prompt", spliced(1000, 1300), {1000, 1280}, 768, 768, 768},
+        {"a changed first line", changed, {1000, 5700, 5950}, 0, 0, 0},
+        {"and the first conversation again", whole(6000), {1000, 5700, 5950}, 5632, 5632, 5632},
+    };
+    struct Cold {
+        uint32_t best;
+        std::vector<std::byte> state;
+    };
+    std::vector<Cold> cold;
+    for (const Step& step : steps) {
+        const auto forward = place.make(options);
+        const auto logits = forward->run(step.prompt);
+        cold.push_back({uint32_t(std::ranges::max_element(logits) - logits.begin()), forward->cache().save_slot(0).state});
+    }
+    for (const std::string where : {"slot", "memory", "disk"}) {
+        CAPTURE(where);
+        const bool in_slot = where == "slot", on_disk = where == "disk";
+        const auto forward = place.make(options);
+        const PrefixPlace own{model, on_cpu(model), {}};
+        auto cache = own.open(*forward, kv, on_disk ? 0 : uint64_t(1) << 30, on_disk);
+        Session session(*forward, cache.get(), Reuse::cold);
+        for (size_t i = 0; i < steps.size(); i++) {
+            const Step& step = steps[i];
+            CAPTURE(step.what);
+            std::optional<Session> fresh;
+            if (!in_slot) {
+                forward->truncate(0);
+                if (on_disk) {
+                    cache->flush();
+                    cache.reset();
+                    cache = own.open(*forward, kv);
+                }
+                fresh.emplace(*forward, cache.get(), Reuse::cold);
+            }
+            Session& runs = in_slot ? session : *fresh;
+            Sampler sampler({.temperature = 0}, {});
+            GenerateOptions generate;
+            generate.max_tokens = 1;
+            generate.marks = step.marks;
+            const Generated got = runs.generate(step.prompt, sampler, generate);
+            CHECK(got.timings.reused_tokens == (in_slot ? step.slot : on_disk ? step.disk : step.memory));
+            CHECK(got.timings.reused_tokens + got.timings.prompt_tokens == step.prompt.size());
+            CHECK(got.ids.at(0) == cold[i].best);
+            CHECK(forward->cache().save_slot(0).state == cold[i].state);
+        }
+        CHECK(cache->statistics().memory_states < 25);
     }
 }

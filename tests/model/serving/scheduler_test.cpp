@@ -1,6 +1,7 @@
 #include "model/serving/scheduler.h"
 #include "tests/support/cpu_scheduler.h"
 #include <cmath>
+#include <fmt/ranges.h>
 
 namespace tq {
 namespace {
@@ -37,20 +38,39 @@ TEST_CASE("requests together are answered as each alone") {
     SUBCASE("with QJL") { check_scheduler(small(), make, {.kv = {KvType::tq3q, KvType::tq3}, .pages = 5}, 6, true); }
 }
 
-TEST_CASE("requests to a hybrid together are answered as each alone") {
+void check_hybrid(bool prefix) {
     const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
     const auto make = [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
-    SUBCASE("in blocks") { check_scheduler(model, make, {.prefix = false}, 12, false); }
-    SUBCASE("deterministic") { check_scheduler(model, make, {.deterministic = true, .prefix = false}, 12, false); }
+    SUBCASE("in blocks") { check_scheduler(model, make, {.prefix = prefix}, 12, false); }
+    SUBCASE("deterministic") { check_scheduler(model, make, {.deterministic = true, .prefix = prefix}, 12, false); }
     SUBCASE("with too few pages") {
-        check_scheduler(model, make, {.pages = 5, .prefix = false, .memory_pages = 10000}, 10, false);
+        check_scheduler(model, make, {.pages = 5, .prefix = prefix, .memory_pages = 10000}, 10, false);
     }
     SUBCASE("with too few pages and no memory for what gives way") {
-        check_scheduler(model, make, {.pages = 5, .prefix = false, .memory_pages = 0}, 10, false);
+        check_scheduler(model, make, {.pages = 5, .prefix = prefix, .memory_pages = 0}, 10, false);
     }
     SUBCASE("after the device was lost, with too few pages") {
-        check_scheduler(model, make, {.pages = 5, .prefix = false, .memory_pages = 10000}, 10, true);
+        check_scheduler(model, make, {.pages = 5, .prefix = prefix, .memory_pages = 10000}, 10, true);
     }
+    SUBCASE("with a window") {
+        check_scheduler(model, make, {.kv = with_window(KvType::tq4, KvType::tq4, 16), .prefix = prefix}, 12, false);
+    }
+}
+
+TEST_CASE("requests to a hybrid together are answered as each alone") { check_hybrid(true); }
+
+TEST_CASE("requests to a hybrid together are answered as each alone, without a prefix cache") { check_hybrid(false); }
+
+TEST_CASE("with a window, too, requests together are answered as each alone") {
+    const KvOptions kv = with_window(KvType::tq4, KvType::tq3t, 40);
+    SUBCASE("in blocks") { check_scheduler(small(), make, {.kv = kv}, 16, false); }
+    SUBCASE("deterministic") { check_scheduler(small(), make, {.kv = kv, .deterministic = true}, 16, false); }
+    SUBCASE("with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 10, false); }
+    SUBCASE("with too few pages and no memory for what gives way") {
+        check_scheduler(small(), make, {.kv = kv, .pages = 5, .memory_pages = 0}, 10, false);
+    }
+    SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 10, true); }
+    SUBCASE("without a prefix cache") { check_scheduler(small(), make, {.kv = kv, .prefix = false}, 16, false); }
 }
 
 TEST_CASE("a device that is lost again at once fails the requests with the reason, and is opened for later ones") {
@@ -77,43 +97,38 @@ TEST_CASE("a prompt sent twice is found, also a short one and by a request besid
     CHECK(two->wait({}).timings.cached_tokens >= 64);
 }
 
-TEST_CASE("with a window, the beginning of a prompt is found likewise, and its last tokens are run") {
+TEST_CASE("with a window, the beginning of a prompt is found up to a state") {
     for (const bool prefix : {false, true}) {
         CAPTURE(prefix);
         SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16), .prefix = prefix});
-        const Ids prompt = some_ids(300);
-        CHECK(collect(*scheduler->submit(request_of(prompt, 40))).last.timings.cached_tokens == 0);
-        const uint32_t cached = collect(*scheduler->submit(request_of(prompt, 40))).last.timings.cached_tokens;
-        CHECK(cached >= 256);
-        CHECK(cached <= 300 - 16);
-        const auto one = scheduler->submit(request_of(some_ids(120, 9), 60)),
-                   two = scheduler->submit(request_of(some_ids(120, 9), 60));
-        CHECK(collect(*one).ids.size() == 60);
-        collect(*two);
-        CHECK(two->wait({}).timings.cached_tokens <= 120 - 16);
-        CHECK(two->wait({}).timings.cached_tokens >= 64);
+        serving::Request marked = request_of(some_ids(300), 40);
+        marked.marks = {130, 275};
+        CHECK(collect(*scheduler->submit(copy_of(marked))).last.timings.cached_tokens == 0);
+        CHECK(collect(*scheduler->submit(copy_of(marked))).last.timings.cached_tokens == (prefix ? 256 : 275));
+        marked.prompt.resize(200);
+        marked.prompt.push_back(9);
+        CHECK(collect(*scheduler->submit(copy_of(marked))).last.timings.cached_tokens == (prefix ? 0 : 130));
+        const auto one = scheduler->submit(request_of(some_ids(320, 9), 60)),
+                   two = scheduler->submit(request_of(some_ids(320, 9), 60));
+        CHECK(collect(*one).ids == collect(*two).ids);
+        CHECK(two->wait({}).timings.cached_tokens >= 256); // of the slot beside it
     }
 }
 
-TEST_CASE("with a window, too, requests are answered whole where pages are few and the device is lost") {
-    const auto requests = mixed_requests(8, true);
-    SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16), .pages = 6});
-    scheduler.lose_after(25);
-    std::vector<std::shared_ptr<serving::Stream>> streams;
-    for (const auto& request : requests) {
-        serving::Request copy = copy_of(request);
-        copy.ignore_end = true;
-        streams.push_back(scheduler->submit(std::move(copy)));
-    }
-    for (size_t i = 0; i < requests.size(); i++) {
-        const StreamAnswer answer = collect(*streams[i]);
-        CHECK(answer.last.finish == serving::Finish::length);
-        CHECK(answer.ids.size() == requests[i].max_tokens);
-    }
-    const serving::Status status = scheduler.rest();
-    CHECK(status.preempted > 0);
-    CHECK(status.device_losses == 1);
-    CHECK(status.failed == 0);
+TEST_CASE("a slot tells its checkpoints") {
+    SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16)});
+    serving::Request request = request_of(some_ids(600), 1'000'000);
+    request.ignore_end = true;
+    request.marks = {300};
+    const auto stream = scheduler->submit(std::move(request));
+    serving::Status status;
+    do { // it is that of the pass before
+        status = scheduler->status();
+    } while (status.slots.at(0).decoded_tokens == 0 && !stream->done());
+    stream->cancel();
+    REQUIRE(status.slots.at(0).busy);
+    CHECK(fmt::format("{}", fmt::join(status.slots[0].checkpoints, " ")) == "256 300 512");
+    scheduler.rest();
 }
 
 TEST_CASE("a request that gave way goes on with its window, to the bit") {

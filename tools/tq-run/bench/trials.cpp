@@ -128,9 +128,8 @@ class Trials::Trial {
     void go_to(uint32_t depth) {
         if (forward_->cache().cut(0, std::min(depth, forward_->position())) < depth) {
             forward_->truncate(0);
-            run(first_tokens);
+            run(std::min(first_tokens, depth));
             if (depth > first_tokens) forward_->repeat_to(depth);
-            forward_->truncate(depth);
         }
         filled_ = forward_->cache().mark(0);
     }

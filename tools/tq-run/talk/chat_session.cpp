@@ -162,6 +162,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     options.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     options.on_token = [&](uint32_t id) { answer.push(id); };
     options.after_prompt = [&] { prompt_cache_.after_prompt(); };
+    options.marks = message_marks(tokenizer, ids);
     Generated all = session_.generate(ids, sampler_, options);
     options.on_prompt = {}; // its line would appear where the answer is
     while (all.stop == Stop::context_full && arguments_.context_shift && make_room(all.ids.size())) {
@@ -169,6 +170,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
         ids.insert(ids.end(), all.ids.begin(), all.ids.end());
         if (ids.size() >= context_size()) continue;
         options.max_tokens = settings_.max_tokens - uint32_t(all.ids.size());
+        options.marks = message_marks(tokenizer, ids);
         append(all, session_.generate(ids, sampler_, options));
     }
     return all;

@@ -55,9 +55,13 @@ inline std::vector<float> run_one(Forward& forward, uint32_t slot, const Ids& id
     return run(forward, {&span, 1}).at({0, uint32_t(ids.size()) - 1});
 }
 
+// Layers with attention have keys and values, recurrent ones states.
 inline bool same_stored(Cache& a, uint32_t slot_a, Cache& b, uint32_t slot_b) {
+    const PageLayout layout = a.page_layout();
+    if (a.save_slot(slot_a).state != b.save_slot(slot_b).state) return false;
     for (const KvSide side : {KvSide::key, KvSide::value})
-        for (uint32_t layer = 0; layer < 2; layer++) {
+        for (uint32_t layer = 0; layer < layout.layers(); layer++) {
+            if (layout.vector(layer, side).words == 0) continue;
             const StoredSide of_a = a.stored(slot_a, layer, side), of_b = b.stored(slot_b, layer, side);
             if (of_a.codes != of_b.codes || of_a.scales != of_b.scales) return false;
         }
@@ -92,7 +96,7 @@ inline void check_company(const MakeForward& make, const std::vector<KvOptions>&
                 constexpr uint32_t counts[] = {1, 1, 1, 2, 3, 5, 8, 9, 12, 13, 16, 31, 33, 64, 120};
                 const uint32_t position = together->cache().position(slot), left = spans_context - position;
                 if (left < 130 || random() % 8 == 0)
-                    for (Forward* f : {together.get(), alone.get()}) f->cache().truncate(slot, position - position / 3);
+                    for (Forward* f : {together.get(), alone.get()}) f->cache().cut(slot, position - position / 3);
                 else if (random() % 4 != 0) {
                     ids.push_back(random_ids(random, counts[random() % std::size(counts)]));
                     spans.push_back({slot, ids.back(), Span::Logits(random() % 4)});
@@ -252,7 +256,9 @@ inline void check_restored(const MakeForward& make) {
             const Ids next = random_ids(random, 3);
             CHECK(run_one(*a, 2, next) == run_one(*b, 1, next));
         }
-        CHECK_THROWS_WITH_AS(b->cache().restore(1, 5, [](uint32_t, std::span<std::byte>) { fail("no such file"); }),
+        const SavedSlot states{.tokens = 5, .state = a->cache().save_slot(2).state};
+        CHECK_THROWS_WITH_AS(b->cache().restore(
+                                 1, 5, [](uint32_t, std::span<std::byte>) { fail("no such file"); }, states),
                              "no such file", Error);
         CHECK(b->cache().position(1) == 0);
     }

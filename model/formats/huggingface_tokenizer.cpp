@@ -273,13 +273,16 @@ void read_merges_txt(ModelFile& file, const fs::path& path) {
     set_merges(file, std::move(merges), utf8_text(path));
 }
 
-void read_vocab_and_merges(ModelFile& file, TokenTable& tokens, const fs::path& directory,
-                           const std::optional<Document>& config) {
+// Returns GGUF's name of its pre-tokenizer, which these files do not describe: that of Qwen3.5's tokenizer or models, else
+// Qwen2's.
+const char* read_vocab_and_merges(ModelFile& file, TokenTable& tokens, const fs::path& directory,
+                                  const std::optional<Document>& config) {
     if (!config) fail("{}: tokenizer_config.json is missing, which lists the added tokens of vocab.json", utf8_text(directory));
     const json* kind = member(config->root, "tokenizer_class");
-    if (!kind || (*kind != "Qwen2Tokenizer" && *kind != "Qwen2TokenizerFast")) {
-        config->error("'tokenizer_class' is {}; we know \"Qwen2Tokenizer\" only", kind ? printable(kind->dump()) : "missing");
-    }
+    const auto is = [&](const char* name) { return kind && (*kind == name || *kind == std::string(name) + "Fast"); };
+    if (!is("Qwen2Tokenizer") && !is("Qwen3_5Tokenizer"))
+        config->error("'tokenizer_class' is {}; we know \"Qwen2Tokenizer\" and \"Qwen3_5Tokenizer\" only",
+                      kind ? printable(kind->dump()) : "missing");
     const Document vocabulary(directory / "vocab.json");
     add_vocabulary(tokens, vocabulary, vocabulary.root);
     for (const auto& [id, token] : config->object(config->root, "added_tokens_decoder").items()) {
@@ -291,6 +294,8 @@ void read_vocab_and_merges(ModelFile& file, TokenTable& tokens, const fs::path& 
     }
     file.set_label("tokenizer.ggml.tokens", vocabulary.path);
     read_merges_txt(file, directory / "merges.txt");
+    const bool is_qwen35 = file.text("general.architecture", "").starts_with("qwen35");
+    return is_qwen35 || is("Qwen3_5Tokenizer") ? "qwen35" : "qwen2";
 }
 
 // Returns the chat template: a text, or of a list of {name, template} the one named "default".
@@ -336,11 +341,11 @@ void read_huggingface_tokenizer(ModelFile& file, const fs::path& directory, uint
     std::optional<Document> config;
     if (is_there(config_path)) config.emplace(config_path);
     TokenTable tokens(file, vocab_size);
-    const char* pre = "qwen2";
+    const char* pre = nullptr;
     if (is_there(directory / "tokenizer.json"))
         pre = read_tokenizer_json(file, tokens, directory / "tokenizer.json");
     else if (is_there(directory / "vocab.json") && is_there(directory / "merges.txt"))
-        read_vocab_and_merges(file, tokens, directory, config);
+        pre = read_vocab_and_merges(file, tokens, directory, config);
     else
         fail("{}: neither tokenizer.json nor vocab.json with merges.txt is there: the tokenizer is missing",
              utf8_text(directory));

@@ -41,6 +41,7 @@ GrammarConstraint::GrammarConstraint(std::shared_ptr<const grammar::Grammar> gra
         think_ = required_special(tokenizer, "<think>");
         end_think_ = required_special(tokenizer, "</think>");
         first_.kind = start == GrammarStart::in_thinking ? Kind::thinking : Kind::choice;
+        if (const auto call = tokenizer.special("<tool_call>"); call && may_begin_with(*call)) tool_call_ = call;
     }
     if (start == GrammarStart::at_tool_call) {
         tool_call_ = required_special(tokenizer, "<tool_call>");
@@ -49,6 +50,11 @@ GrammarConstraint::GrammarConstraint(std::shared_ptr<const grammar::Grammar> gra
     for (uint32_t id = 0; id < tokens_->vocab_size(); ++id)
         if (tokens_->bytes(id) == "\n" || tokens_->bytes(id) == "\n\n") newlines_.push_back(id);
     phases_.push_back(first_);
+}
+
+bool GrammarConstraint::may_begin_with(uint32_t id) {
+    const std::span<const uint64_t> mask = matcher_.mask();
+    return id / 64 < mask.size() && (mask[id / 64] >> id % 64 & 1) != 0;
 }
 
 bool GrammarConstraint::is_newlines(uint32_t id) const { return std::ranges::find(newlines_, id) != newlines_.end(); }
@@ -82,7 +88,10 @@ GrammarConstraint::Phase GrammarConstraint::after(uint32_t id) {
     case Kind::choice:
         if (id == think_) return {Kind::thinking, 0, 0};
         break;
-    case Kind::thinking: return id == end_think_ ? Phase{Kind::gap, max_newlines, 0} : now;
+    case Kind::thinking:
+        if (id == end_think_) return {Kind::gap, max_newlines, 0};
+        if (id != tool_call_) return now;
+        break; // some models forget to end it before a call
     case Kind::gap:
         if (is_newlines(id) && tokens_->bytes(id).size() <= now.newlines)
             return {Kind::gap, uint8_t(now.newlines - tokens_->bytes(id).size()), 0};

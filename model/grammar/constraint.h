@@ -12,7 +12,7 @@ class Tokenizer;
 
 enum class GrammarStart {
     at_once,
-    in_thinking,     // the prompt has opened <think>: the grammar begins after </think>
+    in_thinking,     // the prompt has opened <think>: the grammar begins after </think>, one of calls with their first token, too
     before_thinking, // the answer may begin with <think>: the grammar begins after </think>, or at once
     at_tool_call,    // the answer is free up to a token <tool_call>, which is the first that the grammar reads
 };
@@ -46,6 +46,7 @@ class GrammarConstraint final : public TokenConstraint {
 
     const Phase& phase() const { return phases_.back(); }
     bool is_newlines(uint32_t id) const;
+    bool may_begin_with(uint32_t id); // the grammar
     Phase after(uint32_t id);
     void match(uint32_t id);
 

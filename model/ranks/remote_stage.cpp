@@ -74,6 +74,18 @@ class RemoteStage final : public Stage, private CacheVectors {
         link_.ask(numbers(RankRequest::copy_page, from, to, tokens));
     }
     void copy_window(uint32_t from, uint32_t to) override { ask_of(RankRequest::copy_window, from, to, 0); }
+    uint64_t state_bytes() const override { return config_.state_bytes(); }
+    void read_state(uint32_t slot, std::span<std::byte> bytes) const override {
+        MessageReader reply = link_.ask(numbers(RankRequest::read_state, slot, 0, 0));
+        put_held_states(config_, options_.held, bytes, reply.list<std::byte>());
+    }
+    void write_state(uint32_t slot, std::span<const std::byte> bytes) override {
+        MessageWriter request = numbers(RankRequest::write_state, slot, 0, 0);
+        request.add_list(std::span<const std::byte>(held_states(config_, options_.held, bytes)));
+        link_.ask(request);
+    }
+    void copy_state(uint32_t from, uint32_t to) override { link_.ask(numbers(RankRequest::copy_state, from, to, 0)); }
+    void clear_state(uint32_t slot) override { link_.ask(numbers(RankRequest::clear_state, slot, 0, 0)); }
     void repeat(uint32_t slot, uint32_t length, uint32_t to) override { ask_of(RankRequest::repeat, slot, length, to); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const override {
         const std::string where = ask_of(RankRequest::find_nonfinite, slot, 0, 0).text();
@@ -159,11 +171,6 @@ void RankLink::end() noexcept {
 
 StageOrder::StageOrder(RankLink& link, const Config& config, const ForwardOptions& options)
     : link_(link), config_(config), options_(options), number_(link.next_stage()) {
-    if (config.recurrent)
-        fail("models of '{}' have recurrent layers, whose states tq-run does not send between the ranks of an MPI job: run it on "
-             "one "
-             "rank",
-             config.architecture->name);
     MessageWriter request = request_of(RankRequest::make, number_);
     write_options(request, options, config.num_hidden_layers);
     link_.post(request);

@@ -1,6 +1,7 @@
 #include "model/ranks/stage_host.h"
 #include "base/ensure.h"
 #include "model/ranks/stage_messages.h"
+#include <algorithm>
 #include <map>
 #include <new>
 
@@ -27,6 +28,7 @@ class Host {
     void run(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
     void move_pages(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
     void move_window(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
+    void move_states(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
     void use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to);
 
     const RankModel& model_;
@@ -93,6 +95,22 @@ void Host::move_window(RankRequest request, Hosted& of, MessageReader& from, Mes
     }
 }
 
+void Host::move_states(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
+    const auto [slot, other, unused] = from.get<std::array<uint32_t, 3>>();
+    if (std::max(slot, other) >= of.cache.shape().slots) fail("there is no slot {}", std::max(slot, other));
+    CacheVectors& vectors = of.stage->vectors();
+    if (request == RankRequest::copy_state) return vectors.copy_state(slot, other);
+    if (request == RankRequest::clear_state) return vectors.clear_state(slot);
+    std::vector<std::byte> states(vectors.state_bytes());
+    if (request == RankRequest::read_state) {
+        vectors.read_state(slot, states);
+        to.add_list(std::span<const std::byte>(held_states(model_.config, of.held, states)));
+    } else {
+        put_held_states(model_.config, of.held, states, from.list<std::byte>());
+        vectors.write_state(slot, states);
+    }
+}
+
 void Host::use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     read_sequences(from, of.cache);
     const auto [slot, second, third] = from.get<std::array<uint32_t, 3>>();
@@ -126,6 +144,10 @@ void Host::answer(RankRequest request, MessageReader& from, MessageWriter& to) {
     case RankRequest::copy_page: return move_pages(request, of, from, to);
     case RankRequest::read_window:
     case RankRequest::write_window: return move_window(request, of, from, to);
+    case RankRequest::read_state:
+    case RankRequest::write_state:
+    case RankRequest::copy_state:
+    case RankRequest::clear_state: return move_states(request, of, from, to);
     case RankRequest::copy_window:
     case RankRequest::repeat:
     case RankRequest::stored:

@@ -138,10 +138,51 @@ void put_held_bytes(const PageLayout& layout, const HeldHalves& held, std::span<
         if (!held.attention(layer)) continue;
         const std::span<std::byte> part = layer_bytes(layout, page, tokens, layer);
         if (part.size() > bytes.size()) fail("the bytes of a page end too early, at layer {}", layer);
-        std::memcpy(part.data(), bytes.data(), part.size());
+        if (!part.empty()) std::memcpy(part.data(), bytes.data(), part.size());
         bytes = bytes.subspan(part.size());
     }
     if (!bytes.empty()) fail("{} bytes too many for a page", bytes.size());
+}
+
+namespace {
+
+// The bytes of a layer among a slot's states.
+struct StatePart {
+    uint64_t at, size;
+};
+// Returns those of the recurrent layers that are held.
+std::vector<StatePart> state_parts(const Config& config, const HeldHalves& held, uint64_t bytes) {
+    if (bytes != config.state_bytes()) fail("{} bytes of recurrent states in place of {}", bytes, config.state_bytes());
+    std::vector<StatePart> parts;
+    uint64_t at = 0;
+    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {
+        if (!config.is_recurrent(layer)) continue;
+        if (held.attention(layer)) parts.push_back({at, config.recurrent->state_bytes()});
+        at += config.recurrent->state_bytes();
+    }
+    return parts;
+}
+
+} // namespace
+
+std::vector<std::byte> held_states(const Config& config, const HeldHalves& held, std::span<const std::byte> states) {
+    std::vector<std::byte> out;
+    for (const StatePart& part : state_parts(config, held, states.size())) {
+        const auto of_layer = states.subspan(part.at, part.size);
+        out.insert(out.end(), of_layer.begin(), of_layer.end());
+    }
+    return out;
+}
+
+void put_held_states(const Config& config, const HeldHalves& held, std::span<std::byte> states,
+                     std::span<const std::byte> bytes) {
+    const std::vector<StatePart> parts = state_parts(config, held, states.size());
+    const uint64_t expected = parts.empty() ? 0 : parts.size() * parts[0].size;
+    if (bytes.size() != expected) fail("{} bytes of a rank's recurrent states in place of {}", bytes.size(), expected);
+    for (const StatePart& part : parts) {
+        std::memcpy(&states[part.at], bytes.data(), part.size);
+        bytes = bytes.subspan(part.size);
+    }
 }
 
 } // namespace tq

@@ -22,6 +22,10 @@ enum class RankRequest : uint32_t {
     copy_page,      // stage, from, to, tokens
     copy_window,    // stage, sequences, from, to
     repeat,         // stage, sequences, slot, length, to
+    read_state,     // stage, slot -> the bytes of the recurrent layers that it holds, one after the other
+    write_state,    // stage, slot, such bytes
+    copy_state,     // stage, from, to
+    clear_state,    // stage, slot
     find_nonfinite, // stage, sequences, slot -> whether there is one, and its name
     record_again,   // stage
     end,            // no reply: the job is over
@@ -49,5 +53,9 @@ std::vector<std::byte> held_bytes(const PageLayout& layout, const HeldHalves& he
                                   uint32_t tokens);
 void put_held_bytes(const PageLayout& layout, const HeldHalves& held, std::span<std::byte> page, uint32_t tokens,
                     std::span<const std::byte> bytes);
+
+// The same for a slot's recurrent states (Config::state_bytes()).
+std::vector<std::byte> held_states(const Config& config, const HeldHalves& held, std::span<const std::byte> states);
+void put_held_states(const Config& config, const HeldHalves& held, std::span<std::byte> states, std::span<const std::byte> bytes);
 
 } // namespace tq

@@ -148,7 +148,10 @@ std::vector<Shape> tensors(const RandomModel& model) {
         const Recurrent& r = *c.recurrent;
         matrix(blk + "attn_qkv.weight", r.channels(), c.hidden_size);
         matrix(blk + "attn_gate.weight", r.value_size(), c.hidden_size);
-        for (const char* name : {"ssm_beta.weight", "ssm_alpha.weight"}) matrix(blk + name, r.value_heads, c.hidden_size);
+        if (r.tiled_heads)
+            for (const char* name : {"ssm_beta.weight", "ssm_alpha.weight"}) matrix(blk + name, r.value_heads, c.hidden_size);
+        else
+            matrix(blk + "ssm_ba.weight", 2 * r.value_heads, c.hidden_size);
         all.push_back({blk + "ssm_conv1d.weight", GgmlType::F32, r.channels(), r.conv_kernel});
         norm(blk + "ssm_a", r.value_heads);
         norm(blk + "ssm_dt.bias", r.value_heads);
@@ -213,9 +216,13 @@ void put_recurrent(GgufWriter& writer, const Config& c) {
     size("ssm.state_size", c.recurrent->head_dim);
     size("ssm.inner_size", c.recurrent->value_size());
     size("ssm.conv_kernel", c.recurrent->conv_kernel);
-    std::vector<uint64_t> layers;
-    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) layers.push_back(c.is_recurrent(layer));
-    writer.set(c.architecture->key("attention.recurrent_layers"), layers);
+    constexpr uint32_t list = 9, truth = 7;
+    std::string layers = raw(truth) + raw(uint64_t(c.num_hidden_layers));
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) layers += raw(uint8_t(c.is_recurrent(layer)));
+    writer.set_raw(c.architecture->key("attention.recurrent_layers"), list, layers);
+    // Of positions in pictures: text has the same position in each, but other programs ask for the key.
+    if (c.architecture->tiled_heads)
+        writer.set(c.architecture->key("rope.dimension_sections"), std::vector<uint64_t>{11, 11, 10, 0});
 }
 
 void put_config(GgufWriter& writer, const Config& c) {

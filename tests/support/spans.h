@@ -55,11 +55,13 @@ inline std::vector<float> run_one(Forward& forward, uint32_t slot, const Ids& id
     return run(forward, {&span, 1}).at({0, uint32_t(ids.size()) - 1});
 }
 
+// Layers with attention have keys and values, recurrent ones states.
 inline bool same_stored(Cache& a, uint32_t slot_a, Cache& b, uint32_t slot_b) {
     const PageLayout layout = a.page_layout();
+    if (a.save_slot(slot_a).state != b.save_slot(slot_b).state) return false;
     for (const KvSide side : {KvSide::key, KvSide::value})
         for (uint32_t layer = 0; layer < layout.layers(); layer++) {
-            if (layout.vector(layer, side).words == 0) continue; // a recurrent layer
+            if (layout.vector(layer, side).words == 0) continue;
             const StoredSide of_a = a.stored(slot_a, layer, side), of_b = b.stored(slot_b, layer, side);
             if (of_a.codes != of_b.codes || of_a.scales != of_b.scales) return false;
         }
@@ -272,7 +274,9 @@ inline void check_restored(const MakeForward& make) {
             const Ids next = random_ids(random, 3);
             CHECK(run_one(*a, 2, next) == run_one(*b, 1, next));
         }
-        CHECK_THROWS_WITH_AS(b->cache().restore(1, 5, [](uint32_t, std::span<std::byte>) { fail("no such file"); }),
+        const SavedSlot states{.tokens = 5, .state = a->cache().save_slot(2).state};
+        CHECK_THROWS_WITH_AS(b->cache().restore(
+                                 1, 5, [](uint32_t, std::span<std::byte>) { fail("no such file"); }, states),
                              "no such file", Error);
         CHECK(b->cache().position(1) == 0);
     }

@@ -71,16 +71,34 @@ double relative_error(std::span<const float> a, std::span<const float> b) {
     return a.size() == b.size() && norm > 0 ? std::sqrt(error / norm) : std::numeric_limits<double>::quiet_NaN();
 }
 
-CutModel cut_model(const Config& config, const Weights& weights) {
-    const LayerWeights& l = weights.layers[0];
-    double layer = 0;
-    for (const Tensor* t : {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down})
-        layer += double(t->rows) * t->cols;
+double weight_count(const LayerWeights& layer) {
+    double count = 0;
+    const auto add = [&](const Tensor& t) { count += double(t.rows) * t.cols; };
+    for_each_tensor_of_layer(layer, add);
+    return count;
+}
+
+CutModel cut_layers(const Config& config, const Weights& weights, uint32_t count) {
+    uint32_t other = 0; // the first layer of another kind than the first one; 0: there is none
+    for (uint32_t layer = config.num_hidden_layers; layer-- > 1;)
+        if (config.is_recurrent(layer) != config.is_recurrent(0)) other = layer;
+    count = std::clamp(count, other == 0 ? 1u : 2u, config.num_hidden_layers);
+    const uint32_t first = other < count ? 0 : other + 1 - count;
     CutModel cut{config, weights};
-    const auto affordable = uint32_t(std::min(max_products / (layer * check_tokens), 1e6));
-    cut.config.num_hidden_layers = std::min(config.num_hidden_layers, std::max(affordable, min_layers));
-    cut.weights.layers.resize(cut.config.num_hidden_layers);
+    cut.config.num_hidden_layers = count;
+    cut.config.recurrent_layers.clear();
+    for (uint32_t layer = first; config.recurrent && layer < first + count; layer++)
+        cut.config.recurrent_layers.push_back(config.is_recurrent(layer));
+    cut.weights.layers.assign(weights.layers.begin() + first, weights.layers.begin() + first + count);
     return cut;
+}
+
+CutModel cut_model(const Config& config, const Weights& weights) {
+    double all = 0;
+    for (const LayerWeights& layer : weights.layers) all += weight_count(layer);
+    const double layer = all / double(weights.layers.size());
+    const auto affordable = uint32_t(std::min(max_products / (layer * check_tokens), 1e6));
+    return cut_layers(config, weights, std::max(affordable, min_layers));
 }
 
 namespace {

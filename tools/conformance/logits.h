@@ -43,12 +43,18 @@ double error_limit(const KvOptions& kv, bool halves);
 // ||a - b|| / ||b||
 double relative_error(std::span<const float> a, std::span<const float> b);
 
-// A model's first layers, as many as the reference computes in some seconds, and the head.
+// Some consecutive layers of a model, and the head.
 struct CutModel {
     Config config;
     Weights weights;
 };
+// Returns `count` layers, at least one and at most all: the first ones, or of a hybrid the first range in which layers of both
+// kinds are, which has at least two.
+CutModel cut_layers(const Config& config, const Weights& weights, uint32_t count);
+// Returns as many layers as the reference computes in some seconds.
 CutModel cut_model(const Config& config, const Weights& weights);
+// Returns the number of a layer's weights, of all its experts.
+double weight_count(const LayerWeights& layer);
 
 // The logits [vocab_size] that a forward pass of the cut model must give after each run of each prompt. The prompts are short,
 // run by the kernels of model/reference/kernels.h; with an exact cache some are also long enough for the kernels of whole

@@ -55,6 +55,7 @@ HttpReply props(Service& service, const HttpRequest&) {
          {"model_path", utf8_text(file.path().filename())},
          {"modalities", {{"vision", false}, {"audio", false}}},
          {"chat_template", std::string(file.text("tokenizer.chat_template", ""))},
+         {"thinks_by_default", ChatOptions{.variant = service.model.chat, .enable_thinking = service.options.think}.thinks()},
          {"build_info", service.options.build},
          {"device", service.options.device_name},
          {"kv_cache", describe(scheduler.kv())},

@@ -5,6 +5,7 @@
 #include "model/cpu/kernels.h"
 #include "model/reference/forward.h"
 #include "tests/support/golden.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/spans.h"
 #include <algorithm>
 
@@ -42,7 +43,22 @@ std::unique_ptr<Forward> make_wide(const ForwardOptions& options) {
     return forward;
 }
 
+MakeForward maker(const SmallModel& model) {
+    return [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); };
+}
+
 } // namespace
+
+TEST_CASE("hybrids: in company as alone, however the ids are divided, and restored into another slot") {
+    for (const char* type : test::hybrid_types) {
+        CAPTURE(type);
+        const SmallModel model(test::small_config(*find_model_type(type)));
+        check_company(maker(model), {all_types()[0], all_types()[3]});
+        check_deterministic(maker(model), {all_types()[0], all_types()[3]});
+        check_hidden(maker(model), 4);
+        check_restored(maker(model));
+    }
+}
 
 TEST_CASE("in company as alone: the logits of each sequence, with pages in any order") {
     check_company(make, all_types());

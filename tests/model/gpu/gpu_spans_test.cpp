@@ -104,6 +104,13 @@ TEST_CASE("in company as alone, in forks, and however the ids are divided") {
     check_deterministic(maker(device, model), some_types);
 }
 
+TEST_CASE("a hybrid in company as alone, with a window, and what its logits are computed from") {
+    const SmallModel model(test::small_config(*find_model_type("qwen3_next")));
+    Device device;
+    check_company(maker(device, model), {some_types[1]});
+    check_hidden(maker(device, model), 4);
+}
+
 TEST_CASE("with the kernels of a GPU, and a norm in the products of one token") {
     const SmallModel model;
     Device device;

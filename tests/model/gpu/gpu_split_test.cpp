@@ -71,8 +71,37 @@ TEST_CASE("on two devices of one driver every token has the bits of one device, 
         }
 }
 
+TEST_CASE("a hybrid's states are on the devices of their layers: the bits of one device") {
+    const RandomModel model(*find_model_type("qwen3_5_moe"), GgmlType::Q8_0, 3);
+    Devices devices{model.config, model.weights};
+    ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 3);
+    options.deterministic = true; // blocks are divided in another way where one device holds the model
+    std::mt19937 random(19);
+    const Ids prompt = random_ids(random, 300), more = random_ids(random, 6);
+    const auto whole = devices.make_whole(options);
+    const std::vector<float> wanted = run_one(*whole, 1, prompt);
+    const SavedSlot saved = whole->cache().save_slot(1);
+    std::vector<std::vector<float>> next;
+    for (const uint32_t id : more) next.push_back(run_one(*whole, 1, {id}));
+    for (const std::vector<uint32_t>& split : {std::vector<uint32_t>{0, 0, 1, 1, 1, 0, 0}, {0, 1, 0, 1, 0, 1, 1}}) {
+        const std::string where = text_of(split);
+        CAPTURE(where);
+        const auto parts = devices.make(split, options);
+        run_one(*parts, 1, more); // states of before
+        parts->cache().truncate(1, 0);
+        CHECK(run_one(*parts, 1, prompt) == wanted);
+        CHECK(parts->cache().save_slot(1).state == saved.state);
+        parts->cache().fork(1, 0, 300);
+        for (size_t i = 0; i < more.size(); i++)
+            for (const uint32_t slot : {0u, 1u}) REQUIRE(run_one(*parts, slot, {more[i]}) == next[i]);
+        CHECK(same_stored(parts->cache(), 0, whole->cache(), 1));
+        parts->cache().put_slot(1, saved);
+        CHECK(run_one(*parts, 1, {more[0]}) == next[0]);
+    }
+}
+
 TEST_CASE("devices and the CPU together compute nearly the logits of the CPU") {
-    for (const char* type : {"qwen3", "qwen3_moe"}) {
+    for (const char* type : {"qwen3", "qwen3_moe", "qwen3_next"}) { // of the hybrid a layer with a state, and one with attention
         CAPTURE(type);
         RandomModel model(*find_model_type(type), GgmlType::Q8_0);
         Devices devices{model.config, model.weights};

@@ -6,6 +6,7 @@
 #include "model/ranks/rank_group.h"
 #include "model/ranks/stage_messages.h"
 #include "model/stages/split_forward.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/spans.h"
 #include <algorithm>
 #include <atomic>
@@ -140,6 +141,57 @@ TEST_CASE("sequences in company, forked, restored, repeated and embedded on seve
         check_repeat(make);
         check_nonfinite(make);
     }
+}
+
+TEST_CASE("a hybrid's states are on the ranks of their layers: the bits of one process in every division") {
+    for (const char* type : test::hybrid_types) {
+        CAPTURE(type);
+        const SmallModel model(test::small_config(*find_model_type(type)));
+        for (const auto& layers : {std::vector<uint32_t>{2, 1}, {0, 3}, {1, 1, 1}, {0, 2, 1}}) {
+            CAPTURE(layers.size());
+            CAPTURE(layers[0]);
+            Job job(model.config, model.weights, uint32_t(layers.size()));
+            const ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 4);
+            const auto remote = job.make(split_of_ranks(layers), options),
+                       whole = make_cpu_forward(model.config, model.weights, options);
+            std::mt19937 random(31);
+            const Ids prompt = random_ids(random, 300), more = random_ids(random, 7);
+            for (Forward* f : {remote.get(), whole.get()}) run_one(*f, 1, random_ids(random, 7)); // states of before
+            for (Forward* f : {remote.get(), whole.get()}) f->truncate(0);
+            for (const uint32_t slot : {1u, 3u}) {
+                for (Forward* f : {remote.get(), whole.get()}) f->cache().truncate(slot, 0);
+                CHECK(run_one(*remote, slot, prompt) == run_one(*whole, slot, prompt));
+                CHECK(same_stored(remote->cache(), slot, whole->cache(), slot));
+            }
+            for (Forward* f : {remote.get(), whole.get()}) f->cache().fork(1, 2, 300);
+            const SavedSlot saved = remote->cache().save_slot(1);
+            CHECK(saved.state == whole->cache().save_slot(1).state);
+            for (const uint32_t id : more) REQUIRE(run_one(*remote, 1, {id}) == run_one(*whole, 1, {id}));
+            CHECK(run_one(*remote, 2, more) == run_one(*whole, 2, more));
+            for (Forward* f : {remote.get(), whole.get()}) f->cache().put_slot(1, saved);
+            CHECK(run_one(*remote, 1, more) == run_one(*whole, 1, more));
+        }
+        Job job(model.config, model.weights, 2);
+        const MakeForward make = [&](const ForwardOptions& options) {
+            return job.make(split_of_ranks(std::vector<uint32_t>{1, 2}), options);
+        };
+        check_company(make, {with_window(KvType::tq4, KvType::tq3t, 40)});
+        check_restored(make);
+    }
+}
+
+TEST_CASE("a part of a hybrid's states that is too short or too long for a rank is refused") {
+    const Config config = test::small_config(*find_model_type("qwen3_5"));
+    const HeldHalves last({false, false, false, false, true, true, false});
+    std::vector<std::byte> states(config.state_bytes(), std::byte(7)), zeros(config.state_bytes());
+    const std::vector<std::byte> part = held_states(config, last, states);
+    CHECK(part.size() == config.recurrent->state_bytes());
+    put_held_states(config, last, zeros, part);
+    CHECK(zeros.front() == std::byte(0));
+    CHECK(zeros.back() == std::byte(7));
+    for (const size_t wrong : {part.size() - 1, part.size() + 1})
+        CHECK_THROWS_AS(put_held_states(config, last, zeros, std::vector<std::byte>(wrong)), Error);
+    CHECK_THROWS_AS(held_states(config, last, part), Error);
 }
 
 TEST_CASE("ranks that disagree are named, with all that differs") {

@@ -204,6 +204,22 @@ TEST_CASE("a damaged vocabulary is refused by token") {
                   "/tokenizer.json: it is an integer, not an object");
 }
 
+TEST_CASE("vocab.json and merges.txt: texts are split as Qwen3.5's where config.json or the tokenizer's class says so") {
+    HuggingFaceFiles files = small_with_merges_txt();
+    const auto pre = [&](const char* architecture) {
+        const TemporaryDirectory directory;
+        files.write(directory);
+        ModelFile file(directory.path());
+        if (*architecture != '\0') file.mutable_metadata()["general.architecture"] = std::string_view(architecture);
+        read_huggingface_tokenizer(file, directory.path(), small_size);
+        return std::string(file.text("tokenizer.ggml.pre"));
+    };
+    for (const char* architecture : {"", "qwen2", "qwen3", "qwen3next"}) CHECK(pre(architecture) == "qwen2");
+    for (const char* architecture : {"qwen35", "qwen35moe"}) CHECK(pre(architecture) == "qwen35");
+    files.documents["tokenizer_config.json"]["tokenizer_class"] = "Qwen3_5TokenizerFast";
+    CHECK(pre("") == "qwen35");
+}
+
 TEST_CASE("vocab.json and merges.txt: what is damaged is refused by file") {
     const auto refused = [](auto change, const std::string& why) {
         check_refused(
@@ -215,7 +231,8 @@ TEST_CASE("vocab.json and merges.txt: what is damaged is refused by file") {
     };
     refused([](HuggingFaceFiles& f) { f.documents.erase("tokenizer_config.json"); }, "tokenizer_config.json is missing");
     refused([](HuggingFaceFiles& f) { f.documents["tokenizer_config.json"]["tokenizer_class"] = "GPT2Tokenizer"; },
-            "/tokenizer_config.json: 'tokenizer_class' is \"GPT2Tokenizer\"; we know \"Qwen2Tokenizer\" only");
+            "/tokenizer_config.json: 'tokenizer_class' is \"GPT2Tokenizer\"; we know \"Qwen2Tokenizer\" and \"Qwen3_5Tokenizer\" "
+            "only");
     refused([](HuggingFaceFiles& f) { f.documents["tokenizer_config.json"].erase("added_tokens_decoder"); },
             "'added_tokens_decoder' is missing, not an object");
     for (const char* key : {"x", "", "-1", "1234567890", "1 "})

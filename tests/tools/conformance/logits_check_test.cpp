@@ -103,3 +103,39 @@ TEST_CASE("a big model is cut to two layers or more, with the weights of the who
     CHECK(cut.weights.layers.size() == 2);
     CHECK(cut.weights.output_norm.cols == weights.output_norm.cols);
 }
+
+TEST_CASE("a hybrid is cut to layers of both kinds, whichever comes first, and a fault in either is found") {
+    const Architecture& architecture = *find_model_type("qwen3_5");
+    for (const uint32_t attention : {0u, 1u, 3u, 5u}) {
+        CAPTURE(attention);
+        Config shape = test::small_config(architecture);
+        shape.num_hidden_layers = 6;
+        shape.recurrent_layers.assign(6, true);
+        shape.recurrent_layers[attention] = false;
+        const SmallModel model(shape);
+        const CutModel cut = cut_layers(model.config, model.weights, 2);
+        REQUIRE(cut.config.num_hidden_layers == 2);
+        REQUIRE(cut.weights.layers.size() == 2);
+        CHECK(cut.config.attention_layers() == 1);
+        for (uint32_t layer = 0; layer < 2; layer++)
+            CHECK(cut.config.is_recurrent(layer) == cut.weights.layers[layer].recurrent.has_value());
+        CHECK(cut_layers(model.config, model.weights, 1).config.num_hidden_layers == 2);
+        CHECK(cut_layers(model.config, model.weights, 9).config.recurrent_layers == shape.recurrent_layers);
+        const auto expected = expect_logits(cut, {KvType::f32, KvType::f32}, false, go_on);
+        REQUIRE(expected);
+        const auto check = [&](const Weights& weights) {
+            const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = check_tokens};
+            const auto forward = make_cpu_forward(cut.config, weights, options);
+            return compare_logits(*forward, *expected, cut).passed();
+        };
+        CHECK(check(cut.weights));
+        for (const bool recurrent : {false, true}) {
+            Weights wrong = cut.weights;
+            for (LayerWeights& layer : wrong.layers) {
+                if (layer.recurrent && recurrent) std::swap(layer.recurrent->ssm_beta, layer.recurrent->ssm_alpha);
+                if (!layer.recurrent && !recurrent) std::swap(layer.attn_k, layer.attn_v);
+            }
+            CHECK_FALSE(check(wrong));
+        }
+    }
+}

@@ -109,6 +109,42 @@ TEST_CASE("tool_choice required and a named function force a call") {
     CHECK(message(server.answer(chat_completions, chat_body("Hi", {{"tools", tools}})))["tool_calls"].size() == 1);
 }
 
+TEST_CASE("a call that must come ends the thinking that the prompt has opened, and is checked") {
+    const std::string call = "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>";
+    for (const std::string closing : {"", "</think>\n\n"})
+        for (const char* choice : {"required", "auto"}) {
+            CAPTURE(closing);
+            CAPTURE(choice);
+            ScriptedServer server("hm\n" + closing + call, ChatVariant::qwen35);
+            const Json body = chat_body("Hi", {{"tools", weather_tools()}, {"tool_choice", choice}, {"max_tokens", 400}});
+            const Json answer = server.answer(chat_completions, body);
+            CHECK(message(answer)["reasoning_content"] == "hm");
+            REQUIRE(message(answer)["tool_calls"].size() == 1);
+            CHECK(message(answer)["tool_calls"][0]["function"]["arguments"] == R"({"city": "Oslo"})");
+            CHECK(answer["choices"][0]["finish_reason"] == "tool_calls");
+            CHECK(answer["usage"]["completion_tokens"] < 399);
+        }
+    ScriptedServer wrong("hm\n<tool_call>\n<function=other>\n</function>\n</tool_call>", ChatVariant::qwen35);
+    const Json body = chat_body("Hi", {{"tools", weather_tools()}, {"tool_choice", "required"}, {"max_tokens", 400}});
+    const Json answer = wrong.answer(chat_completions, body);
+    REQUIRE(!message(answer)["tool_calls"].empty());
+    CHECK(message(answer)["tool_calls"][0]["function"]["name"] == "weather");
+}
+
+TEST_CASE("props say whether the model thinks where a request says nothing") {
+    const auto thinks = [](ChatVariant variant, std::optional<bool> option) {
+        ServiceOptions options = ScriptedServer::greedy();
+        options.think = option;
+        ScriptedServer server("yes", variant, options);
+        return server.answer(props, {})["thinks_by_default"] == true;
+    };
+    CHECK(thinks(ChatVariant::qwen35, {}));
+    CHECK_FALSE(thinks(ChatVariant::qwen35_small, {}));
+    CHECK_FALSE(thinks(ChatVariant::instruct, {}));
+    CHECK_FALSE(thinks(ChatVariant::qwen38, false));
+    CHECK(thinks(ChatVariant::qwen35_small, true));
+}
+
 TEST_CASE("tools that are too large for a grammar only go unchecked") {
     ScriptedServer server("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>");
     Json tools = weather_tools();

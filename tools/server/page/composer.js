@@ -31,10 +31,14 @@ function update() {
     send.disabled = !running && !prompt.value.trim();
 }
 
+function thinks() {
+    return state.current.settings.think ?? state.props.thinks_by_default ?? true;
+}
+
 function updateThink() {
     // Only a template that asks for it can turn the thinking off.
     think.hidden = !/enable_thinking/.test(state.props.chat_template ?? '');
-    think.setAttribute('aria-pressed', String(state.current.settings.think ?? true));
+    think.setAttribute('aria-pressed', String(thinks()));
 }
 
 function submit() {
@@ -76,7 +80,7 @@ export function startComposer() {
         event.preventDefault();
         submit();
     });
-    think.addEventListener('click', () => saveSettings(state.current, { ...state.current.settings, think: !(state.current.settings.think ?? true) }));
+    think.addEventListener('click', () => saveSettings(state.current, { ...state.current.settings, think: !thinks() }));
     on('running', update);
     on('props', updateThink);
     on('settings', updateThink);

@@ -26,22 +26,13 @@ TrialSizes largest_sizes(DeviceType type) {
     return type == DeviceType::cpu ? TrialSizes{1024, 256, 64, 64, 512} : TrialSizes{8192, 2048, 512, 512, 2048};
 }
 
-double weight_count(const LayerWeights& w) {
-    double count = 0;
-    for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output, &w.ffn_gate, &w.ffn_up, &w.ffn_down})
-        count += double(t->rows) * t->cols;
-    return count;
-}
-
 CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
-    CutModel out{config, weights};
+    CutModel out = conformance::cut_layers(config, weights, layers);
     out.config.vocab_size = std::min(config.vocab_size, max_vocabulary);
     for (Tensor* tensor : {&out.weights.token_embd, &out.weights.output}) {
         tensor->rows = out.config.vocab_size;
         if (!tensor->source) tensor->data = tensor->data.first(tensor->bytes());
     }
-    out.config.num_hidden_layers = std::clamp(layers, 1u, config.num_hidden_layers);
-    out.weights.layers.resize(out.config.num_hidden_layers);
     return out;
 }
 
@@ -197,13 +188,14 @@ void Trials::measure_sizes(Trial& first) {
 
 void Trials::add(const std::string& name, const Config& config, const Weights& weights) {
     const Tuning by_default = gpu::choose_tuning(device_.capabilities());
-    const double layer_weights = weight_count(weights.layers.at(0));
+    const double layer_weights = conformance::weight_count(weights.layers.at(0));
     device_.profile = false;
     if (subjects_.empty()) {
         Subject one{name, cut(config, weights, 1), {}, {}, {}};
         Trial trial(device_, one, kv_, by_default);
         trial.seconds({first_tokens, first_tokens}, 1); // the first run is slower
-        seconds_per_weight_ = trial.seconds({first_tokens, first_tokens}, 1) / layer_weights;
+        seconds_per_weight_ =
+            trial.seconds({first_tokens, first_tokens}, 1) / (layer_weights * one.model.config.num_hidden_layers);
     }
     const double affordable = run_seconds_ / (seconds_per_weight_ * layer_weights);
     if (!subjects_.empty() && affordable < 1) return;

@@ -5,10 +5,12 @@
 #include "model/prefix/state_record.h"
 #include "model/speculation/speculation.h"
 #include "tests/support/hybrids.h"
+#include "tests/support/text.h"
 #include "tests/support/prefix_sessions.h"
 #include <fstream>
 
 using namespace tq;
+using tq::test::contains;
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include "tests/tools/server/raw_client.h"
 #include "tests/tools/tq-run/new_machine.h"
 #include "tests/tools/tq-run/serving.h"
+#include <algorithm>
 #include <fstream>
 
 using namespace tq::test;
@@ -13,6 +14,12 @@ using namespace tq::test;
 namespace {
 
 std::string at(uint16_t port) { return "http://127.0.0.1:" + std::to_string(port); }
+
+// As generate(), without a window, which pages of others lack.
+Finished generated(Flags flags, const OnMachine& on = {}) {
+    if (std::ranges::find(flags, "-ctk") == flags.end()) flags.insert(flags.end(), {"-ctk", "tq4"});
+    return generate(std::move(flags), on);
+}
 
 // Tokens that another machine has computed; -1: there is none.
 int found(const Finished& finished) {
@@ -35,7 +42,7 @@ constexpr uint64_t page_bytes = 1112 + 256 * 1056 + 4 * 2 * 2 * 256;
 
 // Whether this build has the client at all.
 bool can_ask() {
-    if (!contains(generate({"--prefill-from", "http://127.0.0.1:1"}, {.sentences = 1}).error, "this build cannot download"))
+    if (!contains(generated({"--prefill-from", "http://127.0.0.1:1"}, {.sentences = 1}).error, "this build cannot download"))
         return true;
     return skip("this build has no libcurl"), false;
 }
@@ -55,7 +62,7 @@ std::string answer_of(uint16_t port, int sentences, const std::string& before = 
 }
 
 std::string server_flags(const TemporaryDirectory& machines, const std::string& name, const std::string& more = "") {
-    return "--device cpu -np 2 -c 2048 --cache-disk 0 --cache-dir " + (machines.path() / name).string() + " " + more;
+    return "--device cpu -np 2 -c 2048 -ctk tq4 --cache-disk 0 --cache-dir " + (machines.path() / name).string() + " " + more;
 }
 
 } // namespace
@@ -67,27 +74,27 @@ TEST_CASE("a prompt that a server runs for others brings them the same answer") 
     const std::string url = at(strong.port());
     const Flags from{"--prefill-from", url};
     const std::vector<std::string> key{"TQ_PREFILL_KEY=a-long-secret"};
-    const Finished alone = generate({});
+    const Finished alone = generated({});
     CHECK(found(alone) == -1);
-    const Finished weak = generate(from, {.environment = key});
+    const Finished weak = generated(from, {.environment = key});
     REQUIRE_MESSAGE(weak.status == 0, weak.error);
     CHECK(found(weak) >= 512);
     CHECK(found(weak) % 256 == 0);
     CHECK(weak.output == alone.output);
     CHECK_FALSE(contains(weak.error, "secret"));
-    CHECK(found(generate({}, {.environment = {key[0], "TQ_PREFILL_FROM=" + url + "/"}})) ==
-          found(weak));                                                      // from the strong one's cache
-    CHECK(found(generate(from, {.sentences = 5, .environment = key})) == 0); // less than a page
+    CHECK(found(generated({}, {.environment = {key[0], "TQ_PREFILL_FROM=" + url + "/"}})) ==
+          found(weak));                                                       // from the strong one's cache
+    CHECK(found(generated(from, {.sentences = 5, .environment = key})) == 0); // less than a page
     std::ofstream(machines.path() / "key") << "a-long-secret\n";
-    CHECK(found(generate({"--prefill-from", url, "--prefill-key-file", (machines.path() / "key").string()})) == found(weak));
+    CHECK(found(generated({"--prefill-from", url, "--prefill-key-file", (machines.path() / "key").string()})) == found(weak));
 
     const auto is_computed_here = [&](const Flags& more, const std::vector<std::string>& environment, const std::string& why) {
         Flags flags = from;
         flags.insert(flags.end(), more.begin(), more.end());
-        const Finished finished = generate(flags, {.environment = environment});
+        const Finished finished = generated(flags, {.environment = environment});
         CHECK(finished.status == 0);
         CHECK(found(finished) == 0);
-        CHECK(finished.output == generate(more).output);
+        CHECK(finished.output == generated(more).output);
         CHECK_MESSAGE(contains(finished.error, why), finished.error);
     };
     is_computed_here({}, {}, "it says 401: an API key of this server is needed");
@@ -142,11 +149,11 @@ TEST_CASE("two servers that name each other answer all the same") {
 
 TEST_CASE("a server that lies, hangs or sends too much changes no answer") {
     if (!can_ask()) return;
-    const std::string right = generate({}).output, right_of_80 = generate({}, {.sentences = 80}).output;
+    const std::string right = generated({}).output, right_of_80 = generated({}, {.sentences = 80}).output;
     const auto refused = [&](const std::string& reply, const std::string& why, bool closes = true) {
         const LyingServer liar(reply, {}, closes);
         const int sentences = closes ? 40 : 80; // 7 pages, for which it has 14 s
-        const Finished finished = generate({"--prefill-from", at(liar.port())}, {.sentences = sentences});
+        const Finished finished = generated({"--prefill-from", at(liar.port())}, {.sentences = sentences});
         CHECK(finished.status == 0);
         CHECK(finished.output == (closes ? right : right_of_80));
         CHECK(found(finished) == 0);

@@ -139,7 +139,7 @@ TEST_CASE("the CPU's file serves the device, and a chat") {
 
 TEST_CASE("files that do not fit are refused and stay") {
     const Files files;
-    REQUIRE(generate(story, files.cache).status == 0);
+    REQUIRE(generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4"}).status == 0);
     const std::string bytes = files.bytes();
     const auto refused = [&](std::vector<std::string> more, const std::string& why) {
         more.insert(more.end(), {"--device", "cpu"});
@@ -153,16 +153,16 @@ TEST_CASE("files that do not fit are refused and stay") {
     };
     refused({"-ctk", "tq3"}, "it was saved with layer 0 in tq4/tq4, but this cache stores it in tq3/tq4");
     refused({"--kv-rotation", "haar"}, "give the same --kv-rotation");
-    refused({"--kv-condition", "none"}, "give the same --kv-condition");
-    refused({"--rope-scaling", "linear", "--rope-scale", "2"}, "give the same --rope flags");
+    refused({"-ctk", "tq4", "--kv-condition", "none"}, "give the same --kv-condition");
+    refused({"-ctk", "tq4", "--rope-scaling", "linear", "--rope-scale", "2"}, "give the same --rope flags");
     std::string flipped = bytes;
     flipped[flipped.size() / 2] = char(flipped[flipped.size() / 2] ^ 4);
     files.directory.write("story.kv", flipped);
-    const Finished damaged = generate(story, files.cache);
+    const Finished damaged = generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4"});
     CHECK(damaged.status == 1);
     CHECK(contains(damaged.error, "has a wrong checksum: the file is damaged"));
     files.directory.write("story.kv", bytes.substr(0, bytes.size() / 2));
-    CHECK(generate(story, files.cache).status == 1);
+    CHECK(generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4"}).status == 1);
     files.directory.write("story.kv", ""); // as mktemp makes it
     CHECK(generate(story, files.cache).status == 0);
     CHECK(files.bytes() == bytes);

@@ -73,11 +73,16 @@ std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choi
     return out;
 }
 
-Sensitivities::Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types)
-    : base_(base), layers_(layers), types_(std::move(types)), kl_(size_t(layers) * 2 * types_.size()) {
+Sensitivities::Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent)
+    : base_(base), layers_(layers), recurrent_(std::move(recurrent)), types_(std::move(types)),
+      kl_(size_t(layers) * 2 * types_.size()) {
     ENSURE(base.k == base.v && base.layers.empty(), "{}", describe(base));
     for (uint32_t layer = 0; layer < layers; layer++)
-        for (const KvSide side : sides) set({layer, side, base.k}, 0);
+        for (const KvSide side : sides) {
+            set({layer, side, base.k}, 0);
+            for (const KvType type : types_)
+                if (!stores(layer)) set({layer, side, type}, 0);
+        }
 }
 
 size_t Sensitivities::index(const Probe& probe) const {
@@ -126,6 +131,7 @@ std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_he
     std::vector<std::vector<Choice>> parts;
     for (uint32_t layer = 0; layer < layers_; layer++)
         for (const KvSide side : sides) {
+            if (!stores(layer)) continue;
             auto& part = parts.emplace_back();
             for (const KvType type : types_)
                 part.push_back({uint64_t(kv_heads) * kv_vector_bytes(type, head_dim), predicted(layer, side, type)});
@@ -133,8 +139,12 @@ std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_he
     const auto chosen = best_choices(parts, budget);
     if (!chosen) return std::nullopt;
     KvOptions kv = base_;
-    for (uint32_t layer = 0; layer < layers_; layer++)
-        kv.layers.push_back({int(layer), int(layer), {types_[(*chosen)[2 * layer]], types_[(*chosen)[2 * layer + 1]]}});
+    size_t next = 0; // part of the next layer that stores something; after the last one the last
+    for (uint32_t layer = 0; layer < layers_; layer++) {
+        const size_t of = std::min(next, chosen->size() - 2);
+        kv.layers.push_back({int(layer), int(layer), {types_[(*chosen)[of]], types_[(*chosen)[of + 1]]}});
+        next += stores(layer) ? 2 : 0;
+    }
     kv.layer_count = layers_;
     kv.k = kv.layers[0].types.k;
     kv.v = kv.layers[0].types.v;
@@ -143,11 +153,12 @@ std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_he
 
 std::optional<KvOptions> Sensitivities::best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const {
     std::optional<KvOptions> best;
+    const uint32_t layers = layers_ - uint32_t(std::ranges::count(recurrent_, true));
     for (const KvType k : types_)
         for (const KvType v : types_) {
             KvOptions kv = base_;
             kv.set({k, v});
-            if (kv_bytes_per_token(kv, layers_, kv_heads, head_dim) <= budget && (!best || predicted(kv) < predicted(*best)))
+            if (kv_bytes_per_token(kv, layers, kv_heads, head_dim) <= budget && (!best || predicted(kv) < predicted(*best)))
                 best = kv;
         }
     return best;

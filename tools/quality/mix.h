@@ -32,14 +32,16 @@ struct Probe {
 // The KL divergences of all probes of a model: of each type on each side of each layer, everything else as in `base`.
 class Sensitivities {
   public:
-    // base: both sides of all layers are of one type, whose own probes cost nothing.
-    Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types);
+    // base: both sides of all layers are of one type, whose own probes cost nothing. recurrent: which layers are, and store
+    // nothing, whatever their type; empty: none.
+    Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent = {});
 
     std::vector<Probe> missing() const;      // those not set yet, layer by layer
     void set(const Probe& probe, double kl); // no effect where it is not one of these probes
     KvOptions options(const Probe& probe) const;
 
-    // The mix of least predicted cost within `budget` bytes per token; nothing when there is none.
+    // The mix of least predicted cost within `budget` bytes per token; nothing when there is none. It names recurrent layers,
+    // too, with the types of the next layer that stores something, so that means over layers are theirs.
     std::optional<KvOptions> best_mix(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
     // The same where all layers have the same types of keys and values.
     std::optional<KvOptions> best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
@@ -50,9 +52,11 @@ class Sensitivities {
 
   private:
     size_t index(const Probe& probe) const;
+    bool stores(uint32_t layer) const { return layer >= recurrent_.size() || !recurrent_[layer]; }
 
     KvOptions base_;
     uint32_t layers_;
+    std::vector<bool> recurrent_;
     std::vector<KvType> types_;
     std::vector<std::optional<double>> kl_; // [layers][2][types]
 };

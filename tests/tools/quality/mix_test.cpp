@@ -110,3 +110,27 @@ TEST_CASE("a mix spends bytes where they help") {
     s.set({0, KvSide::key, KvType::tq8}, 1);
     CHECK(s.missing().empty());
 }
+
+TEST_CASE("of a hybrid only layers that store something are measured and counted") {
+    constexpr uint32_t layers = 5, kv_heads = 2, head_dim = 256;
+    Sensitivities s({KvType::f16, KvType::f16}, layers, {KvType::tq2, KvType::tq4, KvType::f16},
+                    {true, true, false, false, true});
+    CHECK(s.missing().size() == 2 * 2 * 2);
+    for (const Probe& probe : s.missing()) {
+        CHECK((probe.layer == 2 || probe.layer == 3));
+        s.set(probe, (probe.layer == 2 ? 10 : 1) * (probe.type == KvType::tq2 ? 0.1 : 0.01));
+    }
+    const auto bytes = [&](KvType of_2, KvType of_3) {
+        return kv_bytes_per_token({of_2, of_2}, 1, kv_heads, head_dim) + kv_bytes_per_token({of_3, of_3}, 1, kv_heads, head_dim);
+    };
+    const auto mix = s.best_mix(bytes(KvType::tq4, KvType::tq2), kv_heads, head_dim);
+    REQUIRE(mix);
+    CHECK(mix->layer_count == layers);
+    for (const uint32_t layer : {0u, 1u, 2u}) CHECK(mix->at(layer, layers).k == KvType::tq4);
+    for (const uint32_t layer : {3u, 4u}) CHECK(mix->at(layer, layers).k == KvType::tq2);
+    CHECK(s.predicted(*mix) == doctest::Approx(2 * 0.1 + 2 * 0.1));
+    CHECK_FALSE(s.best_mix(bytes(KvType::tq2, KvType::tq2) - 1, kv_heads, head_dim));
+    const auto pair = s.best_pair(bytes(KvType::tq4, KvType::tq4), kv_heads, head_dim);
+    REQUIRE(pair);
+    CHECK(pair->k == KvType::tq4);
+}

@@ -1,6 +1,7 @@
 // tq-run ablate and tq-run tune on the demo model, and the file of tune used by other commands.
 #include "model/files/kv_file.h"
 #include "tests/support/child_process.h"
+#include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <algorithm>
@@ -206,6 +207,26 @@ TEST_CASE("a budget from the memory is what plan leaves") {
     CHECK(left < 16384 * 2 * (130 - 34)); // no room for another side of a layer in 8 bits
     CHECK(contains(tq_run(base + std::vector<std::string>{"2"}).error, "leave no room for a cache of 16384 tokens"));
     CHECK(contains(tq_run(base + std::vector<std::string>{"8192"}).error, "leave nothing to choose"));
+}
+
+TEST_CASE("tune chooses types for a hybrid's layers with attention, and plan counts these alone") {
+    const TemporaryFile text(story), model;
+    const TemporaryDirectory directory;
+    const std::string out = json_path(directory), path = model.path().string();
+    write_random_model(path, {small_config(*find_model_type("qwen3_5")), GgmlType::Q8_0, true, 3, {}}); // attention in layer 1
+    const std::vector<std::string> cpu{"--device", "cpu", "-m", path};
+    const Finished tuned = tq_run(std::vector<std::string>{"tune", "-f", text.path().string(), "--chunk-tokens", "32", "--chunks",
+                                                           "1", "--types", "tq2,tq4", "--budget", "400", "-o", out} +
+                                  cpu);
+    REQUIRE_MESSAGE(tuned.status == 0, tuned.error);
+    CHECK(contains(tuned.output, "| 1     | tq"));
+    CHECK_FALSE(contains(tuned.output, "| 0     |"));
+    CHECK_FALSE(contains(tuned.output, "| 2     |"));
+    CHECK(read_kv_file(out).layer_count == 3);
+    const auto plan = [&](const std::vector<std::string>& more) { return tq_run(std::vector<std::string>{"plan"} + cpu + more); };
+    CHECK(contains(plan({"--kv", out}).output, "tokens of 3")); // at most 400 bytes
+    CHECK(contains(plan({"--kv-layers", "1=q8_0"}).output, fmt::format("tokens of {} B", 2 * 2 * 272)));
+    CHECK(contains(plan({"--kv-layers", "0=q8_0"}).error, "layers 0:0 are recurrent, and store neither keys nor values"));
 }
 
 TEST_CASE("what cannot be ablated or tuned is said") {

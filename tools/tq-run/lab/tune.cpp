@@ -74,10 +74,12 @@ KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint
     }
 }
 
-std::string layer_table(const TypeSearch& search, const KvOptions& kv, uint32_t layers) {
+// Of the layers that store keys and values.
+std::string layer_table(const TypeSearch& search, const KvOptions& kv, const Config& config) {
     std::vector<std::vector<std::string>> rows{{"layer", "keys", "KL from keys", "values", "KL from values"}};
-    for (uint32_t layer = 0; layer < layers; layer++) {
-        const KvTypes types = kv.at(layer, layers);
+    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {
+        if (config.is_recurrent(layer)) continue;
+        const KvTypes types = kv.at(layer, config.num_hidden_layers);
         const auto cost = [&](KvSide side, KvType type) { return search.sensitivities().predicted(layer, side, type); };
         rows.push_back({std::to_string(layer), name(types.k), fmt::format("{:.1e}", cost(KvSide::key, types.k)), name(types.v),
                         fmt::format("{:.1e}", cost(KvSide::value, types.v))});
@@ -124,11 +126,6 @@ int run(const TuneArguments& arguments) {
     measured.memory_limit_bytes = 0;
     measured.alone = !arguments.search.shard.text.empty();
     Setup setup = set_up(measured, console);
-    if (setup.model.config.recurrent)
-        fail(
-            "{}: tune chooses types for every layer, and some of this model's are recurrent, without keys and values: choose one "
-            "for all others with --kv",
-            setup.model.name);
     TypeSearchOptions options = arguments.search;
     options.types = parse_types(arguments.types);
     const uint32_t layers = setup.model.config.num_hidden_layers;
@@ -157,7 +154,7 @@ int run(const TuneArguments& arguments) {
         {"cache", "bytes per token", "x smaller than f16", "KL, nats, predicted", "KL, nats, measured", "same top, %"}};
     for (size_t i = 0; i < rivals.size(); i++) rows.push_back(row(search, setup.model.config, rivals[i], found[i]));
     std::string text = measurement_heading(setup, search.text()) + "\n" + title + "\n\n" + markdown(rows, 1);
-    text += layer_table(search, rivals[best], layers);
+    text += layer_table(search, rivals[best], setup.model.config);
     write_file(arguments.output, rivals[best], layers,
                fmt::format("{}; KL {:.3g} against {} on {}", title, found[best].kl.value, name(TypeSearch::base_type),
                            setup.device_name));

@@ -16,8 +16,8 @@ constexpr size_t max_at_once = 8; // caches in one pass over the reference: more
 TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console)
     : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), shard_(a.shard),
       text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
-      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types), probes_(sensitivities_.missing()),
-      log_(shard_, identity(a), false) {
+      sensitivities_(base_, setup.model.config.num_hidden_layers, a.types, setup.model.config.recurrent_layers),
+      probes_(sensitivities_.missing()), log_(shard_, identity(a), false) {
     read_log();
 }
 
@@ -78,7 +78,7 @@ quality::KeepGoing TypeSearch::watched(const std::string& status, const quality:
 }
 
 std::string TypeSearch::where_stopped() const {
-    const uint32_t layers = setup_.model.config.num_hidden_layers;
+    const uint32_t layers = setup_.model.config.attention_layers();
     const auto& types = sensitivities_.types();
     const auto measured_types = size_t(std::ranges::count_if(types, [](KvType type) { return type != base_type; }));
     const size_t all = layers * 2 * measured_types, missing = sensitivities_.missing().size();

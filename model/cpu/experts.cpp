@@ -32,8 +32,7 @@ class ExpertInputs {
     ExpertInputs(ThreadPool& pool, const host::ExpertGroups& groups, std::initializer_list<const Tensor*> stacks,
                  std::span<const float> x, uint32_t pairs_per_row, bool separate)
         : groups_(groups), x_(x), cols_((*stacks.begin())->cols), pairs_per_row_(pairs_per_row),
-          kernels_(kernels_of(stacks, separate)), limit_(fixed_point_limit((*stacks.begin())->type)) {
-        for (const Tensor* t : stacks) limit_ = std::min(limit_, fixed_point_limit(t->type));
+          kernels_(kernels_of(stacks, separate)) {
         cut();
         auto& kept = per_thread<AlignedFloats, struct AllInputs>(); // kept, since fresh memory costs page faults
         const std::span storage = kept.first(floats_);
@@ -52,16 +51,22 @@ class ExpertInputs {
   private:
     void cut() {
         const uint32_t most = kernels_ == Kernels::fixed_point ? uint32_t(max_fixed_point_tokens) : UINT32_MAX;
-        const size_t tile = kernels_ == Kernels::panels ? token_tile() : 1;
         for (const Group& g : groups_.groups) {
             first_part_.push_back(parts_.size());
             for (uint32_t first = g.first, count; first < g.end; first += count) {
                 count = std::min(most, g.end - first);
                 parts_.push_back({{g.expert, first, first + count}, floats_, {}});
-                floats_ += (count + tile - 1) / tile * tile * cols_;
+                floats_ += floats_of(count);
             }
         }
         first_part_.push_back(parts_.size());
+    }
+
+    // Returns the size of the inputs of a part with `count` tokens.
+    size_t floats_of(size_t count) const {
+        if (kernels_ == Kernels::fixed_point) return fixed_point_floats(count, cols_);
+        const size_t tile = kernels_ == Kernels::panels ? token_tile() : 1;
+        return (count + tile - 1) / tile * tile * cols_;
     }
 
     void prepare(Part& part, std::span<float> storage) const {
@@ -72,7 +77,7 @@ class ExpertInputs {
         for (size_t i = 0; i < count; i++)
             std::copy_n(&x_[groups_.pairs[part.pairs.first + i] / pairs_per_row_ * cols_], cols_, &rows[i * cols_]);
         part.inputs = {kernels_ != Kernels::panels, kernels_ == Kernels::rows ? rows : to, count, {}};
-        if (kernels_ == Kernels::fixed_point) part.inputs.fixed = to_fixed_point(nullptr, to, rows, cols_, limit_);
+        if (kernels_ == Kernels::fixed_point) part.inputs.fixed = to_fixed_point(nullptr, to, rows, cols_);
         if (kernels_ == Kernels::panels) pack_tokens(to, rows, cols_, 0, uint32_t((count + token_tile() - 1) / token_tile()));
     }
 
@@ -81,7 +86,6 @@ class ExpertInputs {
     const size_t cols_;
     const uint32_t pairs_per_row_;
     const Kernels kernels_;
-    float limit_;
     size_t floats_ = 0;
     std::vector<Part> parts_;
     std::vector<size_t> first_part_; // of each group, and their number

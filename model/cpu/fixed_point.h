@@ -1,7 +1,7 @@
-// Integer products of one or a few tokens with quantised weights, for processors that multiply bytes (AVX-512 with VNNI). A
-// token's activations become fixed-point numbers of 22 bits, in three bytes, with a scale for each 32 of them: the error is at
-// most 2.5e-7 of the largest of the 32, where fp32 has 6e-8 of each. Sums over runs of 16 columns are exact; each run is in a
-// lane of its own, where scales and the total are fp32.
+// Integer products of one or a few tokens with quantised weights, on processors with AVX-512 VNNI of blocks, too. A token's
+// activations become fixed-point numbers of three digits, signed bytes, with a scale for each 16 of them: the error is at most
+// 6e-8 (AVX-512) or 4.8e-7 (AVX2) of the largest of the 16, where fp32 has 6e-8 of each. Sums over runs of 16 columns are exact;
+// each run is in a lane of its own, where scales and the total are fp32.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/cpu/aligned_floats.h"
@@ -9,33 +9,37 @@
 
 namespace tq::cpu {
 
-inline constexpr size_t max_fixed_point_tokens = 16; // whose totals stay in the L1 cache
+inline constexpr size_t max_fixed_point_tokens = 16; // of a call, whose totals stay in the L1 cache
 inline constexpr size_t dots_rows = 4;               // that share the loads of activations
 
-// Activations x[tokens][cols], at most max_fixed_point_tokens and cols a multiple of 256, in groups of 256 columns.
+// Instruction sets with such products.
+enum class FixedPointSet { none, avx2, vnni };
+
+// Activations x[tokens][cols] in groups of 256 columns, the last of which is filled up with zeros.
 struct FixedPoint {
-    const int8_t* digits; // [cols / 256][tokens][3][4][64]: x = scale * (65536 digits[0] + 256 digits[1] + digits[2]), four steps
-                          // of four columns of each of 16 runs
-    const float* factors; // [cols / 256][tokens][4][16]: of each run of 16 columns 4 scale, the integers -128 sum(digits[0]) and
-                          // -128 sum(256 digits[1] + digits[2]), and the sum of x
+    const int8_t* digits; // [groups][tokens][3][4][64]: x = scale (base (base digits[0] + digits[1]) + digits[2]), four steps of
+                          // four columns of each of 16 runs
+    const float* factors; // [groups][tokens][4][16]: of each run of 16 columns the scale, the sum of x, and as integers the sums
+                          // of base digits[0] + digits[1] and of digits[2]
     size_t tokens, cols;
 };
 
-// True where this processor has integer products for rows of this format and length.
+// True where this processor has integer products for rows of this format and length: of separate tokens, and of blocks.
 bool has_fixed_point(GgmlType type, size_t cols);
+bool has_fixed_point_blocks(GgmlType type, size_t cols);
 
-// Enables or disables them from now on, for tests of the other kernels. Returns whether they are enabled.
-bool use_fixed_point(bool use);
+// Uses an instruction set from now on, for tests; at first it is the best. Returns false where this processor does not have it.
+bool use_fixed_point(FixedPointSet set);
 
-// Returns the greatest |activation| / scale at which sums with these weights cannot overflow.
-float fixed_point_limit(GgmlType type);
+// The storage of to_fixed_point() for that many tokens, in floats.
+size_t fixed_point_floats(size_t tokens, size_t cols);
 
 // Converts x[tokens][cols], which may be infinite or NaN: every product with that token then is, too. The result is in `storage`,
-// aligned memory of as many floats as x; without a pool, on the calling thread alone.
-FixedPoint to_fixed_point(ThreadPool*, std::span<float> storage, std::span<const float> x, size_t cols, float limit);
+// aligned memory of fixed_point_floats(); without a pool, on the calling thread alone.
+FixedPoint to_fixed_point(ThreadPool*, std::span<float> storage, std::span<const float> x, size_t cols);
 
-// sums[tokens][dots_rows] = rows[dots_rows] . x, for formats and lengths with has_fixed_point. A sum depends on neither the other
-// rows nor the other tokens.
-void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoint& x);
+// sums[count][dots_rows] = rows[dots_rows] . x of `count` tokens from `first` on, at most max_fixed_point_tokens, for formats and
+// lengths with has_fixed_point. A sum depends on neither the other rows nor the other tokens.
+void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count);
 
 } // namespace tq::cpu

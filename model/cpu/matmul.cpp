@@ -1,10 +1,10 @@
-// Products of weight matrices and inputs. Separate tokens: each row is decoded in registers as it is multiplied, so that
-// memory bandwidth is the limit. A block: a panel of rows is decoded once for all tokens and multiplied in register tiles.
+// Products of weight matrices and inputs: in integers (fixed_point.h), or in fp32. The latter: of separate tokens each row is
+// decoded in registers as it is multiplied, so that memory bandwidth is the limit; of a block a panel of rows is decoded once for
+// all tokens and multiplied in register tiles.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
 #include "base/per_thread.h"
 #include <algorithm>
-#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "model/cpu/matmul.cpp"
@@ -159,41 +159,60 @@ HWY_EXPORT(pack_tokens);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(swiglu_rows);
 
-// Converts them where one of the products uses fixed point.
-FixedPoint in_fixed_point(ThreadPool& pool, AlignedFloats& storage, std::span<const Product> products, std::span<const float> x) {
-    float limit = std::numeric_limits<float>::infinity();
-    for (const Product& p : products)
-        if (has_fixed_point(p.w.type, p.w.cols)) limit = std::min(limit, fixed_point_limit(p.w.type));
-    if (!std::isfinite(limit)) return {};
-    return to_fixed_point(&pool, storage.first(x.size()), x, products[0].w.cols, limit);
+bool in_fixed_point(const Product& p, bool separate) {
+    return separate ? has_fixed_point(p.w.type, p.w.cols) : has_fixed_point_blocks(p.w.type, p.w.cols);
 }
 
 Inputs pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
     auto& storage = per_thread<AlignedFloats, struct Aligned>(); // kept, since fresh memory costs page faults
     auto& fixed = per_thread<AlignedFloats, struct InFixedPoint>();
+    Inputs inputs{separate, {}, tokens, {}};
+    const auto in_integers = [&](const Product& p) { return in_fixed_point(p, separate); };
+    if (std::ranges::any_of(products, in_integers))
+        inputs.fixed = to_fixed_point(&pool, fixed.first(fixed_point_floats(tokens, cols)), x, cols);
+    if (std::ranges::all_of(products, in_integers)) return inputs;
     if (separate) {
         const std::span aligned = storage.first(x.size()); // loads across two cache lines take twice as long
         std::ranges::copy(x, aligned.begin());
-        return {true, aligned, tokens, in_fixed_point(pool, fixed, products, x)};
+        inputs.x = aligned;
+        return inputs;
     }
     const size_t tile = token_tile(), tiles = (tokens + tile - 1) / tile;
     const std::span to = storage.first(tiles * tile * cols);
     pool.each(uint32_t(tiles), 1, [&](uint32_t begin, uint32_t end) { pack_tokens(to, x, cols, begin, end); });
-    return {false, to, tokens, {}};
+    inputs.x = to;
+    return inputs;
 }
 
-// Computes rows begin .. end - 1 for separate tokens.
+// Puts the products of `count` rows from `first` on with a few tokens from `token` on, of which sums[tokens][dots_rows] are made.
+void put_sums(const Product& p, const float* sums, size_t token, size_t tokens, uint32_t first, uint32_t count) {
+    for (size_t t = 0; t < tokens; t++) {
+        float* const y = &p.y[(token + t) * p.w.rows + first];
+        const float* const of_token = sums + t * dots_rows;
+        for (uint32_t r = 0; r < count; r++) y[r] = p.accumulate ? y[r] + of_token[r] : of_token[r];
+    }
+}
+
+// Computes rows begin .. end - 1 in integers: of 32 at a time, which stay in the cache for all tokens.
 void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uint32_t begin, uint32_t end) {
+    constexpr uint32_t chunk = 32;
+    const size_t row_bytes = p.w.row_bytes();
     float sums[max_fixed_point_tokens * dots_rows];
-    each_rows<dots_rows>(p, scratch, begin, end, [&](uint32_t first, uint32_t count, const uint8_t* const* rows) {
-        dots(p.w.type, sums, rows, x);
-        for (size_t t = 0; t < x.tokens; t++) {
-            float* const y = &p.y[t * p.w.rows + first];
-            const float* const of_token = sums + t * dots_rows;
-            for (uint32_t r = 0; r < count; r++) y[r] = p.accumulate ? y[r] + of_token[r] : of_token[r];
+    for (uint32_t first = begin; first < end; first += chunk) {
+        const uint32_t count = std::min(chunk, end - first);
+        const auto* bytes = reinterpret_cast<const uint8_t*>(p.w.read(first, count, scratch.bytes).data());
+        for (size_t token = 0; token < x.tokens; token += max_fixed_point_tokens) {
+            const size_t tokens = std::min(max_fixed_point_tokens, x.tokens - token);
+            for (uint32_t i = 0; i < count; i += dots_rows) {
+                const auto rows = std::min(uint32_t(dots_rows), count - i);
+                const uint8_t* of_rows[dots_rows]; // the last is repeated where there are fewer
+                for (uint32_t r = 0; r < dots_rows; r++) of_rows[r] = bytes + (i + std::min(r, rows - 1)) * row_bytes;
+                dots(p.w.type, sums, of_rows, x, token, tokens);
+                put_sums(p, sums, token, tokens, first + i, rows);
+            }
         }
-    });
+    }
 }
 
 void check(const Product& p, std::span<const float> x) {
@@ -205,10 +224,10 @@ void check(const Product& p, std::span<const float> x) {
 
 void multiply(const Product& p, const Inputs& x, uint32_t begin, uint32_t end) {
     auto& scratch = per_thread<Scratch>();
-    if (!x.separate)
-        HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.x, x.tokens, scratch, begin, end);
-    else if (x.fixed.tokens != 0 && has_fixed_point(p.w.type, p.w.cols))
+    if (x.fixed.tokens != 0 && in_fixed_point(p, x.separate))
         multiply_fixed(p, x.fixed, scratch, begin, end);
+    else if (!x.separate)
+        HWY_DYNAMIC_DISPATCH(multiply_panels)(p, x.x, x.tokens, scratch, begin, end);
     else
         HWY_DYNAMIC_DISPATCH(multiply_rows)(p, x.x, scratch, begin, end);
 }

@@ -17,7 +17,8 @@ struct Scratch {
     std::vector<std::byte> bytes; // rows that a RowSource makes
 };
 
-// The activations of one product: of separate tokens, in fixed point where products are in integers, or packed for a block.
+// The activations of one product: in fixed point where products are in integers; for the others those of separate tokens, or
+// packed for a block.
 struct Inputs {
     bool separate;
     std::span<const float> x;
@@ -62,25 +63,6 @@ template <class Use> HWY_INLINE void each_row(const Product& p, Scratch& scratch
             const auto row = bytes.subspan(i * row_bytes, row_bytes);
             prefetch_after(row);
             use(first + i, row);
-        }
-    }
-}
-
-// Calls use(first, count, bytes) for `step` rows at a time of the rows begin .. end - 1; bytes[step] are the rows, of which the
-// last is repeated where there are fewer.
-template <uint32_t step, class Use>
-void each_rows(const Product& p, Scratch& scratch, uint32_t begin, uint32_t end, const Use& use) {
-    const size_t row_bytes = p.w.row_bytes();
-    constexpr uint32_t chunk = 32; // rows that a RowSource makes at a time
-    for (uint32_t first = begin; first < end; first += chunk) {
-        const uint32_t count = std::min(chunk, end - first);
-        const auto bytes = p.w.read(first, count, scratch.bytes);
-        for (uint32_t i = 0; i < count; i += step) {
-            const uint32_t rows = std::min(step, count - i);
-            const uint8_t* of_rows[step];
-            for (uint32_t r = 0; r < step; r++)
-                of_rows[r] = reinterpret_cast<const uint8_t*>(bytes.data()) + (i + std::min(r, rows - 1)) * row_bytes;
-            use(first + i, rows, of_rows);
         }
     }
 }

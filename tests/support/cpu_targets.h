@@ -10,9 +10,9 @@
 namespace tq::test {
 
 // Runs `body` once for each instruction set (under sanitizers only for the greatest and the least), with Highway's choice fixed
-// to it, and once with the processor's own choice.
+// to it, and once for each that has integer products, with the processor's own choice of the rest.
 inline void on_each_target(const std::function<void()>& body) {
-    cpu::use_fixed_point(false);
+    cpu::use_fixed_point(cpu::FixedPointSet::none);
     cpu::use_spread_codes(false);
     auto targets = hwy::SupportedAndGeneratedTargets();
     if (sanitized && targets.size() > 2) targets.erase(targets.begin() + 1, targets.end() - 1);
@@ -26,8 +26,11 @@ inline void on_each_target(const std::function<void()>& body) {
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     CAPTURE("what Highway does not choose");
-    const bool fixed_point = cpu::use_fixed_point(true), spread_codes = cpu::use_spread_codes(true);
-    if (fixed_point || spread_codes) body();
+    cpu::use_spread_codes(true);
+    for (const auto set : {cpu::FixedPointSet::avx2, cpu::FixedPointSet::vnni}) { // the last is the best
+        CAPTURE(int(set));
+        if (cpu::use_fixed_point(set)) body();
+    }
 }
 
 } // namespace tq::test

@@ -1,6 +1,7 @@
 // The program of a directory of tests. Its exit status: 0 when all that ran passed, 77 when some case was left out (skip.h), 1
 // when one failed or when none ran, for then --source-file names no file of the directory.
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "model/cpu/instruction_sets.h"
 #include "tests/support/skip.h"
 #include <csignal>
 #include <cstdio>
@@ -52,6 +53,12 @@ int main(int argc, char** argv) {
 #ifdef SIGBUS
     std::signal(SIGBUS, on_bus_error);
 #endif
+    try {
+        tq::cpu::limit_instruction_sets();
+    } catch (const std::exception& error) {
+        std::printf("skipped: %s\n", error.what());
+        return 77;
+    }
     doctest::Context context(argc, argv);
     const int status = context.run();
     if (context.shouldExit() || status != 0) return status;

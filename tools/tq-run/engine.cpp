@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "base/stopwatch.h"
 #include "model/cpu/forward.h"
+#include "model/cpu/instruction_sets.h"
 #include "model/files/calibration.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/plan.h"
@@ -320,8 +321,8 @@ void restart_engine(Engine& engine, const ForwardOptions& given) {
 
 std::string load_description(const Engine& engine) {
     const auto bytes = double(engine.loaded_bytes);
-    return fmt::format("{:.1f} MiB of weights loaded in {:.2f} s, {:.2f} GB/s", bytes / (1 << 20), engine.load_seconds,
-                       bytes * 1e-9 / std::max(engine.load_seconds, 1e-6));
+    return fmt::format("{:.1f} MiB of weights loaded in {:.2f} s, {:.2f} GB/s; the CPU uses {}", bytes / (1 << 20),
+                       engine.load_seconds, bytes * 1e-9 / std::max(engine.load_seconds, 1e-6), cpu::instruction_sets());
 }
 
 std::string kv_description(const Engine& engine) {

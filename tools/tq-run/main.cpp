@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "base/standard_streams.h"
 #include "base/terminal.h"
+#include "model/cpu/instruction_sets.h"
 #include "model/hub/hub.h"
 #include "model/load.h"
 #include "model/text/unicode.h"
@@ -154,6 +155,7 @@ int main(int count, char** values) {
         ~LeaveJob() { leave_job(); }
     } const at_end;
     try {
+        cpu::limit_instruction_sets();
         return run(program_arguments(count, values));
     } catch (const UsageError& error) {
         return complain(error.what(), wrong_usage);

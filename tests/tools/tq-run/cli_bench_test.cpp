@@ -66,6 +66,19 @@ void check_result(const json& result, uint32_t samples) {
 
 } // namespace
 
+TEST_CASE("TQ_CPU limits the instruction sets, and results name them") {
+    const Arguments limits{"--limits", "--device", "cpu", "-o", "json"};
+    const Finished wrong = bench(limits, {"TQ_CPU=sse9"});
+    CHECK(wrong.status == 1);
+    CHECK(wrong.error.find("TQ_CPU=sse9: not an instruction set; avx2 and avx512 are") != std::string::npos);
+    const Finished least = bench(limits, {"TQ_CPU=avx2"});
+    if (least.status != 0) {
+        CHECK(least.error.find("TQ_CPU=avx2: this processor does not have it") != std::string::npos);
+        return;
+    }
+    CHECK(parse(least)["limits"][0]["device"]["instructions"] == "AVX2");
+}
+
 TEST_CASE("every combination is measured once, with all of its samples") {
     for (const Arguments& place : places()) {
         const json all = parse(quick(place + Arguments{"-o", "json", "-d", "0,300", "-ctk", "tq4,f32", "-ctv", "f32"}));

@@ -3,6 +3,7 @@
 #include "base/executable.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/cpu/instruction_sets.h"
 #include "model/gpu/weights.h"
 #include "model/synthetic/synthetic.h"
 #include "tools/tq-run/bench/llama_bench.h"
@@ -154,7 +155,8 @@ uint64_t parameters(const Weights& weights) {
 std::string backend(const Setup& setup) { return setup.device ? "Vulkan" : "CPU"; }
 
 Json describe_device(const Device* device) {
-    if (device == nullptr) return {{"backend", "CPU"}, {"name", processor_name()}, {"type", "cpu"}};
+    if (device == nullptr)
+        return {{"backend", "CPU"}, {"name", processor_name()}, {"type", "cpu"}, {"instructions", cpu::instruction_sets()}};
     const Json all = describe(device->capabilities());
     Json out{{"backend", "Vulkan"}};
     for (const char* key : {"name", "type", "driver_name", "driver_info", "driver_version", "api_version", "vendor_id",

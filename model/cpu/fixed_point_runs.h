@@ -1,0 +1,120 @@
+// What the integer products of all instruction sets share: loads, and the order of runs. Runs of 16 columns, 16 of them in a
+// group of 256, are in lanes in the order in which a transposition of 4 x 4 words leaves them: lane l has run 4 (l % 4) + l / 4.
+#pragma once
+#include "model/cpu/fixed_point.h"
+#include "model/cpu/intrinsics.h"
+#include "model/formats/block_reader.h"
+#include <hwy/base.h>
+
+HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,avx,avx2,f16c")
+namespace tq::cpu {
+
+inline constexpr size_t group = 256;           // columns
+inline constexpr size_t digits = 3, steps = 4; // of a number, and of four columns of each run
+inline constexpr size_t digits_of_group = digits * group, factors_of_group = 64;
+inline constexpr size_t sums_at = 16, high_at = 32, low_at = 48; // of the factors after the scales
+inline constexpr size_t prefetched_rows = 2 * dots_rows;         // those of the call after the next
+
+constexpr size_t run_of(size_t lane) { return lane % 4 * 4 + lane / 4; }
+
+HWY_INLINE __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+HWY_INLINE __m256i load_32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// Puts a byte for each run of 16 columns into the order of lanes.
+HWY_INLINE __m128i in_run_order(__m128i v) {
+    return _mm_shuffle_epi8(v, _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+}
+
+HWY_INLINE float half_at(const uint8_t* p) {
+    uint16_t half;
+    std::memcpy(&half, p, 2);
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+}
+
+// Loads the fp16 numbers at p, p + stride, ... through integer registers, since a gather takes longer.
+template <size_t stride> HWY_INLINE __m256 eight_halves(const uint8_t* p) {
+    uint64_t packed[2] = {};
+    for (size_t i = 0; i < 8; i++) {
+        uint16_t half;
+        std::memcpy(&half, p + i * stride, 2);
+        packed[i / 4] |= uint64_t(half) << 16 * (i % 4);
+    }
+    return _mm256_cvtph_ps(_mm_set_epi64x(int64_t(packed[1]), int64_t(packed[0])));
+}
+
+HWY_INLINE __m256 to_floats(__m128i eight_bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes)); }
+
+// Prefetches `count` bytes that lie `distance` bytes after p into the L2 cache, which has more misses in flight than the L1:
+// after the last row there may be other memory, or none.
+template <size_t count> HWY_INLINE void prefetch(const uint8_t* p, size_t distance) {
+    const auto address = reinterpret_cast<uintptr_t>(p) + distance; // a pointer there may be out of range
+    for (size_t at = 0; at < count; at += 64) _mm_prefetch(reinterpret_cast<const char*>(address + at), _MM_HINT_T1);
+}
+
+// Returns the greatest magnitude of 16 numbers as bits, whose order is that of the numbers; NaN is the greatest.
+HWY_INLINE int32_t greatest_magnitude(const float* x) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    const __m256i a = _mm256_castps_si256(_mm256_andnot_ps(sign, _mm256_loadu_ps(x)));
+    const __m256i b = _mm256_max_epi32(a, _mm256_castps_si256(_mm256_andnot_ps(sign, _mm256_loadu_ps(x + 8))));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(1, 0, 3, 2)));
+    return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(2, 3, 0, 1))));
+}
+
+// scales[16] and their inverses, of runs in the order of lanes, for numbers that are at most `limit`.
+HWY_INLINE void find_scales(float* scales, float* inverse, const float* x, float limit) {
+    constexpr float least = 1e-37f; // its inverse is finite
+    alignas(32) int32_t greatest[16];
+    for (size_t lane = 0; lane < 16; lane++) greatest[lane] = greatest_magnitude(x + 16 * run_of(lane));
+    for (size_t lane = 0; lane < 16; lane += 8) {
+        const __m256 sizes = _mm256_castsi256_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(greatest + lane)));
+        const __m256 scale = _mm256_max_ps(_mm256_set1_ps(least), _mm256_div_ps(sizes, _mm256_set1_ps(limit))); // NaN stays
+        _mm256_store_ps(scales + lane, scale);
+        _mm256_store_ps(inverse + lane, _mm256_div_ps(_mm256_set1_ps(1), scale));
+    }
+}
+
+// sums[4] = the sums of the lanes of four vectors, in an order that all instruction sets have.
+HWY_INLINE __m256 sums_of_halves(__m256 v0, __m256 v1, __m256 v2, __m256 v3) {
+    const __m256 a = _mm256_add_ps(_mm256_unpacklo_ps(v0, v1), _mm256_unpackhi_ps(v0, v1));
+    const __m256 b = _mm256_add_ps(_mm256_unpacklo_ps(v2, v3), _mm256_unpackhi_ps(v2, v3));
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+HWY_INLINE void store_sums(float* sums, __m256 lower, __m256 upper) {
+    const __m256 both = _mm256_add_ps(lower, upper);
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1)));
+}
+
+// A block of 256 columns at the end of rows that have fewer: filled up with zeros, which multiply zeros.
+template <size_t bytes_of_256> class RowEnds {
+  public:
+    // Of rows with `cols` columns from the byte `at` on.
+    RowEnds(const uint8_t* const* rows, size_t at, size_t cols) {
+        for (size_t r = 0; r < dots_rows; r++) std::memcpy(ends_[r], rows[r] + at, cols * bytes_of_256 / group);
+    }
+    const uint8_t* of(size_t row) const { return ends_[row]; }
+
+  private:
+    uint8_t ends_[dots_rows][bytes_of_256] = {};
+};
+
+} // namespace tq::cpu
+HWY_POP_ATTRIBUTES
+
+// The kernels of each instruction set: sums[count][dots_rows] as dots(); nullptr where a format has none. convert_group() makes
+// the numbers and factors of 256 columns of a token.
+namespace tq::cpu {
+
+using Dots = void(float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count);
+
+namespace avx2 {
+Dots* dots_for(GgmlType type);
+void convert_group(int8_t* digits, float* factors, const float* x);
+} // namespace avx2
+
+namespace vnni {
+Dots* dots_for(GgmlType type);
+void convert_group(int8_t* digits, float* factors, const float* x);
+} // namespace vnni
+
+} // namespace tq::cpu

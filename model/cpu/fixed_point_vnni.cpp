@@ -1,0 +1,150 @@
+// Integer products with AVX-512 VNNI: digits are signed bytes, of base 256, and levels unsigned ones.
+#include <hwy/base.h>
+
+#if HWY_ARCH_X86_64
+#include "model/cpu/fixed_point_avx512.h"
+
+HWY_PUSH_ATTRIBUTES(TQ_VNNI_TARGET)
+namespace tq::cpu::vnni {
+
+#include "model/cpu/fixed_point_formats-inl.h"
+
+namespace {
+
+constexpr size_t vector = 64; // bytes
+
+// The greatest number whose products with 16 levels fit: 4 * 2^31 / 16 / 255, less rounding.
+constexpr float limit = 2097000;
+
+// sums[rows] += levels times a digit of 16 columns, in each lane those of its run.
+HWY_INLINE void add_products(Ints (&sums)[dots_rows], const Ints (&levels)[dots_rows][steps], const int8_t* x) {
+    HWY_UNROLL(4)
+    for (size_t s = 0; s < steps; s++) {
+        const Ints digit = _mm512_load_si512(x + s * vector);
+        HWY_UNROLL(4)
+        for (size_t r = 0; r < dots_rows; r++) sums[r] = _mm512_dpbusd_epi32(sums[r], levels[r][s], digit);
+    }
+}
+
+// Returns what makes levels signed: their offset times a sum of digits, to be added.
+template <class Format> HWY_INLINE Ints offset(const float* sums) {
+    if constexpr (Format::has_minimum)
+        return _mm512_setzero_si512();
+    else
+        return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_load_si512(sums), Format::offset_bits));
+}
+
+// Adds the sums over a group for one token to total[rows]. Those of levels times digits of 16 columns are exact.
+template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&levels)[dots_rows][steps],
+                                                  const Scales (&scales)[dots_rows], const int8_t* x, const float* factors) {
+    Ints high[dots_rows], low[dots_rows];
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) {
+        high[r] = offset<Format>(factors + high_at);
+        low[r] = offset<Format>(factors + low_at);
+    }
+    add_products(high, levels, x);
+    add_products(low, levels, x + 2 * group);
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) high[r] = _mm512_slli_epi32(high[r], 8);
+    add_products(high, levels, x + group);
+    const Floats scale = _mm512_load_ps(factors);
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) {
+        // A quarter of 256 high + low is what fits.
+        const Ints quarter = _mm512_add_epi32(_mm512_slli_epi32(high[r], 6), _mm512_srai_epi32(low[r], 2));
+        const Floats sum = _mm512_cvtepi32_ps(quarter);
+        if constexpr (Format::has_minimum)
+            total[r] = _mm512_fmadd_ps(scales[r].minimum, _mm512_load_ps(factors + sums_at), total[r]);
+        total[r] = _mm512_fmadd_ps(sum, _mm512_mul_ps(scales[r].scale, scale), total[r]);
+    }
+}
+
+// Adds the sums over group i of `count` tokens from `first` on to total[tokens]; blocks[dots_rows] are those of the rows.
+template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
+                                                   const FixedPoint& x, size_t i, size_t first, size_t count) {
+    Ints levels[dots_rows][steps];
+    Scales scales[dots_rows];
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < dots_rows; r++) {
+        const uint8_t* b = blocks[r];
+        transpose(levels[r], {Format::levels(b, 0), Format::levels(b, 1), Format::levels(b, 2), Format::levels(b, 3)});
+        scales[r] = Format::scales(b);
+    }
+    const size_t at = i * x.tokens + first;
+    for (size_t t = 0; t < count; t++)
+        add_group<Format>(total[t], levels, scales, x.digits + (at + t) * digits_of_group,
+                          x.factors + (at + t) * factors_of_group);
+}
+
+HWY_INLINE __m256 lower(Floats v) { return _mm512_castps512_ps256(v); }
+HWY_INLINE __m256 upper(Floats v) { return _mm512_extractf32x8_ps(v, 1); }
+
+HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
+    store_sums(sums, sums_of_halves(lower(v[0]), lower(v[1]), lower(v[2]), lower(v[3])),
+               sums_of_halves(upper(v[0]), upper(v[1]), upper(v[2]), upper(v[3])));
+}
+
+// Splits 16 numbers into digits of base 256: the last two are in -128 .. 127, so that the first fits a byte, too.
+HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
+    Ints left = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse_scale)));
+    for (size_t digit = digits; digit-- > 0;) {
+        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * group), _mm512_cvtepi32_epi8(left));
+        left = _mm512_srai_epi32(_mm512_add_epi32(left, _mm512_set1_epi32(128)), 8);
+    }
+}
+
+// Stores a digit of a group in steps, and returns its sums over runs.
+HWY_INLINE Ints store_digit(int8_t* to, const int8_t* in_order) {
+    Ints v[4], transposed[steps], sum = _mm512_setzero_si512();
+    for (size_t i = 0; i < 4; i++) v[i] = _mm512_load_si512(in_order + i * vector);
+    transpose(transposed, v);
+    for (size_t s = 0; s < steps; s++) {
+        _mm512_store_si512(to + s * vector, transposed[s]);
+        sum = _mm512_dpbusd_epi32(sum, bytes(1), transposed[s]);
+    }
+    return sum;
+}
+
+} // namespace
+
+template <class Format> void dots(float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count) {
+    Floats total[max_fixed_point_tokens][dots_rows];
+    for (size_t t = 0; t < count; t++)
+        for (Floats& of_row : total[t]) of_row = no_floats();
+    const size_t whole = x.cols / group, row_bytes = whole * Format::bytes_of_256;
+    for (size_t i = 0; i < whole; i++) {
+        const uint8_t* blocks[dots_rows];
+        HWY_UNROLL(4)
+        for (size_t r = 0; r < dots_rows; r++) {
+            blocks[r] = rows[r] + i * Format::bytes_of_256;
+            prefetch<Format::bytes_of_256>(blocks[r], prefetched_rows * row_bytes);
+        }
+        add_blocks<Format>(total, blocks, x, i, first, count);
+    }
+    if (x.cols % group != 0) {
+        const RowEnds<Format::bytes_of_256> ends(rows, row_bytes, x.cols % group);
+        add_blocks<Format>(total, {ends.of(0), ends.of(1), ends.of(2), ends.of(3)}, x, whole, first, count);
+    }
+    for (size_t t = 0; t < count; t++) store_total(sums + t * dots_rows, total[t]);
+}
+
+void convert_group(int8_t* to, float* factors, const float* x) {
+    alignas(64) int8_t in_order[digits_of_group];
+    alignas(64) float inverse[16];
+    find_scales(factors, inverse, x, limit);
+    for (size_t lane = 0; lane < 16; lane++)
+        split(in_order + 16 * run_of(lane), _mm512_loadu_ps(x + 16 * run_of(lane)), inverse[lane]);
+    const Ints high = store_digit(to, in_order), middle = store_digit(to + group, in_order + group);
+    const Ints low = _mm512_add_epi32(_mm512_slli_epi32(middle, 8), store_digit(to + 2 * group, in_order + 2 * group));
+    const Ints sum = _mm512_add_epi32(_mm512_slli_epi32(high, 16), low);
+    const Floats scales = _mm512_load_ps(factors);
+    _mm512_store_ps(factors, _mm512_mul_ps(scales, _mm512_set1_ps(4))); // of a quarter
+    _mm512_store_ps(factors + sums_at, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales));
+    _mm512_store_si512(factors + high_at, high);
+    _mm512_store_si512(factors + low_at, low);
+}
+
+} // namespace tq::cpu::vnni
+HWY_POP_ATTRIBUTES
+#endif

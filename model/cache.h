@@ -136,7 +136,7 @@ class Cache {
     void put_slot(uint32_t slot, const SavedSlot& saved);
     // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since; the slot was not cut
     // further. For who must get back: a checkpoint may go.
-    SavedSlot mark(uint32_t slot) const { return shape_.recurrent ? save_slot(slot) : SavedSlot{position(slot)}; }
+    SavedSlot mark(uint32_t slot) const { return shape_.has_beside() ? save_slot(slot) : SavedSlot{position(slot)}; }
     void return_to(uint32_t slot, const SavedSlot& mark) {
         mark.bytes() == 0 ? truncate(slot, mark.tokens) : put_slot(slot, mark);
     }

@@ -58,16 +58,17 @@ int found(const Finished& finished) {
 
 TEST_CASE("a prompt is found on the disk by the next process, and the answer is the same") {
     const Place place;
-    const Finished first = place.generate(story(20)), again = place.generate(story(20));
+    const std::vector<std::string> codes{"-ctk", "tq4"}; // without a window
+    const Finished first = place.generate(story(20), codes), again = place.generate(story(20), codes);
     REQUIRE_MESSAGE(first.status == 0, first.error);
     CHECK(found(first) == 0);
     CHECK(found(again) > 300);
     CHECK(again.output == first.output);
-    CHECK(found(place.generate(story(25))) > 300);
+    CHECK(found(place.generate(story(25), codes)) > 300);
     CHECK(found(place.generate(story(20), {"-ctk", "tq3"})) == 0);
-    CHECK(found(place.generate(story(20), {"-b", "64"})) == 0);            // other blocks are rounded otherwise
-    CHECK(found(place.generate(story(20), {"--kv-window", "16"})) == 0);   // what follows a window is another model's state
-    CHECK(found(place.generate(story(20), {"--kv-window", "16"})) == 256); // where a page ends
+    CHECK(found(place.generate(story(20), {"-ctk", "tq4", "-b", "64"})) == 0); // other blocks are rounded otherwise
+    CHECK(found(place.generate(story(20))) == 0);                              // what follows a window is another model's state
+    CHECK(found(place.generate(story(20))) == 256);                            // where a page ends
     const std::vector<std::string> promise{"--kv-window", "16", "--deterministic"};
     const Finished cold = place.generate(story(20), promise), warm = place.generate(story(20), promise);
     CHECK(found(warm) == 256);
@@ -80,7 +81,7 @@ TEST_CASE("what is kept is listed, checked and deleted") {
     const Place place;
     CHECK(contains(place.cache("list").output, "has no pages"));
     CHECK(place.json("list").empty());
-    REQUIRE(place.generate(story(20)).status == 0);
+    REQUIRE(place.generate(story(20), {"-ctv", "tq4"}).status == 0);
     REQUIRE(place.generate(story(20), {"-ctv", "q8_0"}).status == 0);
     const auto list = place.json("list");
     REQUIRE(list.size() == 2);

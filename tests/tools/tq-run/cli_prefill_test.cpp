@@ -181,9 +181,9 @@ TEST_CASE("flags that cannot be are refused") {
     check_refused({"--prefill-from", "http://me:secret@host"}, "--prefill-from");
     check_refused({"--prefill-from", "http://host/?key=secret"}, "so it is not the address of a server");
     check_refused({"--prefill-from", ""}, "--prefill-from");
-    check_refused({"--prefill-from", "http://host", "--prefill-key-file", "/nonexistent"}, "/nonexistent", 1);
+    check_refused({"-ctk", "tq4", "--prefill-from", "http://host", "--prefill-key-file", "/nonexistent"}, "/nonexistent", 1);
     const TemporaryDirectory directory;
     std::ofstream(directory.path() / "key") << "\nx\n";
-    check_refused({"--prefill-from", "http://host", "--prefill-key-file", (directory.path() / "key").string()},
+    check_refused({"-ctk", "tq4", "--prefill-from", "http://host", "--prefill-key-file", (directory.path() / "key").string()},
                   "has no key in its first line", 1);
 }

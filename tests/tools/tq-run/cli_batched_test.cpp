@@ -238,7 +238,7 @@ TEST_CASE("tools/batched-compare runs both programs in turn") {
     }
     REQUIRE_MESSAGE(good.status == 0, good.error);
     CHECK(contains(good.output, "| llama: llama-batched-bench, 2 threads |"));
-    CHECK(contains(good.output, " tq-run: tq4u/tq4, window 256, 2 threads |"));
+    CHECK(contains(good.output, " tq-run: tq4/tq4, 2 threads |"));
     CHECK(contains(good.output, "5.00 ± 0.00 |")); // two rounds
     CHECK(contains(good.error, "-npl 1,2 -t 2 --output-format jsonl"));
     const Finished missing = run({command + Arguments{(directory.path() / "none").string()}, {}, {}});

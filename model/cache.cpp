@@ -208,9 +208,13 @@ void Cache::checkpoint(uint32_t slot) {
 void Cache::add_checkpoint(Slot& slot, Checkpoint checkpoint) {
     if (checkpoint->bytes() > shape_.checkpoint_bytes) return;
     slot.checkpoints.push_back(checkpoint);
-    std::vector<uint32_t> lengths;
-    for (const Checkpoint& c : slot.checkpoints) lengths.push_back(c->tokens);
-    for (const size_t i : superfluous_checkpoints(lengths)) slot.checkpoints.erase(slot.checkpoints.begin() + ptrdiff_t(i));
+    for (const bool page_ends : {true, false}) { // the prefix cache needs the former
+        std::vector<uint32_t> lengths;
+        for (const Checkpoint& c : slot.checkpoints)
+            if (c == checkpoint || (c->tokens % page_tokens == 0) == page_ends) lengths.push_back(c->tokens);
+        for (const size_t i : superfluous_checkpoints(lengths))
+            std::erase_if(slot.checkpoints, [&](const Checkpoint& c) { return c->tokens == lengths[i]; });
+    }
     keep_within_budget(checkpoint);
 }
 

@@ -103,9 +103,9 @@ class Cache {
     void fork(uint32_t from, uint32_t to, uint32_t n);
 
     // Keeps what the slot has beside its pages now, where it has such, so that it can be cut to this length later. Of many
-    // checkpoints some go (superfluous_checkpoints()), and where those of all slots exceed Shape::checkpoint_bytes, the one
-    // goes that is nearest to the one before it in its slot: it costs the fewest tokens to run again. Throws Error if the device
-    // is lost.
+    // checkpoints some go (superfluous_checkpoints(), of those at ends of pages and of the others), and where those of all slots
+    // exceed Shape::checkpoint_bytes, the one goes that is nearest to the one before it in its slot: it costs the fewest tokens
+    // to run again. Throws Error if the device is lost.
     void checkpoint(uint32_t slot);
     // Returns a slot's checkpoint of n tokens; null: none.
     std::shared_ptr<const SavedSlot> checkpoint_at(uint32_t slot, uint32_t n) const;

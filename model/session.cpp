@@ -131,7 +131,7 @@ std::span<const float> Session::run_again(std::span<const uint32_t> ids, const D
 
 // Waits for what the shared store has of the prompt, or another machine computes, as long as that is sooner there than computed.
 void Session::fetch(std::span<const uint32_t> ids, uint32_t own, bool asks_machine, const Progress& progress) {
-    const auto fetch = prefix_ ? prefix_->fetch(ids, own, {}, asks_machine) : nullptr;
+    const auto fetch = prefix_ ? prefix_->fetch(ids, own, {}, asks_machine, marks_) : nullptr;
     while (fetch && prefix_->is_coming(*fetch, std::chrono::milliseconds(100)))
         if (progress && !progress(0, uint32_t(ids.size()))) return;
 }

@@ -11,7 +11,7 @@ PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Option
       max_memory_bytes_(options.memory_bytes), tree_(owner_name(owner)) {
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0)
         store_.emplace(options.disk, owner, layout_, state_layout_.max_bytes());
-    if (options.shared.open) shared_.emplace(options.shared, layout_);
+    if (options.shared.open) shared_.emplace(options.shared, layout_, state_layout_.max_bytes());
     if (options.remote.compute) remote_.emplace(options.remote, layout_);
     cache().set_keeper(this);
 }

@@ -2,8 +2,8 @@
 // (tree.h), and are in up to four places: in the device's pool, where a slot takes them without a copy, in host memory, on the
 // disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
 // pages that were used least recently make room for others. What is nowhere another machine may compute (remote_pages.h).
-// What slots have beside their pages, windows and recurrent states, is kept at the ends of some pages, in host memory and on the
-// disk (state_record.h): a beginning is found up to such an end.
+// What slots have beside their pages, windows and recurrent states, is kept at the ends of some pages, in host memory, on the
+// disk, and in the store (state_record.h): a beginning is found up to such an end.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
@@ -20,6 +20,11 @@ struct PromptFetch {
     uint32_t tokens, own;
     bool asks_machine;
     std::shared_ptr<PageFetch> store, machine; // null: not that, or no more
+    // Where slots have something beside their pages, the states that the store is asked for first; the one that has come, and
+    // the pages that it follows.
+    std::shared_ptr<PageFetch> states{};
+    std::shared_ptr<const SavedSlot> state{};
+    std::vector<PageHead> pages{};
 };
 
 class PrefixCache final : public PageKeeper {
@@ -37,10 +42,11 @@ class PrefixCache final : public PageKeeper {
     ~PrefixCache();
 
     // Begins to fetch what the shared store has of a prompt and no other place has, where that spares more than the first `own`
-    // tokens. What it does not have another machine is asked for, with `asks_machine`, where more than a page is left. Null:
-    // nothing.
+    // tokens. What it does not have another machine is asked for, with `asks_machine`, where more than a page is left; not where
+    // slots have something beside their pages. States are looked for at the ends of pages where another machine may have kept
+    // one: the last, those before `marks`, and every 2048 tokens. Null: nothing.
     std::shared_ptr<PromptFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {},
-                                       bool asks_machine = true);
+                                       bool asks_machine = true, std::span<const uint32_t> marks = {});
     // Takes over what has come, and waits for more for at most so long. Returns whether more is to come: it is worth waiting,
     // before take(), for as long as that is so.
     bool is_coming(PromptFetch& fetch, std::chrono::milliseconds wait);
@@ -76,7 +82,7 @@ class PrefixCache final : public PageKeeper {
         uint64_t device_pages = 0, memory_pages = 0, memory_states = 0, memory_bytes = 0;  // now
         uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0, shared_tokens = 0; // of all prompts, found there
         uint64_t remote_tokens = 0;                                                        // that another machine has computed
-        uint64_t memory_states_found = 0, disk_states_found = 0;                           // with which beginnings were found
+        uint64_t memory_states_found = 0, disk_states_found = 0, shared_states_found = 0;  // with which beginnings were found
         std::optional<SharedPages::Statistics> shared{};
         std::optional<RemotePages::Statistics> remote{};
     };
@@ -110,6 +116,10 @@ class PrefixCache final : public PageKeeper {
     PrefixNode* known_child(PrefixNode& node, const PageName& name);
     bool take_over(PageFetch& fetch, std::vector<std::byte> content, FetchedFrom from);
     bool hold(PrefixNode& node, std::vector<std::byte> content, FetchedFrom from);
+    uint32_t nearest_state(const PrefixTree::Found& found, size_t total);
+    std::shared_ptr<PageFetch> ask_for_state(const PromptFetch& fetch, std::string tenant, std::span<const uint32_t> marks);
+    void take_over_state(PromptFetch& fetch, std::span<const std::byte> content);
+    void keep_fetched_state(PromptFetch& fetch, std::string_view tenant);
     std::shared_ptr<PageFetch> ask_machine(const PromptFetch& fetch, std::string tenant, std::vector<PageHead> pages,
                                            uint32_t known);
     std::optional<std::vector<std::byte>> content_of(const PrefixNode& node);

@@ -25,12 +25,14 @@ PrefixNode* PrefixCache::known_child(PrefixNode& node, const PageName& name) {
 }
 
 std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, uint32_t own, std::string_view tenant,
-                                                bool asks_machine) {
-    if ((!shared_ && !remote_) || ids.empty()) return nullptr;
+                                                bool asks_machine, std::span<const uint32_t> marks) {
+    const bool has_beside = cache().shape().has_beside();
+    if ((!shared_ && (!remote_ || has_beside)) || ids.empty()) return nullptr;
     const uint32_t wanted = usable(uint32_t(ids.size()), ids.size(), true);
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), true,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
-    if (wanted < std::max(own, usable(found.tokens, ids.size(), true)) + least_gain) return nullptr;
+    const uint32_t here = has_beside ? nearest_state(found, ids.size()) : found.tokens;
+    if (wanted < std::max(own, usable(here, ids.size(), true)) + least_gain) return nullptr;
     PrefixNode* node = &tree_.root(tenant);
     const PageName owner = node->head.owner;
     std::vector<PageHead> pages;
@@ -41,11 +43,16 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
         if (node) node = known_child(*node, pages.back().name);
         known += node ? 1 : 0;
     }
-    if (pages.size() * page_tokens < std::max(own, found.tokens) + least_gain) return nullptr;
-    PromptFetch fetch{uint32_t(ids.size()), std::max(own, found.tokens), asks_machine && remote_, {}, {}};
-    if (shared_) fetch.store = shared_->fetch(std::string(tenant), pages, known);
-    if (!fetch.store) fetch.machine = ask_machine(fetch, std::string(tenant), std::move(pages), known);
-    return fetch.store || fetch.machine ? std::make_shared<PromptFetch>(std::move(fetch)) : nullptr;
+    if (pages.size() * page_tokens < std::max(own, here) + least_gain) return nullptr;
+    PromptFetch fetch{uint32_t(ids.size()), std::max(own, here), asks_machine && remote_ && !has_beside, {}, {}};
+    if (has_beside) {
+        fetch.pages = std::move(pages);
+        fetch.states = ask_for_state(fetch, std::string(tenant), marks);
+    } else {
+        if (shared_) fetch.store = shared_->fetch(std::string(tenant), pages, known);
+        if (!fetch.store) fetch.machine = ask_machine(fetch, std::string(tenant), std::move(pages), known);
+    }
+    return fetch.states || fetch.store || fetch.machine ? std::make_shared<PromptFetch>(std::move(fetch)) : nullptr;
 }
 
 std::shared_ptr<PageFetch> PrefixCache::ask_machine(const PromptFetch& fetch, std::string tenant, std::vector<PageHead> pages,
@@ -99,10 +106,22 @@ bool PrefixCache::is_coming(PromptFetch& fetch, std::chrono::milliseconds wait) 
         }
         return source.is_coming(pages);
     };
+    if (fetch.states) {
+        if (const auto content = shared_->take(*fetch.states, wait)) {
+            wait = std::chrono::milliseconds(0);
+            take_over_state(fetch, *content);
+        } else if (!shared_->is_coming(*fetch.states)) {
+            fetch.states.reset();
+        }
+        if (fetch.states) return true;
+    }
     if (fetch.store) {
         if (more(*shared_, *fetch.store, FetchedFrom::store)) return true;
         const auto store = std::exchange(fetch.store, nullptr);
-        fetch.machine = ask_machine(fetch, store->tenant, store->pages, store->next);
+        if (fetch.state)
+            keep_fetched_state(fetch, store->tenant);
+        else
+            fetch.machine = ask_machine(fetch, store->tenant, store->pages, store->next);
     }
     if (fetch.machine && !more(*remote_, *fetch.machine, FetchedFrom::machine)) fetch.machine.reset();
     return fetch.machine != nullptr;

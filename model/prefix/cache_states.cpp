@@ -10,6 +10,8 @@ namespace {
 // Returns the tokens up to the end of page i of those found.
 uint32_t end_of(const PrefixTree::Found& found, size_t i) { return uint32_t(i) * page_tokens + found.pages[i]->head.tokens(); }
 
+constexpr uint32_t last_ends = 4, end_distance = 2048; // of the pages after which the store is asked for a state
+
 } // namespace
 
 // Where slots have nothing beside their pages, any token will do; else the nearest earlier state.
@@ -101,9 +103,65 @@ void PrefixCache::store_states(uint32_t slot, std::span<const uint32_t> ids, uin
     for (size_t i = 0; i < nodes.size(); i++) {
         const auto state = ends[i] > 0 ? cache().checkpoint_at(slot, ends[i]) : nullptr;
         if (!state) continue;
-        if (store_ && !is_stored(*nodes[i])) store_->write(make_state_head(nodes[i]->head), state_content(*state), end);
+        const PageHead head = make_state_head(nodes[i]->head);
+        if (shared_ && shared_->wants(head, end)) shared_->write(head, state_content(*state));
+        if (store_ && !store_->has(head)) store_->write(head, state_content(*state), end);
         keep_state(*nodes[i], state);
     }
+}
+
+uint32_t PrefixCache::nearest_state(const PrefixTree::Found& found, size_t total) {
+    for (size_t i = found.pages.size(); i-- > 0;) {
+        const uint32_t end = end_of(found, i);
+        const PrefixNode& node = *found.pages[i];
+        if (end <= found.tokens && usable(end, total, true) == end &&
+            (node.state || (store_ && store_->has(make_state_head(node.head)))))
+            return end;
+    }
+    return 0;
+}
+
+// From the last end on: one is enough.
+std::shared_ptr<PageFetch> PrefixCache::ask_for_state(const PromptFetch& fetch, std::string tenant,
+                                                      std::span<const uint32_t> marks) {
+    if (state_layout_.max_bytes() > max_memory_bytes_) return nullptr; // it could not be kept until the slot has it
+    std::vector<PageHead> states;
+    for (size_t i = fetch.pages.size(); i-- > 0;) {
+        const uint32_t end = uint32_t(i + 1) * page_tokens;
+        if (end < fetch.own + page_tokens || usable(end, fetch.tokens, true) != end) continue;
+        const auto is_before = [&](uint32_t mark) { return mark / page_tokens == i + 1; };
+        if (states.size() < last_ends || end % end_distance == 0 || std::ranges::any_of(marks, is_before))
+            states.push_back(make_state_head(fetch.pages[i]));
+    }
+    return shared_->fetch_state(std::move(tenant), std::move(states), fetch.tokens - fetch.own);
+}
+
+// Then come the pages before it that are nowhere here.
+void PrefixCache::take_over_state(PromptFetch& fetch, std::span<const std::byte> content) {
+    const auto states = std::exchange(fetch.states, nullptr);
+    const PageName name = states->pages[states->next - 1].parent;
+    const auto page = std::ranges::find(fetch.pages, name, &PageHead::name);
+    fetch.pages.erase(page + 1, fetch.pages.end());
+    const auto tokens = uint32_t(fetch.pages.size()) * page_tokens;
+    try {
+        fetch.state = std::make_shared<SavedSlot>(read_state(content, tokens, state_layout_));
+    } catch (const Error&) { // signed or not, it is none of this cache
+        return;
+    }
+    uint32_t known = 0;
+    for (PrefixNode* node = &tree_.root(states->tenant); known < fetch.pages.size(); known++)
+        if (!(node = known_child(*node, fetch.pages[known].name))) break;
+    fetch.store = shared_->fetch(states->tenant, fetch.pages, known);
+    if (!fetch.store) keep_fetched_state(fetch, states->tenant);
+}
+
+// Where all its pages are here.
+void PrefixCache::keep_fetched_state(PromptFetch& fetch, std::string_view tenant) {
+    PrefixNode* node = &tree_.root(tenant);
+    for (const PageHead& page : fetch.pages)
+        if (!(node = known_child(*node, page.name))) return;
+    keep_state(*node, std::exchange(fetch.state, nullptr));
+    found_.shared_states_found++;
 }
 
 } // namespace tq

@@ -3,7 +3,7 @@
 
 namespace tq {
 
-constexpr uint32_t checkpoint_distance = 2048;
+constexpr uint32_t checkpoint_distance = 2048, edited_tokens = 2 * page_tokens;
 static_assert(checkpoint_distance % page_tokens == 0);
 
 // Where slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run
@@ -60,6 +60,7 @@ std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t
         add(n);
     };
     add_page_end(total);
+    add_page_end(total - std::min(total, edited_tokens));
     for (const uint32_t mark : marks) add_page_end(mark);
     uint32_t first = total;
     for (const uint32_t mark : marks)

@@ -19,8 +19,8 @@ uint32_t cold_tokens(const BlockKernels& kernels, uint32_t begin, uint32_t end);
 
 // Returns where the run of a prompt's tokens begin .. total - 1 pauses, in order, so that a checkpoint is kept there
 // (Cache::checkpoint()): it then computes the slices that it has without. At ends of pages are the last one that the kernels
-// allow, the last one before each mark, and one every 2048 tokens after the first mark; others are at the marks, which are
-// lengths at which another prompt may branch off, though seldom before the first. 0 is none.
+// allow, the last one before the last 512 tokens and before each mark, and one every 2048 tokens after the first mark; others are
+// at the marks, which are lengths at which another prompt may branch off, though seldom before the first. 0 is none.
 std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t begin, uint32_t total,
                                            std::span<const uint32_t> marks);
 

@@ -1,4 +1,5 @@
 #include "model/prefix/fetched_pages.h"
+#include "model/cache.h"
 #include "model/prefix/fetched_state.h"
 #include <algorithm>
 #include <utility>
@@ -45,13 +46,22 @@ void FetchedPages::note_speed(uint64_t tokens, std::chrono::nanoseconds time) {
 }
 
 std::shared_ptr<PageFetch> FetchedPages::fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known) {
+    return begin({std::move(tenant), std::move(pages), known}, 1);
+}
+
+std::shared_ptr<PageFetch> FetchedPages::fetch_state(std::string tenant, std::vector<PageHead> states, uint32_t tokens) {
+    return begin({std::move(tenant), std::move(states), 0, true}, pages_of(tokens));
+}
+
+// Each of what is fetched may take as long as so many pages.
+std::shared_ptr<PageFetch> FetchedPages::begin(PageFetch wanted, uint32_t pages) {
     const std::lock_guard lock(state_->mutex);
     const auto now = State::Clock::now();
-    if (known >= pages.size() || !state_->accepts(pages.size() - known, now)) return nullptr;
-    auto fetch = std::make_shared<PageFetch>(PageFetch{std::move(tenant), std::move(pages), known});
+    if (wanted.next >= wanted.pages.size() || !state_->accepts(wanted.pages.size() - wanted.next, now)) return nullptr;
+    auto fetch = std::make_shared<PageFetch>(std::move(wanted));
     fetch->asked_at = now;
-    fetch->page_time = state_->page_time();
-    fetch->first = fetch->asked = known;
+    fetch->page_time = std::min<std::chrono::nanoseconds>(state_->page_time() * pages, state_->limits.most);
+    fetch->first = fetch->asked = fetch->next;
     state_->fetches.push_back(fetch);
     state_->changed.notify_all();
     return fetch;

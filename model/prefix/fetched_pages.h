@@ -17,6 +17,9 @@ class FetchedPages {
 
     // Begins to fetch the pages from `known` on, one after the other. Null where the source is left alone.
     std::shared_ptr<PageFetch> fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known);
+    // Begins to look for these states until one is there, which would spare so many tokens. take() then gives that of
+    // fetch.next - 1. Null as above.
+    std::shared_ptr<PageFetch> fetch_state(std::string tenant, std::vector<PageHead> states, uint32_t tokens);
     // Returns the content of the next page, and waits for it at most so long. Nothing where it has not come yet.
     std::optional<std::vector<std::byte>> take(PageFetch& fetch, std::chrono::milliseconds wait);
     // Whether more is to come: not after a miss, nor when the time is over that the pages are worth.
@@ -30,6 +33,8 @@ class FetchedPages {
     ~FetchedPages() = default;
 
   private:
+    std::shared_ptr<PageFetch> begin(PageFetch fetch, uint32_t pages);
+
     const std::shared_ptr<State> state_;
 };
 

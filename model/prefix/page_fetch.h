@@ -1,5 +1,5 @@
 // The pages of one prompt that come from elsewhere, one after the other: from a store (shared_pages.h), or another machine
-// (remote_pages.h).
+// (remote_pages.h). Or states of which one is enough: those from `next` on are asked for until one is there.
 #pragma once
 #include "model/prefix/page_file.h"
 #include <chrono>
@@ -14,8 +14,9 @@ namespace tq {
 // Those from `next` on are still to be taken over.
 struct PageFetch {
     const std::string tenant;
-    const std::vector<PageHead> pages; // of the prompt, from its first page on
+    const std::vector<PageHead> pages; // of the prompt, from its first page on; or states
     uint32_t next;
+    const bool one_is_enough = false;
 
     // Of the one that fetches them alone.
     std::chrono::steady_clock::time_point asked_at{};

@@ -24,7 +24,9 @@ std::vector<std::byte> received_content(std::vector<std::byte> page, const PageH
     if (there.kind != head.kind || there.owner != head.owner || there.parent != head.parent || there.ids != head.ids ||
         there.cold != head.cold)
         fail("it is another page");
-    const auto content = page_content(bytes, there, layout.bytes(there.tokens()));
+    const bool is_state = there.kind == RecordKind::state; // whose reader knows its size
+    const auto content =
+        page_content(bytes, there, is_state ? bytes.size() - page_head_size(there.tokens()) : layout.bytes(there.tokens()));
     const auto begin = page.begin() + (content.data() - page.data()), end = begin + ptrdiff_t(content.size());
     page.erase(end, page.end());
     page.erase(page.begin(), begin);

@@ -17,8 +17,8 @@ constexpr auto longest_page_time = 10'000ms; // nobody waits longer for a page, 
 
 } // namespace
 
-SharedPages::SharedPages(const Options& options, const PageLayout& layout)
-    : SharedPages(std::make_shared<Shared>(options, layout)) {}
+SharedPages::SharedPages(const Options& options, const PageLayout& layout, uint64_t max_state_bytes)
+    : SharedPages(std::make_shared<Shared>(options, layout, max_state_bytes)) {}
 
 SharedPages::SharedPages(std::shared_ptr<Shared> shared) : FetchedPages(shared), shared_(std::move(shared)) {
     shared_->reader = Shared::thread_of(shared_, &Shared::read_pages);
@@ -34,11 +34,16 @@ SharedPages::~SharedPages() {
     shared_->join({&shared_->reader, &shared_->writer}, shared_->stop_at + 500ms);
 }
 
-SharedPages::Shared::Shared(const Options& options, const PageLayout& layout)
+SharedPages::Shared::Shared(const Options& options, const PageLayout& layout, uint64_t max_state_bytes)
     : State({options.first_page_time, least_page_time, longest_page_time}, options.warning_pause), options(options),
-      layout(layout) {}
+      layout(layout), max_state_bytes(max_state_bytes) {}
 
 size_t SharedPages::Shared::page_bytes() const { return sent_page_bytes(layout, bool(options.sign)); }
+
+size_t SharedPages::Shared::max_bytes(const PageHead& head) const {
+    if (head.kind == RecordKind::page) return page_bytes();
+    return page_bytes() - layout.bytes(page_tokens) + max_state_bytes;
+}
 
 bool SharedPages::Shared::accepts(uint64_t, Clock::time_point) { return !reads.is_open(); }
 
@@ -68,8 +73,10 @@ bool SharedPages::wants(const PageHead& head, bool last) {
         }
         return false;
     }
-    const bool has_room =
-        shared_->jobs.empty() || shared_->waiting_bytes + shared_->page_bytes() <= shared_->options.max_waiting_bytes;
+    // Beside pages, which a state follows, one state may wait that has more bytes than may wait.
+    const uint64_t bytes = shared_->max_bytes(head),
+                   most = std::max(shared_->options.max_waiting_bytes, bytes + shared_->page_bytes());
+    const bool has_room = shared_->jobs.empty() || shared_->waiting_bytes + bytes <= most;
     if (has_room && !shared_->writes.is_open()) return true;
     shared_->counts.not_written += last ? 1 : 0;
     return false;
@@ -78,8 +85,9 @@ bool SharedPages::wants(const PageHead& head, bool last) {
 void SharedPages::write(const PageHead& head, std::vector<std::byte> content) {
     const std::lock_guard lock(shared_->mutex);
     if (!shared_->present.insert(head.name).second) return;
-    shared_->waiting_bytes += shared_->page_bytes();
-    shared_->jobs.push_back({head, std::move(content)});
+    const size_t bytes = shared_->max_bytes(head);
+    shared_->waiting_bytes += bytes;
+    shared_->jobs.push_back({head, std::move(content), bytes});
     shared_->changed.notify_all();
 }
 

@@ -1,5 +1,6 @@
-// The prefix cache's pages in a store that other machines use, too (shared_store.h). Nothing that the store does is an error:
-// what is slow, dead, full or lying is a miss, and a warning now and then. Only whole pages of cold tokens are shared. One thread
+// The prefix cache's pages in a store that other machines use, too (shared_store.h), and the states that follow them. Nothing
+// that the store does is an error: what is slow, dead, full or lying is a miss, and a warning now and then. Only whole pages of
+// cold tokens are shared. One thread
 // reads and another writes, so that no caller waits for the store but for a page that it has asked for, and for that not longer
 // than it would take to compute the page.
 #pragma once
@@ -31,10 +32,12 @@ class SharedPages : public FetchedPages {
         bool reads_paused = false, writes_paused = false; // after failures
     };
 
-    SharedPages(const Options& options, const PageLayout& layout);
+    // max_state_bytes: of a state's content.
+    SharedPages(const Options& options, const PageLayout& layout, uint64_t max_state_bytes = 0);
     ~SharedPages(); // gives what waits to be written a few seconds
 
-    // Whether the page is one to write() now: not one that is believed to be in the store. `last`: it will not be asked again.
+    // Whether the page or the state is one to write() now: not one that is believed to be in the store. `last`: it will not be
+    // asked again.
     bool wants(const PageHead& head, bool last);
     void write(const PageHead& head, std::vector<std::byte> content);
     void flush(); // returns when nothing waits to be written

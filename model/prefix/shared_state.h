@@ -11,6 +11,7 @@ struct SharedPages::Shared final : FetchedPages::State {
     struct Job {
         PageHead head;
         std::vector<std::byte> content;
+        size_t bytes; // in the store
     };
 
     // One thread's store, and the connection of it that has last answered.
@@ -24,7 +25,7 @@ struct SharedPages::Shared final : FetchedPages::State {
         }
     };
 
-    Shared(const Options& options, const PageLayout& layout);
+    Shared(const Options& options, const PageLayout& layout, uint64_t max_state_bytes);
 
     bool accepts(uint64_t pages, Clock::time_point now) override;
     Clock::time_point deadline(const PageFetch& fetch) const override;
@@ -33,10 +34,12 @@ struct SharedPages::Shared final : FetchedPages::State {
     void read_pages(); // the threads; with mutex free
     void write_pages();
 
-    size_t page_bytes() const; // of a whole page in the store
+    size_t page_bytes() const;                    // of a whole page in the store
+    size_t max_bytes(const PageHead& head) const; // the same, or of a state
 
     const Options options;
     const PageLayout layout;
+    const uint64_t max_state_bytes;
     // Guarded by mutex:
     Clock::time_point stop_at{}; // the end of waiting for the writer
     std::thread reader, writer;

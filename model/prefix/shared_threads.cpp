@@ -77,7 +77,7 @@ void SharedPages::Shared::fetch_page(Lock& lock, Opened& opened, PageFetch& fetc
     size_t bytes = 0;
     bool rejected = false;
     try {
-        page = opened.get(options).get(entry_of(head), page_bytes(), began + fetch.page_time);
+        page = opened.get(options).get(entry_of(head), max_bytes(head), began + fetch.page_time);
         if (page) {
             bytes = page->size();
             rejected = true;
@@ -99,17 +99,21 @@ void SharedPages::Shared::fetch_page(Lock& lock, Opened& opened, PageFetch& fetc
     } else if (page) {
         present.insert(head.name);
         reads.succeeded();
-        fetch.asked++;
         if (!fetch.finished) { // not too late
             counts.found++;
+            if (fetch.one_is_enough) fetch.next = fetch.asked, fetch.finished = true;
             fetch.arrived.push_back(std::move(*page));
         }
+        fetch.asked++;
     } else {
         reads.succeeded();
         counts.missed++;
-        fetch.finished = true;
-        if (present.contains(head.name)) // those after it are of no use without it, and may be gone as well
-            for (uint32_t i = fetch.asked; i < fetch.pages.size(); i++) present.erase(fetch.pages[i].name);
+        fetch.asked++;
+        fetch.finished = !fetch.one_is_enough || fetch.asked == fetch.pages.size();
+        if (fetch.one_is_enough)
+            present.erase(head.name);
+        else if (present.contains(head.name)) // those after it are of no use without it, and may be gone as well
+            for (uint32_t i = fetch.asked - 1; i < fetch.pages.size(); i++) present.erase(fetch.pages[i].name);
     }
     fetch.began.reset();
     changed.notify_all();
@@ -161,7 +165,7 @@ void SharedPages::Shared::heard(Opened& opened) {
 void SharedPages::Shared::drop_jobs() {
     for (const Job& job : jobs) present.erase(job.head.name);
     counts.not_written += jobs.size();
-    waiting_bytes -= jobs.size() * page_bytes();
+    waiting_bytes = 0;
     jobs.clear();
 }
 
@@ -173,8 +177,10 @@ void SharedPages::Shared::write_page(Lock& lock, Opened& opened) {
     lock.unlock();
     std::string problem;
     bool written = false;
+    size_t sent_bytes = 0;
     try {
         const std::vector<std::byte> page = sent_page(job.head, job.content, options.sign);
+        sent_bytes = page.size();
         written = opened.get(options).put(entry_of(job.head), page, replace, deadline);
     } catch (const std::exception& error) {
         problem = reason_of(error);
@@ -186,8 +192,8 @@ void SharedPages::Shared::write_page(Lock& lock, Opened& opened) {
         present.insert(job.head.name);
         bad.erase(job.head.name);
         counts.written += written ? 1 : 0;
-        counts.written_bytes += written ? page_bytes() : 0;
-        waiting_bytes -= page_bytes();
+        counts.written_bytes += written ? sent_bytes : 0;
+        waiting_bytes -= job.bytes;
         jobs.pop_front();
     } else { // the others would wait as long
         writes.failed(Clock::now());

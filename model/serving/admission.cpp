@@ -64,8 +64,8 @@ bool Batch::waits_for_pages(Sequence& sequence) {
         };
         if (std::ranges::any_of(waiting_, comes_for)) return true;
         sequence.asked = true;
-        sequence.fetch =
-            model_.prefix->fetch(sequence.request.prompt, 0, sequence.request.tenant, !sequence.request.from_machine);
+        sequence.fetch = model_.prefix->fetch(sequence.request.prompt, 0, sequence.request.tenant, !sequence.request.from_machine,
+                                              sequence.request.marks);
     }
     if (!sequence.fetch) return false;
     if (model_.prefix->is_coming(*sequence.fetch, running_.empty() ? longest_look : std::chrono::milliseconds(0))) return true;

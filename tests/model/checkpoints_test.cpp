@@ -136,7 +136,7 @@ TEST_CASE("of many checkpoints those stay whose distances from the end grow, and
         const Numbers turn = numbers_from(n, 100);
         cache.append(0, turn);
         cache.checkpoint(0);
-        CHECK(cache.checkpoints(0).size() <= 10);
+        CHECK(cache.checkpoints(0).size() <= 14);
         CHECK(cache.kept(0, 100 * n - 100) == 100 * n - 100);
         for (uint32_t back = 1; back < n; back++) {
             const uint32_t kept = cache.kept(0, 100 * (n - back));

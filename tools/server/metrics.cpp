@@ -108,8 +108,9 @@ void add_own(MetricsText& out, const serving::Status& s, const serving::Schedule
     if (s.found.remote) out.sample("tqrun_found_tokens_total", "{place=\"machine\"}", double(s.found.remote_tokens));
     if (s.found.shared) add_shared(out, *s.found.shared, s.found.shared_tokens);
     if (s.found.remote) add_remote(out, *s.found.remote);
-    add_parts(out, "tqrun_found_states_total", "States with which beginnings of prompts were found, by place.", "place",
-              {{"memory", s.found.memory_states_found}, {"disk", s.found.disk_states_found}});
+    add_parts(
+        out, "tqrun_found_states_total", "States with which beginnings of prompts were found, by place.", "place",
+        {{"memory", s.found.memory_states_found}, {"disk", s.found.disk_states_found}, {"shared", s.found.shared_states_found}});
     out.gauge("tqrun_prefix_states", "States in the prefix cache's host memory.", double(s.found.memory_states));
     out.gauge("tqrun_prefix_memory_bytes", "Host memory of the prefix cache.", double(s.found.memory_bytes));
     add_parts(out, "tqrun_requests_total", "Requests, and how some ended.", "what",

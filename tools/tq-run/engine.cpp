@@ -6,6 +6,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "base/stopwatch.h"
+#include "base/system_memory.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/instruction_sets.h"
 #include "model/files/calibration.h"
@@ -177,6 +178,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
                                .threads = arguments.threads,
                                .batch_size = arguments.batch_size,
                                .deterministic = arguments.deterministic,
+                               .checkpoint_bytes = std::min(Cache::Shape{}.checkpoint_bytes, physical_memory_bytes() / 16),
                                .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};
     ForwardOptions options = given;
     check_kv(options.kv, model.config);

@@ -133,11 +133,11 @@ TEST_CASE("checkpoints are at the last end of a page, before marks and at them, 
     CHECK(checkpoint_positions({}, 256, 500, {}).empty());
     CHECK(checkpoint_positions(cpu, 0, 520, {}) == Positions{256}); // 8 tokens are too few
     CHECK(checkpoint_positions(cpu, 0, 537, {}) == Positions{512});
-    CHECK(checkpoint_positions({}, 100, 9000, {}) == Positions{2048, 4096, 6144, 8192, 8960});
+    CHECK(checkpoint_positions({}, 100, 9000, {}) == Positions{2048, 4096, 6144, 8192, 8448, 8960});
     const Positions marks{900, 4500};
     CHECK(checkpoint_positions({}, 0, 5000, marks) == Positions{768, 900, 2048, 4096, 4352, 4500, 4864});
     CHECK(checkpoint_positions(cpu, 0, 5000, marks) == Positions{768, 900, 2048, 4096, 4352, 4500, 4864});
     CHECK(checkpoint_positions({64, 100}, 0, 1000, Positions{500}) == Positions{256, 448, 768}); // whole blocks
-    CHECK(checkpoint_positions(cpu, 0, 5000, Positions{10, 4870, 4999}) == Positions{2048, 4096, 4864, 4975});
-    CHECK(checkpoint_positions(cpu, 0, 9000, Positions{4500}) == Positions{4352, 4500, 6144, 8192, 8960});
+    CHECK(checkpoint_positions(cpu, 0, 5000, Positions{10, 4870, 4999}) == Positions{2048, 4096, 4352, 4864, 4975});
+    CHECK(checkpoint_positions(cpu, 0, 9000, Positions{4500}) == Positions{4352, 4500, 6144, 8192, 8448, 8960});
 }

@@ -7,10 +7,15 @@
 #include "tests/support/hybrids.h"
 #include "tests/support/text.h"
 #include "tests/support/prefix_sessions.h"
+#include "tests/support/text.h"
 #include <fstream>
 
 using namespace tq;
+<<<<<<< ours
 using tq::test::contains;
+=======
+using test::contains;
+>>>>>>> theirs
 
 namespace {
 
@@ -124,16 +129,16 @@ TEST_CASE("states and pages make room for each other in memory, those used least
     const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
     const KvOptions kv{KvType::tq4, KvType::tq4};
     const PrefixPlace place{model, [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); }, {}};
-    const auto forward = place.make(prefix_options(kv, false));
+    ForwardOptions options = prefix_options(kv, false);
+    options.slots = 4; // so that no page has to leave the device
+    const auto forward = place.make(options);
     const uint64_t state = forward->cache().state_bytes();
     const auto cache = place.open(*forward, kv, 3 * state, false);
     const auto found = [&](uint32_t seed) {
         forward->truncate(0);
         Session session(*forward, cache.get(), Reuse::cold);
         Sampler sampler({.temperature = 0}, {});
-        GenerateOptions options;
-        options.max_tokens = 30;
-        session.generate(test::ids_of(seed, 300), sampler, options);
+        session.generate(test::ids_of(seed, 300), sampler, {.max_tokens = 30});
         const auto statistics = cache->statistics();
         CHECK(statistics.memory_bytes <= 3 * state);
         CHECK(statistics.memory_bytes >= statistics.memory_states * state);
@@ -175,7 +180,7 @@ TEST_CASE("no state that is kept has tokens that were drafted and not verified, 
     const SmallModel model;
     const KvOptions kv = with_window(KvType::tq4, KvType::tq4, 16);
     const PrefixPlace place{model, [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); }, {}};
-    ForwardOptions with_drafts = prefix_options(kv, true); // the tokens of answers are cold
+    ForwardOptions with_drafts = prefix_options(kv, true); // what is resumed has the bits of a cold run
     with_drafts.speculative = true;
     const auto forward = place.make(with_drafts), cold = place.make(with_drafts);
     const auto prompt = test::ids_of(8, 250);
@@ -196,7 +201,7 @@ TEST_CASE("no state that is kept has tokens that were drafted and not verified, 
         std::vector<uint32_t> known;
         {
             forward->truncate(0);
-            Session session(*forward, cache.get(), Reuse::cold);
+            Session session(*forward, cache.get(), Reuse::all);
             Sampler sampler({.temperature = 0}, {});
             const Generated got = session.generate(prompt, sampler, options);
             if (stop_after > 5) CHECK(got.timings.accepted_tokens > 0);
@@ -205,9 +210,10 @@ TEST_CASE("no state that is kept has tokens that were drafted and not verified, 
         }
         known.push_back(7);
         forward->truncate(0);
-        Session next(*forward, cache.get(), Reuse::cold);
+        Session next(*forward, cache.get());
+        CHECK(next.resume(known) == known.size() - 1); // the state after the last token
         const auto logits = copy_of(next.prefill(known));
-        CHECK(next.timings().reused_tokens == known.size() - 1); // the state after the last token
+        CHECK(next.timings().reused_tokens == known.size() - 1);
         cold->truncate(0);
         CHECK(logits == copy_of(cold->run(known)));
         CHECK(same_beside(forward->cache(), 0, cold->cache(), 0));

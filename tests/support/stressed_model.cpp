@@ -59,13 +59,14 @@ void scale_rows(std::vector<float>* x, size_t row, size_t cols, double factor) {
         for (size_t i = row * cols; i < (row + 1) * cols; i++) (*x)[i] = float((*x)[i] * factor);
 }
 
-// Scales the keys of a model with norms of queries and keys. scales: [head_dim / 2]
-void scale_norms(std::vector<float>& q, std::vector<float>& k, std::span<const double> scales) {
-    for (size_t i = 0; i < scales.size(); i++)
-        for (const size_t c : {i, i + scales.size()}) {
-            q[c] = float(q[c] / scales[i]);
-            k[c] = float(k[c] * scales[i]);
-        }
+// Scales the keys of a model with norms of queries and keys. scales: [head_dim / 2], first those of the pairs that RoPE turns,
+// then of two neighbours each.
+void scale_norms(std::vector<float>& q, std::vector<float>& k, std::span<const double> scales, size_t turned) {
+    for (size_t c = 0; c < q.size(); c++) {
+        const double scale = c < turned ? scales[c % (turned / 2)] : scales[c / 2];
+        q[c] = float(q[c] / scale);
+        k[c] = float(k[c] * scale);
+    }
 }
 
 // Scales the keys of kv head `head` of a model without. neighbours: RoPE mixes rows 2 i and 2 i + 1 of the file.
@@ -85,6 +86,11 @@ void scale_key_rows(ChangedTensors& tensors, const Config& c, const std::string&
     }
 }
 
+// Whether a layer is to be stressed. A recurrent one stores nothing.
+bool is_chosen(const WeightStress& stress, const Config& c, uint32_t layer) {
+    return !c.is_recurrent(layer) && (stress.layers.empty() || std::ranges::count(stress.layers, layer) > 0);
+}
+
 bool stresses_keys(const WeightStress& s) { return s.key_spread != 0 || s.key_outliers.count > 0; }
 bool stresses_values(const WeightStress& s) {
     return s.value_spread != 0 || s.value_outliers.count > 0 || s.value_directions != 0;
@@ -93,12 +99,12 @@ bool stresses_values(const WeightStress& s) {
 void stress_keys(ChangedTensors& tensors, const Config& c, const WeightStress& stress, uint32_t layer, bool neighbours,
                  Draws& draws) {
     const std::string blk = fmt::format("blk.{}.", layer);
-    const bool chosen = stress.layers.empty() || std::ranges::count(stress.layers, layer) > 0;
+    const bool chosen = is_chosen(stress, c, layer);
     for (uint32_t head = 0; head < (c.architecture->qk_norm ? 1 : c.num_key_value_heads); head++) {
         const std::vector<double> scales = draws.scales(c.head_dim / 2, stress.key_spread, stress.key_outliers);
         if (!chosen) continue;
         if (c.architecture->qk_norm)
-            scale_norms(tensors.at(blk + "attn_q_norm.weight"), tensors.at(blk + "attn_k_norm.weight"), scales);
+            scale_norms(tensors.at(blk + "attn_q_norm.weight"), tensors.at(blk + "attn_k_norm.weight"), scales, c.rotary());
         else
             scale_key_rows(tensors, c, blk, head, neighbours, scales);
     }
@@ -116,7 +122,7 @@ ValueTensors values_of(ChangedTensors& tensors, const Config& c, uint32_t layer)
 }
 
 void stress_values(ChangedTensors& tensors, const Config& c, const WeightStress& stress, uint32_t layer, Draws& draws) {
-    const bool chosen = stress.layers.empty() || std::ranges::count(stress.layers, layer) > 0;
+    const bool chosen = is_chosen(stress, c, layer);
     for (uint32_t head = 0; head < c.num_key_value_heads; head++) {
         const std::vector<double> along = draws.scales(c.head_dim, stress.value_directions, {}),
                                   channels = draws.scales(c.head_dim, stress.value_spread, stress.value_outliers);
@@ -135,12 +141,16 @@ void change(ModelFile& file, const WeightStress& stress) {
     read_weights(file, c); // that all tensors are there and have their shapes
     for (const uint32_t layer : stress.layers)
         if (layer >= c.num_hidden_layers) fail("there is no layer {} among {}", layer, c.num_hidden_layers);
+    for (const uint32_t layer : stress.layers)
+        if (c.is_recurrent(layer)) fail("layer {} is recurrent, and stores neither keys nor values", layer);
+    if (c.gated_attention && stress.value_directions != 0)
+        fail("the gates of this model's attention are of channels, and other directions of values would pass others");
     const bool neighbours = c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves();
     Draws keys(stress.seed, stress.tails), values(~stress.seed, stress.tails);
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         if (stresses_keys(stress)) stress_keys(tensors, c, stress, layer, neighbours, keys);
         if (stresses_values(stress)) stress_values(tensors, c, stress, layer, values);
-        if (!stress.balance_values) continue;
+        if (!stress.balance_values || c.is_recurrent(layer)) continue;
         ValueTensors balanced = values_of(tensors, c, layer);
         const std::vector<float>& norm = tensors.at(fmt::format("blk.{}.attn_norm.weight", layer));
         for (uint32_t head = 0; head < c.num_key_value_heads; head++)

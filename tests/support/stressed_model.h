@@ -14,8 +14,8 @@ struct Outliers {
     double factor = 1;
 };
 
-// What is done to each of the chosen layers. Spreads: factors are exp(spread * n), n from a normal distribution, or from
-// Student's t with `tails` degrees of freedom, kept within e^-8 and e^8.
+// What is done to each of the chosen layers, of a hybrid those with attention. Spreads: factors are exp(spread * n), n from a
+// normal distribution, or from Student's t with `tails` degrees of freedom, kept within e^-8 and e^8.
 struct WeightStress {
     // Keys, pair by pair: k_norm is multiplied and q_norm divided, for all heads of a layer alike; in architectures without these
     // norms the rows and biases of attn_k are, of each kv head by its own factors, and those of attn_q.
@@ -37,7 +37,8 @@ struct WeightStress {
 
 // Returns the model of the file `from` with stressed weights. Tensors that change are F32 there, so that scores and outputs of
 // attention change by the rounding of weights only. Throws Error: what load_model() does, a weight format that cannot be decoded,
-// a layer or a number of channels that the model does not have, factors that are not finite or 0.
+// a layer or a number of channels that the model does not have, a recurrent layer by its number, directions of values behind
+// gates, factors that are not finite or 0.
 Model make_stressed_model(const std::filesystem::path& from, const WeightStress& stress);
 
 // Writes it as the GGUF file `to`; `from` is GGUF, too. Throws Error.

@@ -131,9 +131,9 @@ TEST_CASE("stressed values are what the flags say, in the chosen layers") {
     }
 }
 
-TEST_CASE("models without norms and with biases, and of neighbouring pairs, are stressed by their rows") {
+TEST_CASE(
+    "models without norms and with biases, of neighbouring pairs, and with gates and recurrent layers, are stressed alike") {
     for (const Architecture& architecture : architectures) {
-        if (architecture.hybrid) continue; // whose layers are not alike
         CAPTURE(architecture.name);
         const test::TemporaryFile path;
         test::write_random_model(path.path(), {.config = test::small_config(architecture), .type = GgmlType::F32});
@@ -149,6 +149,16 @@ TEST_CASE("models without norms and with biases, and of neighbouring pairs, are 
         if (!architecture.qk_norm)
             CHECK(channel_spread(after.k, plain.config, 1) > 2 * channel_spread(before.k, plain.config, 1));
     }
+}
+
+TEST_CASE("of a hybrid only layers with attention can be stressed, and not in other directions of values") {
+    const test::TemporaryFile path, to;
+    test::write_random_model(path.path(), {.config = test::small_config(*find_model_type("qwen3_5")), .type = GgmlType::F32});
+    const auto stress = [&](const WeightStress& how) { test::write_stressed_model(path.path(), to.path(), how); };
+    stress({.key_spread = 1, .layers = {1}, .balance_values = true});
+    CHECK_THROWS_WITH_AS(stress({.key_spread = 1, .layers = {2}}), "layer 2 is recurrent, and stores neither keys nor values",
+                         Error);
+    CHECK_THROWS_WITH_AS(stress({.value_directions = 1}), doctest::Contains("gates of this model's attention"), Error);
 }
 
 TEST_CASE("what cannot be stressed is refused") {

@@ -53,11 +53,14 @@ void convert(const SetKernels& with, int8_t* digits, float* factors, std::span<c
 } // namespace
 
 bool has_fixed_point(GgmlType type, size_t cols) {
-    return used_set() != FixedPointSet::none && cols >= group && cols % 32 == 0 && kernels().dots_for(type) != nullptr;
+    if (used_set() == FixedPointSet::none || cols < group || cols % 32 != 0) return false;
+    const bool is_slower = used_set() == FixedPointSet::avx2 && type == GgmlType::Q8_0 && cols % group != 0; // than fp32
+    return !is_slower && kernels().dots_for(type) != nullptr;
 }
 
+// With AVX2, and where the last group is not full, fp32 is faster.
 bool has_fixed_point_blocks(GgmlType type, size_t cols) {
-    return used_set() == FixedPointSet::vnni && has_fixed_point(type, cols); // with AVX2 fp32 takes as long
+    return used_set() == FixedPointSet::vnni && cols % group == 0 && has_fixed_point(type, cols);
 }
 
 bool use_fixed_point(FixedPointSet set) {
@@ -88,8 +91,9 @@ FixedPoint to_fixed_point(ThreadPool* pool, std::span<float> storage, std::span<
     return {digits, factors, tokens, cols};
 }
 
-void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count) {
-    kernels().dots_for(type)(sums, rows, x, first, count);
+void dots(GgmlType type, float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first,
+          size_t count) {
+    kernels().dots_for(type)(sums, rows, end, x, first, count);
 }
 
 #else
@@ -99,7 +103,7 @@ bool has_fixed_point_blocks(GgmlType, size_t) { return false; }
 bool use_fixed_point(FixedPointSet set) { return set == FixedPointSet::none; }
 size_t fixed_point_floats(size_t, size_t) { return 0; }
 FixedPoint to_fixed_point(ThreadPool*, std::span<float>, std::span<const float>, size_t) { ENSURE(false, "no integer products"); }
-void dots(GgmlType type, float*, const uint8_t* const*, const FixedPoint&, size_t, size_t) {
+void dots(GgmlType type, float*, const uint8_t* const*, const uint8_t*, const FixedPoint&, size_t, size_t) {
     ENSURE(false, "no integer products of {}", type_name(type));
 }
 

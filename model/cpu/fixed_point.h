@@ -39,7 +39,9 @@ size_t fixed_point_floats(size_t tokens, size_t cols);
 FixedPoint to_fixed_point(ThreadPool*, std::span<float> storage, std::span<const float> x, size_t cols);
 
 // sums[count][dots_rows] = rows[dots_rows] . x of `count` tokens from `first` on, at most max_fixed_point_tokens, for formats and
-// lengths with has_fixed_point. A sum depends on neither the other rows nor the other tokens.
-void dots(GgmlType type, float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count);
+// lengths with has_fixed_point. A sum depends on neither the other rows nor the other tokens. The memory of the rows ends at
+// `end`.
+void dots(GgmlType type, float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first,
+          size_t count);
 
 } // namespace tq::cpu

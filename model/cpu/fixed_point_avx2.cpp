@@ -1,5 +1,5 @@
-// Integer products with AVX2: activations are words of 16 bits, and levels become words, two of which are multiplied and added to
-// a sum of 32 bits; nothing saturates.
+// Integer products with AVX2: digits are of base 128, so that sums of two products with unsigned bytes fit 16 bits, where they
+// would saturate.
 #include "model/cpu/fixed_point_avx2.h"
 
 #if HWY_ARCH_X86_64
@@ -130,9 +130,11 @@ struct Block {
     Scales scales;
 };
 
-// Adds the sums over group i of `count` tokens from `first` on to total[tokens]; blocks[dots_rows] are those of the rows.
+// Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]
+// are those of the rows.
 template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
-                                                   const FixedPoint& x, size_t i, size_t first, size_t count) {
+                                                   const FixedPoint& x, size_t i, size_t first, size_t count,
+                                                   size_t cols = group) {
     const int8_t* of_token = x.digits + (i * x.tokens + first) * digits_of_group;
     const float* factors = x.factors + (i * x.tokens + first) * factors_of_group;
     if (count == 1) {
@@ -140,7 +142,8 @@ template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], c
             keep_in_memory();
             Levels levels;
             load_steps<Format>(levels, blocks[r]);
-            const Scales scales = Format::scales(blocks[r]);
+            Scales scales = Format::scales(blocks[r]);
+            if (cols != group) keep_columns(scales, cols);
             add_rows<Format, 1>(&total[0][r], {&levels}, {&scales}, of_token, factors);
         }
         return;
@@ -149,6 +152,7 @@ template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], c
     for (size_t r = 0; r < dots_rows; r++) {
         load_steps<Format>(decoded[r].levels, blocks[r]);
         decoded[r].scales = Format::scales(blocks[r]);
+        if (cols != group) keep_columns(decoded[r].scales, cols);
     }
     for (size_t t = 0; t < count; t++, of_token += digits_of_group, factors += factors_of_group)
         for (size_t r = 0; r < dots_rows; r += 2) {
@@ -191,7 +195,8 @@ HWY_INLINE __m256i store_digit(int8_t* to, const int8_t* in_order) {
 
 } // namespace
 
-template <class Format> void dots(float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count) {
+template <class Format>
+void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count) {
     Floats total[max_fixed_point_tokens][dots_rows];
     for (size_t t = 0; t < count; t++)
         for (Floats& of_row : total[t]) of_row = no_floats();
@@ -204,9 +209,9 @@ template <class Format> void dots(float* sums, const uint8_t* const* rows, const
         }
         add_blocks<Format>(total, blocks, x, i, first, count);
     }
-    if (x.cols % group != 0) {
-        const RowEnds<Format::bytes_of_256> ends(rows, row_bytes, x.cols % group);
-        add_blocks<Format>(total, {ends.of(0), ends.of(1), ends.of(2), ends.of(3)}, x, whole, first, count);
+    if (const size_t cols = x.cols % group; cols != 0) {
+        const RowEnds<Format> ends(rows, row_bytes, cols, end);
+        add_blocks<Format>(total, ends.blocks, x, whole, first, count, cols);
     }
     for (size_t t = 0; t < count; t++) {
         const Floats* v = total[t];

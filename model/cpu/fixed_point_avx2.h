@@ -85,6 +85,15 @@ HWY_INLINE Floats pairs_of_runs(__m256 v) {
             _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7))};
 }
 
+// Makes zeros of the numbers of other runs than the first `count`.
+HWY_INLINE __m256 first_runs(__m256 v, __m256i runs, size_t count) {
+    return _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), runs)));
+}
+HWY_INLINE Floats first_runs(Floats v, size_t count) {
+    return {first_runs(v.lower, _mm256_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13), count),
+            first_runs(v.upper, _mm256_setr_epi32(2, 6, 10, 14, 3, 7, 11, 15), count)};
+}
+
 // Returns bytes in the order of runs as numbers times d.
 HWY_INLINE __m256 times(__m256i v, float d) { return _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(d)); }
 HWY_INLINE Floats unsigned_times(__m128i v, float d) {

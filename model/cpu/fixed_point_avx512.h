@@ -58,10 +58,16 @@ HWY_INLINE void transpose(Ints (&steps)[4], const Ints (&v)[4]) {
     steps[3] = _mm512_unpackhi_epi64(high01, high23);
 }
 
+HWY_INLINE Ints runs() { return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); } // of lanes
+
 // Gives each of eight numbers, of runs of 32 columns, to the two runs of 16.
 HWY_INLINE Floats pairs_of_runs(__m256 v) {
-    const Ints run = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return _mm512_permutexvar_ps(_mm512_srli_epi32(run, 1), _mm512_castps256_ps512(v));
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(runs(), 1), _mm512_castps256_ps512(v));
+}
+
+// Makes zeros of the numbers of other runs than the first `count`.
+HWY_INLINE Floats first_runs(Floats v, size_t count) {
+    return _mm512_maskz_mov_ps(_mm512_cmplt_epi32_mask(runs(), _mm512_set1_epi32(int(count))), v);
 }
 
 // Returns bytes in the order of runs as numbers times d.

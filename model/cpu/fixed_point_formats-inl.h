@@ -3,11 +3,18 @@
 // lane for each run of 16 columns. Levels are less than 2^level_bits. A weight is scale * (level - 2^offset_bits), or scale *
 // level + minimum where the format has minimums. Block layouts: model/formats/blocks.cpp and blocks_k.cpp.
 
-template <class Format> void dots(float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count);
+template <class Format>
+void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count);
 
 struct Scales {
     Floats scale, minimum; // the latter where has_minimum
 };
+
+// Makes zeros of the scales after the first `cols` columns.
+HWY_INLINE void keep_columns(Scales& scales, size_t cols) {
+    scales.scale = first_runs(scales.scale, cols / 16);
+    scales.minimum = first_runs(scales.minimum, cols / 16);
+}
 
 HWY_INLINE __m256 negative(__m256 v) { return _mm256_sub_ps(_mm256_setzero_ps(), v); }
 

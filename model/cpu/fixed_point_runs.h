@@ -4,6 +4,7 @@
 #include "model/cpu/fixed_point.h"
 #include "model/cpu/intrinsics.h"
 #include "model/formats/block_reader.h"
+#include <cstring>
 #include <hwy/base.h>
 
 HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,avx,avx2,f16c")
@@ -85,17 +86,22 @@ HWY_INLINE void store_sums(float* sums, __m256 lower, __m256 upper) {
     _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1)));
 }
 
-// A block of 256 columns at the end of rows that have fewer: filled up with zeros, which multiply zeros.
-template <size_t bytes_of_256> class RowEnds {
-  public:
-    // Of rows with `cols` columns from the byte `at` on.
-    RowEnds(const uint8_t* const* rows, size_t at, size_t cols) {
-        for (size_t r = 0; r < dots_rows; r++) std::memcpy(ends_[r], rows[r] + at, cols * bytes_of_256 / group);
-    }
-    const uint8_t* of(size_t row) const { return ends_[row]; }
+// The last blocks of 256 columns of rows that have fewer columns there, where a format has blocks of 32: those bytes and what
+// follows them, or copies where nothing does. Whatever it is, it is multiplied by zeros, and its scales are taken for zeros.
+template <class Format> struct RowEnds {
+    uint8_t copies[dots_rows][Format::bytes_of_256];
+    const uint8_t* blocks[dots_rows];
 
-  private:
-    uint8_t ends_[dots_rows][bytes_of_256] = {};
+    // Of rows with `cols` columns from the byte `at` on; those in memory end at `end`.
+    HWY_INLINE RowEnds(const uint8_t* const* rows, size_t at, size_t cols, const uint8_t* end) {
+        for (size_t r = 0; r < dots_rows; r++) {
+            blocks[r] = rows[r] + at;
+            if (size_t(end - blocks[r]) >= Format::bytes_of_256) continue;
+            std::memset(copies[r], 0, Format::bytes_of_256);
+            std::memcpy(copies[r], blocks[r], cols * Format::bytes_of_256 / group);
+            blocks[r] = copies[r];
+        }
+    }
 };
 
 } // namespace tq::cpu
@@ -105,7 +111,7 @@ HWY_POP_ATTRIBUTES
 // the numbers and factors of 256 columns of a token.
 namespace tq::cpu {
 
-using Dots = void(float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count);
+using Dots = void(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count);
 
 namespace avx2 {
 Dots* dots_for(GgmlType type);

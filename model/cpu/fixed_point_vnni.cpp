@@ -60,16 +60,34 @@ template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&le
     }
 }
 
-// Adds the sums over group i of `count` tokens from `first` on to total[tokens]; blocks[dots_rows] are those of the rows.
+// The levels of a block.
+template <class Format> HWY_INLINE void load_steps(Ints (&levels)[steps], const uint8_t* block) {
+    transpose(levels, {Format::levels(block, 0), Format::levels(block, 1), Format::levels(block, 2), Format::levels(block, 3)});
+}
+
+// Turns nibbles before they are unpacked, half as many: the low ones are those of the lower lanes.
+template <> HWY_INLINE void load_steps<Q4_K>(Ints (&levels)[steps], const uint8_t* block) {
+    const Ints lower = load_64(block + 16), upper = load_64(block + 80);
+    const Ints word = _mm512_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28, 0, 8, 16, 24, 4, 12, 20, 28);
+    HWY_UNROLL(4)
+    for (size_t s = 0; s < steps; s++) {
+        const Ints packed = _mm512_permutex2var_epi32(lower, _mm512_add_epi32(word, _mm512_set1_epi32(int(s))), upper);
+        levels[s] = low_bits(shift_right(packed, 0, 4), 4);
+    }
+}
+
+// Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]
+// are those of the rows.
 template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
-                                                   const FixedPoint& x, size_t i, size_t first, size_t count) {
+                                                   const FixedPoint& x, size_t i, size_t first, size_t count,
+                                                   size_t cols = group) {
     Ints levels[dots_rows][steps];
     Scales scales[dots_rows];
     HWY_UNROLL(4)
     for (size_t r = 0; r < dots_rows; r++) {
-        const uint8_t* b = blocks[r];
-        transpose(levels[r], {Format::levels(b, 0), Format::levels(b, 1), Format::levels(b, 2), Format::levels(b, 3)});
-        scales[r] = Format::scales(b);
+        load_steps<Format>(levels[r], blocks[r]);
+        scales[r] = Format::scales(blocks[r]);
+        if (cols != group) keep_columns(scales[r], cols);
     }
     const size_t at = i * x.tokens + first;
     for (size_t t = 0; t < count; t++)
@@ -108,7 +126,8 @@ HWY_INLINE Ints store_digit(int8_t* to, const int8_t* in_order) {
 
 } // namespace
 
-template <class Format> void dots(float* sums, const uint8_t* const* rows, const FixedPoint& x, size_t first, size_t count) {
+template <class Format>
+void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count) {
     Floats total[max_fixed_point_tokens][dots_rows];
     for (size_t t = 0; t < count; t++)
         for (Floats& of_row : total[t]) of_row = no_floats();
@@ -122,9 +141,9 @@ template <class Format> void dots(float* sums, const uint8_t* const* rows, const
         }
         add_blocks<Format>(total, blocks, x, i, first, count);
     }
-    if (x.cols % group != 0) {
-        const RowEnds<Format::bytes_of_256> ends(rows, row_bytes, x.cols % group);
-        add_blocks<Format>(total, {ends.of(0), ends.of(1), ends.of(2), ends.of(3)}, x, whole, first, count);
+    if (const size_t cols = x.cols % group; cols != 0) {
+        const RowEnds<Format> ends(rows, row_bytes, cols, end);
+        add_blocks<Format>(total, ends.blocks, x, whole, first, count, cols);
     }
     for (size_t t = 0; t < count; t++) store_total(sums + t * dots_rows, total[t]);
 }

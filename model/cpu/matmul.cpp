@@ -201,14 +201,17 @@ void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uin
     float sums[max_fixed_point_tokens * dots_rows];
     for (uint32_t first = begin; first < end; first += chunk) {
         const uint32_t count = std::min(chunk, end - first);
-        const auto* bytes = reinterpret_cast<const uint8_t*>(p.w.read(first, count, scratch.bytes).data());
+        const auto read = p.w.read(first, count, scratch.bytes);
+        const auto memory = p.w.data.empty() ? read : p.w.data; // a row of the file may be followed by others
+        const auto* bytes = reinterpret_cast<const uint8_t*>(read.data());
+        const auto* end = reinterpret_cast<const uint8_t*>(memory.data() + memory.size());
         for (size_t token = 0; token < x.tokens; token += max_fixed_point_tokens) {
             const size_t tokens = std::min(max_fixed_point_tokens, x.tokens - token);
             for (uint32_t i = 0; i < count; i += dots_rows) {
                 const auto rows = std::min(uint32_t(dots_rows), count - i);
                 const uint8_t* of_rows[dots_rows]; // the last is repeated where there are fewer
                 for (uint32_t r = 0; r < dots_rows; r++) of_rows[r] = bytes + (i + std::min(r, rows - 1)) * row_bytes;
-                dots(p.w.type, sums, of_rows, x, token, tokens);
+                dots(p.w.type, sums, of_rows, end, x, token, tokens);
                 put_sums(p, sums, token, tokens, first + i, rows);
             }
         }

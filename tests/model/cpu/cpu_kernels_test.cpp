@@ -126,7 +126,7 @@ TEST_CASE("products of matrices") {
     on_each_target([&] {
         Random random{2};
         for (const GgmlType type : weight_formats)
-            for (const uint32_t cols : {32u, 96u, 256u, 256u * 3})
+            for (const uint32_t cols : {32u, 96u, 256u, 256u * 3, 256u * 3 + 128})
                 for (const uint32_t rows : {1u, 3u, 17u, 150u}) {
                     if (cols % block_format(type)->elements != 0) continue;
                     const Matrix m(type, rows, cols, random);

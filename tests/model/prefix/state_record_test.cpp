@@ -11,11 +11,7 @@
 #include <fstream>
 
 using namespace tq;
-<<<<<<< ours
 using tq::test::contains;
-=======
-using test::contains;
->>>>>>> theirs
 
 namespace {
 

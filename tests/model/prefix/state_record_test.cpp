@@ -5,7 +5,6 @@
 #include "model/prefix/state_record.h"
 #include "model/speculation/speculation.h"
 #include "tests/support/hybrids.h"
-#include "tests/support/text.h"
 #include "tests/support/prefix_sessions.h"
 #include "tests/support/text.h"
 #include <fstream>

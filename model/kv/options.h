@@ -64,10 +64,14 @@ struct KvPreset {
     uint32_t window = 0; // tokens, KvOptions::window
 };
 inline constexpr auto kv_presets = std::array{
-    KvPreset{"balanced", {KvType::tq4u, KvType::tq4}, 256}, KvPreset{"accurate", {KvType::tq5u, KvType::tq4t}, 256},
-    KvPreset{"compact", {KvType::tq4u, KvType::tq3t}, 256}, KvPreset{"smallest", {KvType::tq3u, KvType::tq2t}, 256},
-    KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}},  KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}},
-    KvPreset{"safe", {KvType::tq4, KvType::a4_128}},       KvPreset{"bold", {KvType::tq3q, KvType::a4_128}},
+    KvPreset{"balanced", {KvType::tq4u, KvType::tq4}, 256},
+    KvPreset{"accurate", {KvType::tq5u, KvType::tq4t}, 256},
+    KvPreset{"compact", {KvType::tq4u, KvType::tq3t}, 256},
+    KvPreset{"smallest", {KvType::tq3u, KvType::tq2t}, 256},
+    KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}},
+    KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}},
+    KvPreset{"safe", {KvType::tq4, KvType::a4_128}},
+    KvPreset{"bold", {KvType::tq3q, KvType::a4_128}},
     KvPreset{"f16", {KvType::f16, KvType::f16}},
 };
 const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that lists the presets

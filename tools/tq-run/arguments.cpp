@@ -247,7 +247,8 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         }))
         .values(preset_names() + " FILE");
     add("--cache-type-k", a.type_k,
-        "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, tq3u to tq5u, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, f16, ...; "
+        "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, tq3u to tq5u, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, "
+        "f16, ...; "
         "default: by --kv",
         "TYPE", parsed_by(parse_kv_type))
         .values(kv_type_names());

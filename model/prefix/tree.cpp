@@ -76,9 +76,9 @@ PrefixNode& PrefixTree::insert(PrefixNode& parent, std::span<const uint32_t> ids
 }
 
 PrefixNode* PrefixTree::known(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) const {
-    if (parent.head.cold < page_tokens) cold = 0;
+    const bool all_cold = parent.head.cold == page_tokens && cold == ids.size();
     for (const auto& child : parent.children)
-        if (std::ranges::equal(child->head.ids, ids) && is_cold(child->head) == (cold == ids.size())) return child.get();
+        if (std::ranges::equal(child->head.ids, ids) && is_cold(child->head) == all_cold) return child.get();
     return nullptr;
 }
 

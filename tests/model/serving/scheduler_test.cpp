@@ -1,7 +1,6 @@
 #include "model/serving/scheduler.h"
 #include "tests/support/cpu_scheduler.h"
 #include <cmath>
-#include <fmt/ranges.h>
 
 namespace tq {
 namespace {
@@ -113,22 +112,6 @@ TEST_CASE("with a window, the beginning of a prompt is found up to a state") {
         CHECK(collect(*one).ids == collect(*two).ids);
         CHECK(two->wait({}).timings.cached_tokens >= 256); // of the slot beside it
     }
-}
-
-TEST_CASE("a slot tells its checkpoints") {
-    SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16)});
-    serving::Request request = request_of(some_ids(600), 1'000'000);
-    request.ignore_end = true;
-    request.marks = {300};
-    const auto stream = scheduler->submit(std::move(request));
-    serving::Status status;
-    do { // it is that of the pass before
-        status = scheduler->status();
-    } while (status.slots.at(0).decoded_tokens == 0 && !stream->done());
-    stream->cancel();
-    REQUIRE(status.slots.at(0).busy);
-    CHECK(fmt::format("{}", fmt::join(status.slots[0].checkpoints, " ")) == "256 300 512");
-    scheduler.rest();
 }
 
 TEST_CASE("a request that gave way goes on with its window, to the bit") {

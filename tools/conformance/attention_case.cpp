@@ -64,12 +64,19 @@ void poison_pages(const host::LayerCache& layer) {
     }
 }
 
+// Makes the first n tokens of slot `from` those of another one, or of itself, without what its window has.
+void take_pages(Cache& cache, uint32_t from, uint32_t slot, uint32_t n) {
+    const auto table = cache.table(from).first(pages_of(n));
+    const std::vector<uint32_t> pages(table.begin(), table.end());
+    cache.adopt(slot, pages, n, std::make_shared<SavedSlot>(SavedSlot{n}));
+}
+
 // Gives a slot pages for `length` tokens, not in order, and with others between them: the last slot had all.
 void reserve_scattered(Cache& cache, uint32_t slot, uint32_t length) {
     const uint32_t other = cache.shape().slots - 1;
     for (uint32_t end = 0; end < length;) {
         end = std::min(length, (uint32_t(cache.table(slot).size()) + 1) * page_tokens);
-        cache.truncate(other, cache.position(other) - 2 * page_tokens);
+        take_pages(cache, other, other, cache.position(other) - 2 * page_tokens);
         cache.reserve(slot, end - cache.position(slot));
     }
 }
@@ -80,13 +87,6 @@ void replace_first_codes(Rig& rig, const host::LayerCache& layer, KvSide which, 
     const host::Place place = layer.place({slot, 0});
     for (uint32_t head = 0; head < side.heads && layer.has_sinks(); head++)
         encode(side.codec, side.codes(place, head), side.scales(place, head), rig.random.normals(side.head_dim(), deviation));
-}
-
-// Makes the first n tokens of slot `from` those of another one, or of itself, without what its window has.
-void take_pages(Cache& cache, uint32_t from, uint32_t slot, uint32_t n) {
-    const auto table = cache.table(from).first(pages_of(n));
-    const std::vector<uint32_t> pages(table.begin(), table.end());
-    cache.adopt(slot, pages, n, std::make_shared<SavedSlot>(SavedSlot{n}));
 }
 
 std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {

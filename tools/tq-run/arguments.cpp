@@ -126,14 +126,8 @@ ValueCheck memory_size() { return in_units(1 << 20, std::pow(2.0, 50), "a size s
 
 std::span<const OtherName> other_names() { return names_elsewhere; }
 
-KvOptions default_cache() {
-    KvOptions kv;
-    kv.set(parse_kv_preset("balanced"));
-    return kv;
-}
-
 KvOptions KvArguments::options() const {
-    KvOptions kv = names_types() || !rotation.empty() ? KvOptions() : default_cache();
+    KvOptions kv;
     if (is_kv_file(preset))
         kv = read_kv_file(utf8_path(preset));
     else if (!preset.empty())
@@ -240,8 +234,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     };
     add("--kv", a.preset,
         "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
-        "safe, bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: balanced, or tq4/tq4 without a window "
-        "where -ctk, -ctv, --kv-layers or --kv-rotation is given",
+        "safe, bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: tq4/tq4 without a window",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))

@@ -29,9 +29,6 @@ struct ConsoleArguments {
 };
 
 // How the cache is stored; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.
-// The cache where nothing is said of one: the preset `balanced`.
-KvOptions default_cache();
-
 struct KvArguments {
     std::string preset, type_k, type_v, rotation, scale_rule, layers, conditioning; // preset: or a .json file
     std::optional<uint32_t> window;

@@ -75,7 +75,7 @@ std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
     add("n_batch", 7, field("n_batch"), arguments.batch_sizes != "0");
     add(
         "cache", -widest(caches, cache, 0), [](const Row& row) { return text(row, "cache"); },
-        caches.size() > 1 || cache(caches[0]) != cache(default_cache()));
+        caches.size() > 1 || cache(caches[0]) != cache(KvOptions()));
     add("test",
         widest(
             tests, [](const Test& t) { return t.name(); }, 0),

@@ -91,7 +91,7 @@ TEST_CASE("a window does not depend on the blocks it comes in") {
     CHECK(relative_error(on_cpu(model, {KvType::tq2, KvType::tq2})->run(ids), right) > 0.01);
 }
 
-TEST_CASE("tokens that are taken back leave no trace where they are few, and codes where they are many") {
+TEST_CASE("tokens that are taken back leave no trace where they are few, and are run again where they are many") {
     const SmallModel model;
     std::mt19937 random(3);
     const auto ids = random_ids(random, 70), others = random_ids(random, 30), next = random_ids(random, 1);
@@ -107,13 +107,9 @@ TEST_CASE("tokens that are taken back leave no trace where they are few, and cod
         plain->truncate(70);
     }
     back->run(others);
-    back->truncate(70);
-    const auto coded = copy(back->run(next)), window = copy(plain->run(next));
-    CHECK(relative_error(coded, window) > 0.01);
-    for (const uint32_t id : std::span(others).first(7)) { // from here on the window is as before
-        back->run({&id, 1});
-        plain->run({&id, 1});
-    }
+    CHECK(back->cache().cut(0, 70) == 0); // what the window had there is lost, and no checkpoint has it
+    back->run(ids);
+    check_same(*back, *plain, next);
     CHECK(back->kv().window == 7);
 }
 

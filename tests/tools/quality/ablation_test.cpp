@@ -74,7 +74,7 @@ TEST_CASE("no false alarm, on the CPU path and on the one that can have faults, 
     for (size_t i = 0; i < same.outcomes.size(); i++) {
         const KvOptions& kv = same.outcomes[i].trial.kv;
         const double epsilon =
-            is_coded(kv.k) || is_coded(kv.v) ? 1e-2 : 1e-4; // rounding gives some values a neighbouring code instead
+            is_coded(kv.k) || is_coded(kv.v) ? 2e-2 : 1e-4; // rounding gives some values a neighbouring code instead
         CAPTURE(same.outcomes[i].trial.run);
         CHECK(same.outcomes[i].cost->summary.perplexity.value ==
               doctest::Approx(right.outcomes[i].cost->summary.perplexity.value).epsilon(epsilon));

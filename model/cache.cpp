@@ -120,8 +120,8 @@ bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {
     if (shape_.recurrent) return false;
     WindowPositions window = slot.window;
     window.forget(end, n);
-    return window.begin == slot.window.begin ||
-           window.is_whole(n); // nothing that it had at n is lost, or what a query at n reads is there
+    // Nothing that it had at n is lost, or what a query at n reads is there.
+    return window.begin == slot.window.begin || window.is_whole(n);
 }
 
 uint32_t Cache::kept(uint32_t slot, uint32_t n, uint32_t stored) const {

@@ -130,11 +130,8 @@ struct Block {
     Scales scales;
 };
 
-// Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]
-// are those of the rows.
 template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
-                                                   const FixedPoint& x, size_t i, size_t first, size_t count,
-                                                   size_t cols = group) {
+                                                   const FixedPoint& x, size_t i, size_t first, size_t count, size_t cols) {
     const int8_t* of_token = x.digits + (i * x.tokens + first) * digits_of_group;
     const float* factors = x.factors + (i * x.tokens + first) * factors_of_group;
     if (count == 1) {
@@ -160,6 +157,11 @@ template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], c
             add_rows<Format, 2>(&total[t][r], {&decoded[r].levels, &decoded[r + 1].levels},
                                 {&decoded[r].scales, &decoded[r + 1].scales}, of_token, factors);
         }
+}
+
+HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
+    store_sums(sums, sums_of_halves(v[0].lower, v[1].lower, v[2].lower, v[3].lower),
+               sums_of_halves(v[0].upper, v[1].upper, v[2].upper, v[3].upper));
 }
 
 // Splits 16 numbers into digits: the last two are in -64 .. 63, the first in -64 .. 64.
@@ -194,31 +196,6 @@ HWY_INLINE __m256i store_digit(int8_t* to, const int8_t* in_order) {
 }
 
 } // namespace
-
-template <class Format>
-void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count) {
-    Floats total[max_fixed_point_tokens][dots_rows];
-    for (size_t t = 0; t < count; t++)
-        for (Floats& of_row : total[t]) of_row = no_floats();
-    const size_t whole = x.cols / group, row_bytes = whole * Format::bytes_of_256;
-    for (size_t i = 0; i < whole; i++) {
-        const uint8_t* blocks[dots_rows];
-        for (size_t r = 0; r < dots_rows; r++) {
-            blocks[r] = rows[r] + i * Format::bytes_of_256;
-            prefetch<Format::bytes_of_256>(blocks[r], prefetched_rows * row_bytes);
-        }
-        add_blocks<Format>(total, blocks, x, i, first, count);
-    }
-    if (const size_t cols = x.cols % group; cols != 0) {
-        const RowEnds<Format> ends(rows, row_bytes, cols, end);
-        add_blocks<Format>(total, ends.blocks, x, whole, first, count, cols);
-    }
-    for (size_t t = 0; t < count; t++) {
-        const Floats* v = total[t];
-        store_sums(sums + t * dots_rows, sums_of_halves(v[0].lower, v[1].lower, v[2].lower, v[3].lower),
-                   sums_of_halves(v[0].upper, v[1].upper, v[2].upper, v[3].upper));
-    }
-}
 
 void convert_group(int8_t* to, float* factors, const float* x) {
     alignas(32) int8_t in_order[digits_of_group];

@@ -3,9 +3,6 @@
 // lane for each run of 16 columns. Levels are less than 2^level_bits. A weight is scale * (level - 2^offset_bits), or scale *
 // level + minimum where the format has minimums. Block layouts: model/formats/blocks.cpp and blocks_k.cpp.
 
-template <class Format>
-void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count);
-
 struct Scales {
     Floats scale, minimum; // the latter where has_minimum
 };
@@ -199,6 +196,40 @@ struct IQ4_XS {
         return iq4_levels_of(nibbles_of_16(block + 8 + 32 * v, block + 24 + 32 * v));
     }
 };
+
+// What the instruction set defines after this.
+namespace {
+
+// Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]
+// are those of the rows.
+template <class Format> void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
+                                        const FixedPoint& x, size_t i, size_t first, size_t count, size_t cols);
+// sums[dots_rows] = the sums of the lanes of each.
+void store_total(float* sums, const Floats (&v)[dots_rows]);
+
+} // namespace
+
+template <class Format>
+void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count) {
+    Floats total[max_fixed_point_tokens][dots_rows];
+    for (size_t t = 0; t < count; t++)
+        for (Floats& of_row : total[t]) of_row = no_floats();
+    const size_t whole = x.cols / group, row_bytes = whole * Format::bytes_of_256;
+    for (size_t i = 0; i < whole; i++) {
+        const uint8_t* blocks[dots_rows];
+        HWY_UNROLL(4)
+        for (size_t r = 0; r < dots_rows; r++) {
+            blocks[r] = rows[r] + i * Format::bytes_of_256;
+            prefetch<Format::bytes_of_256>(blocks[r], prefetched_rows * row_bytes);
+        }
+        add_blocks<Format>(total, blocks, x, i, first, count, group);
+    }
+    if (const size_t cols = x.cols % group; cols != 0) {
+        const RowEnds<Format> ends(rows, row_bytes, cols, end);
+        add_blocks<Format>(total, ends.blocks, x, whole, first, count, cols);
+    }
+    for (size_t t = 0; t < count; t++) store_total(sums + t * dots_rows, total[t]);
+}
 
 // Returns nullptr where a format has no integer kernel: its products use vectors of fp32.
 Dots* dots_for(GgmlType type) {

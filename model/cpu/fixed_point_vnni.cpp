@@ -76,11 +76,8 @@ template <> HWY_INLINE void load_steps<Q4_K>(Ints (&levels)[steps], const uint8_
     }
 }
 
-// Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]
-// are those of the rows.
 template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
-                                                   const FixedPoint& x, size_t i, size_t first, size_t count,
-                                                   size_t cols = group) {
+                                                   const FixedPoint& x, size_t i, size_t first, size_t count, size_t cols) {
     Ints levels[dots_rows][steps];
     Scales scales[dots_rows];
     HWY_UNROLL(4)
@@ -125,28 +122,6 @@ HWY_INLINE Ints store_digit(int8_t* to, const int8_t* in_order) {
 }
 
 } // namespace
-
-template <class Format>
-void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count) {
-    Floats total[max_fixed_point_tokens][dots_rows];
-    for (size_t t = 0; t < count; t++)
-        for (Floats& of_row : total[t]) of_row = no_floats();
-    const size_t whole = x.cols / group, row_bytes = whole * Format::bytes_of_256;
-    for (size_t i = 0; i < whole; i++) {
-        const uint8_t* blocks[dots_rows];
-        HWY_UNROLL(4)
-        for (size_t r = 0; r < dots_rows; r++) {
-            blocks[r] = rows[r] + i * Format::bytes_of_256;
-            prefetch<Format::bytes_of_256>(blocks[r], prefetched_rows * row_bytes);
-        }
-        add_blocks<Format>(total, blocks, x, i, first, count);
-    }
-    if (const size_t cols = x.cols % group; cols != 0) {
-        const RowEnds<Format> ends(rows, row_bytes, cols, end);
-        add_blocks<Format>(total, ends.blocks, x, whole, first, count, cols);
-    }
-    for (size_t t = 0; t < count; t++) store_total(sums + t * dots_rows, total[t]);
-}
 
 void convert_group(int8_t* to, float* factors, const float* x) {
     alignas(64) int8_t in_order[digits_of_group];

@@ -180,11 +180,9 @@ static void check_unequal(const KvOptions& kv, uint32_t count) {
     for (uint32_t layer = 0; layer < count; layer++) {
         const KvTypes types = kv.at(layer, count);
         if (is_unequal(types.v))
-            fail(
-                "{} is for keys, whose slowly turning channels get more bits, and layer {} has values in it: choose another -ctv",
-                name(types.v), layer);
-        if (is_unequal(types.k) && kv.rotation != RotationKind::wht)
-            fail("the keys of layer {} are {}, which are rotated by halves: they need --kv-rotation wht", layer, name(types.k));
+            fail("{} is a type for keys, and layer {} has its values in it: choose another -ctv, such as {}", name(types.v),
+                 layer, name(values_beside(types.v)));
+        check_rotation(types.k, kv.rotation);
     }
 }
 

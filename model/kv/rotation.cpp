@@ -88,9 +88,15 @@ Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t 
             kind == RotationKind::haar ? dense_matrix(head_dim, seed) : nullptr};
 }
 
-Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type) {
+void check_rotation(KvType type, RotationKind kind) {
     if (is_unequal(type) && kind != RotationKind::wht)
-        fail("the bits of {} are unequal, and its vectors are rotated by halves: it needs --kv-rotation wht", name(type));
+        fail("{} is rotated in two halves, of more and of fewer bits, which {} cannot be: choose --kv-rotation wht or another "
+             "type",
+             name(type), name(kind));
+}
+
+Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type) {
+    check_rotation(type, kind);
     Rotation out = make_rotation(is_rotated(type) ? kind : RotationKind::wht, layer, side, head_dim);
     out.halves = is_unequal(type);
     return out;

@@ -25,7 +25,9 @@ struct Rotation {
 };
 
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim);
-// Returns the one for vectors of a type, whose bits may be unequal. Throws Error where these have no rotation of that kind.
+// Throws Error where vectors of a type have no rotation of that kind.
+void check_rotation(KvType type, RotationKind kind);
+// Returns the one for vectors of a type, whose bits may be unequal. Throws Error as check_rotation() does.
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type);
 
 // x = R x: H (signs * x) with the unnormalised Hadamard matrix H, or 16 Q^T x. By halves: H of half the size on the even places

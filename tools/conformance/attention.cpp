@@ -226,7 +226,7 @@ void add_matrices(Rows& rows, const Capabilities& device) {
         if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // a CPU driver takes seconds for each
         for (const KvTypeName& type : kv_types)
             if ((is_turboquant(type.type) && !is_qjl(type.type)) || type.type == KvType::f16)
-                row(variant, {{type.type, type.type}, 64, 4, 2, 77, 9});
+                row(variant, {{type.type, values_beside(type.type)}, 64, 4, 2, 77, 9});
         for (const AttentionCase& shape : {AttentionCase{tq4, 128, 4, 2, 77, 9},
                                            {tq4, 128, 10, 2, 513, 2, 1},
                                            {mixed, 64, 10, 2, 40, 11},

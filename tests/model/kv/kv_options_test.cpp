@@ -49,6 +49,18 @@ TEST_CASE("presets") {
                          doctest::Contains("use one of balanced, accurate, compact, smallest, safe-lowbit"), Error);
 }
 
+TEST_CASE("unequal bits are for keys that are rotated by wht, and values beside them have equal ones") {
+    CHECK_NOTHROW(check_kv({KvType::tq4u, KvType::tq4}, 2));
+    CHECK(values_beside(KvType::tq4u) == KvType::tq4);
+    CHECK(values_beside(KvType::tq3t) == KvType::tq3t);
+    CHECK_THROWS_WITH_AS(check_kv({KvType::tq4u, KvType::tq4u}, 2), doctest::Contains("choose another -ctv, such as tq4"), Error);
+    CHECK_THROWS_WITH_AS(check_kv(with_layers("1=tq3u"), 2), doctest::Contains("layer 1 has its values in it"), Error);
+    KvOptions haar{KvType::tq5u, KvType::tq4};
+    haar.rotation = RotationKind::haar;
+    CHECK_THROWS_WITH_AS(check_kv(haar, 2), doctest::Contains("choose --kv-rotation wht"), Error);
+    CHECK_THROWS_AS(make_rotation(RotationKind::haar, 0, KvSide::key, 64, KvType::tq5u), Error);
+}
+
 TEST_CASE("exceptions for layers") {
     const KvOptions kv = with_layers("0-1,-2:-1=q8_0;3=f16/tq2;7:8=tq3;8=tq5");
     constexpr uint32_t count = 12;

@@ -336,6 +336,7 @@ if(UNIX AND (NOT TQ_TESTS OR "soak" MATCHES "${TQ_TESTS}"))
   if(python3)
     add_dependencies(tq_tests tq-run)
     tq_test(serve_soak "" ${CMAKE_SOURCE_DIR}/tests/soak/serve_soak $<TARGET_FILE:tq-run>)
+    set_target_properties(make_random_model PROPERTIES EXCLUDE_FROM_ALL FALSE) # a test runs it
     add_dependencies(tq_tests make_random_model)
     tq_test(serve_soak-hybrid "" ${CMAKE_SOURCE_DIR}/tests/soak/serve_soak $<TARGET_FILE:tq-run> --hybrid $<TARGET_FILE:make_random_model>
       --seconds 5)

@@ -117,11 +117,7 @@ void Cache::advance(uint32_t slot, uint32_t tokens) {
 bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {
     const uint32_t end = std::max(stored, slot.position);
     if (n == 0 || n == end || !shape_.has_beside()) return true;
-    if (shape_.recurrent) return false;
-    WindowPositions window = slot.window;
-    window.forget(end, n);
-    // Nothing that it had at n is lost, or what a query at n reads is there.
-    return window.begin == slot.window.begin || window.is_whole(n);
+    return !shape_.recurrent && slot.window.survives(end, n);
 }
 
 uint32_t Cache::kept(uint32_t slot, uint32_t n, uint32_t stored) const {
@@ -248,7 +244,8 @@ void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t token
     std::erase_if(checkpoints, [&](const Checkpoint& c) { return c->tokens > std::min(same, tokens) || c->tokens == tokens; });
     truncate(slot, 0);
     s.pages.assign(pages.begin(), pages.end());
-    s.position = s.window.begin = tokens;
+    s.position = tokens;
+    s.window.start(tokens, tokens);
     s.checkpoints = std::move(checkpoints);
     version_++;
     if (!saved) return;
@@ -264,7 +261,7 @@ void Cache::mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t posi
         version_++;
     }
     s.position = position;
-    s.window.begin = window_begin;
+    s.window.start(window_begin, position);
 }
 
 void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source, const SavedSlot& saved) {
@@ -282,7 +279,7 @@ void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source, co
             write_page(table(slot)[at / page_tokens], count, bytes);
         }
         advance(slot, tokens);
-        slots_[slot].window.begin = tokens;
+        slots_[slot].window.start(tokens, tokens);
         put_slot(slot, saved);
     } catch (...) {
         truncate(slot, 0);
@@ -319,10 +316,9 @@ void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
     ENSURE(!vectors_ || saved.state.size() == (shape_.recurrent ? vectors_->state_bytes() : 0), "{} bytes of states",
            saved.state.size());
     try {
-        if (saved.window_tokens != 0) {
-            vectors().write_window(slot, s.position - saved.window_tokens, saved.window_tokens, saved.window);
-            s.window.begin = s.position - saved.window_tokens;
-        }
+        const uint32_t first = s.position - saved.window_tokens;
+        if (saved.window_tokens != 0) vectors().write_window(slot, first, saved.window_tokens, saved.window);
+        s.window.start(first, s.position);
         if (shape_.recurrent) vectors().write_state(slot, saved.state);
     } catch (...) {
         forget(slot, 0, 0);
@@ -344,7 +340,7 @@ void Cache::keep_tables_of(const Image& image) {
     ENSURE(image.slots.size() == slots_.size() && image.references.size() == references_.size(), "{} slots, {} pages",
            image.slots.size(), image.references.size());
     slots_ = image.slots;
-    for (Slot& slot : slots_) slot.window.begin = slot.position;
+    for (Slot& slot : slots_) slot.window.start(slot.position, slot.position);
     references_ = image.references;
     free_ = image.free;
     version_ = image.version + 1;

@@ -1,6 +1,6 @@
 // Answers many requests at once with one model: continuous batching. Each pass takes one token of every answer and a slice of
 // one prompt, so that no stream waits longer than for a block of somebody's prompt. The answers are, bit for bit, those that each
-// request would get alone from an empty cache, unless the cache has a full-precision window (model/prefix/cold.h).
+// request would get alone from an empty cache (model/prefix/cold.h).
 #pragma once
 #include "base/error.h"
 #include "model/forward.h"

@@ -40,9 +40,27 @@ TEST_CASE("which positions are there") {
     CHECK(window.first(182) == 179);
     CHECK(window.first(183) == 179);
     CHECK(window.first(184) == 180);
+    CHECK(!window.survives(184, 20));
     window.forget(184, 20); // no earlier token is left
     CHECK(window.first(20) == 20);
     CHECK(window.first(22) == 20);
+}
+
+TEST_CASE("a window that was put there is that of its own length, of greater ones, and of those whose window is whole") {
+    WindowPositions window{256};
+    const uint32_t kept = kept_window_tokens(256);
+    window.start(634 - kept, 634);
+    CHECK(window.survives(634, 634));
+    CHECK(window.survives(700, 695));
+    CHECK(window.survives(634, 617));
+    CHECK(!window.survives(634, 616));
+    CHECK(!window.survives(684, 640));
+    CHECK(!window.survives(684, 634 - kept)); // whose first position would stay
+    CHECK(!window.survives(640, 500));
+    window.start(1000, 1000); // nothing was kept of what came before: what comes after may be taken back
+    CHECK(window.survives(1100, 1050));
+    CHECK(window.survives(1100, 1000));
+    CHECK(!window.survives(1100, 999));
 }
 
 TEST_CASE("what is stored is the rotated vector in fp16, no longer than it was") {

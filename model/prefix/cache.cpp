@@ -8,7 +8,9 @@ namespace tq {
 
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
     : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()), state_layout_(cache()),
-      max_memory_bytes_(options.memory_bytes), tree_(owner_name(owner)) {
+      max_memory_bytes_(options.memory_bytes),
+      max_state_bytes_(std::max(options.memory_bytes, cache().shape().slots * state_layout_.max_bytes())),
+      tree_(owner_name(owner)) {
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0)
         store_.emplace(options.disk, owner, layout_, state_layout_.max_bytes());
     if (options.shared.open) shared_.emplace(options.shared, layout_, state_layout_.max_bytes());
@@ -28,7 +30,7 @@ bool PrefixCache::is_lost(const PrefixNode& node) { return !node.device && !node
 void PrefixCache::drop_lost() {
     if (!std::exchange(released_, false)) return;
     tree_.each([&](PrefixNode& node) {
-        if (node.state && is_lost(node)) drop_state(node);
+        if (!node.states.empty() && is_lost(node)) drop_states(node);
     });
     tree_.drop_if([&](const PrefixNode& node) { return is_lost(node); });
 }
@@ -67,17 +69,19 @@ void PrefixCache::drop_bytes(PrefixNode& node) {
     released_ = true;
 }
 
-// Makes room in host memory, at the cost of others that were used less recently. Returns false where `kept` would have to go.
-bool PrefixCache::make_memory(uint64_t bytes, const PrefixNode* kept) {
-    if (bytes > max_memory_bytes_) return false;
-    while (memory_bytes_ + bytes > max_memory_bytes_) {
+// Makes room in host memory, of which there is so much in all, at the cost of others that were used less recently. Returns false
+// where `kept` would have to go.
+bool PrefixCache::make_memory(uint64_t bytes, uint64_t limit, const PrefixNode* kept) {
+    if (bytes > limit) return false;
+    while (memory_bytes_ + bytes > limit) {
         PrefixNode* oldest = tree_.least_recent([](const PrefixNode& n) { return n.bytes != nullptr; });
-        PrefixNode* state = nullptr;
+        std::pair<PrefixNode*, const PrefixNode::State*> state{};
         tree_.each([&](PrefixNode& n) {
-            if (n.state && (!state || n.state_used < state->state_used)) state = &n;
+            for (const PrefixNode::State& each : n.states)
+                if (!state.second || each.used < state.second->used) state = {&n, &each};
         });
-        if (state && (!oldest || state->state_used < oldest->used)) {
-            drop_state(*state);
+        if (state.second && (!oldest || state.second->used < oldest->used)) {
+            drop_state(*state.first, state.second->saved->tokens);
             continue;
         }
         if (kept && oldest->used >= kept->used) return false;
@@ -89,7 +93,7 @@ bool PrefixCache::make_memory(uint64_t bytes, const PrefixNode* kept) {
 // Copies a page to host memory.
 void PrefixCache::keep_in_memory(PrefixNode& node) {
     const uint64_t bytes = layout_.bytes(node.head.tokens());
-    if (node.bytes || !make_memory(bytes)) return;
+    if (node.bytes || !make_memory(bytes, max_memory_bytes_)) return;
     auto copy = std::make_shared<std::vector<std::byte>>(bytes);
     cache().read_page(*node.device, node.head.tokens(), *copy);
     node.bytes = std::move(copy);
@@ -98,7 +102,8 @@ void PrefixCache::keep_in_memory(PrefixNode& node) {
 
 void PrefixCache::forget(PrefixNode& node) {
     release(node);
-    forget_state(node);
+    drop_states(node);
+    if (store_) store_->remove(make_state_head(node.head));
     if (node.bytes) memory_bytes_ -= node.bytes->size();
     if (store_) store_->remove(node.head);
 }
@@ -224,7 +229,10 @@ void PrefixCache::store(uint32_t slot, std::span<const uint32_t> ids, uint32_t c
             }
             write(node, page, end);
         }
-        for (const auto& old : tree_.take_superseded(node)) forget(*old);
+        for (const auto& old : tree_.take_superseded(node)) {
+            take_over_states(*old, node);
+            forget(*old);
+        }
         tree_.touch(node);
         parent = &node;
     }
@@ -243,7 +251,7 @@ PrefixCache::Statistics PrefixCache::statistics() const {
     tree_.each([&](PrefixNode& node) {
         s.device_pages += node.device ? 1 : 0;
         s.memory_pages += node.bytes ? 1 : 0;
-        s.memory_states += node.state ? 1 : 0;
+        s.memory_states += node.states.size();
     });
     s.memory_bytes = memory_bytes_;
     if (shared_) s.shared = shared_->statistics();

@@ -30,7 +30,7 @@ struct PromptFetch {
 class PrefixCache final : public PageKeeper {
   public:
     struct Options {
-        uint64_t memory_bytes = 0; // of host memory
+        uint64_t memory_bytes = 0; // of host memory; for states at least that of one of each slot
         PageStore::Options disk{}; // no directory: none
         // None, unless it opens one. `owner` then says whose pages are taken for cold ones: where its computation is not one
         // device's, so are the bits.
@@ -67,7 +67,8 @@ class PrefixCache final : public PageKeeper {
     void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
     // Keeps what the slot's checkpoints have at the ends of these ids' pages, which are known; of the earlier ones on the way
-    // those go that superfluous_checkpoints() names, unless several pages follow them.
+    // those go that superfluous_checkpoints() names, unless several pages follow them. In memory also those of cold tokens within
+    // pages: the end of a prompt, where the next one of a conversation goes on.
     // end: also what the disk was too slow for earlier.
     void store_states(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false,
                       std::string_view tenant = {});
@@ -106,11 +107,16 @@ class PrefixCache final : public PageKeeper {
         std::shared_ptr<const SavedSlot> state{}; // beside its pages
     };
     Usable usable(const PrefixTree::Found& found, uint32_t most, uint32_t own, size_t total, bool exact);
+    std::vector<uint32_t> state_lengths(PrefixNode& node, uint32_t end);
+    template <class Use> void each_state(const PrefixTree::Found& found, uint32_t most, size_t total, bool exact, const Use& use);
     std::vector<PrefixNode*> known_pages(std::span<const uint32_t> ids, uint32_t cold, std::string_view tenant);
     std::shared_ptr<const SavedSlot> load_state(PrefixNode& node, uint32_t tokens);
     void keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> state);
-    void forget_state(PrefixNode& node);
-    void drop_state(PrefixNode& node);
+    void forget_state(PrefixNode& node, uint32_t tokens);
+    void drop_state(PrefixNode& node, uint32_t tokens);
+    void drop_states(PrefixNode& node);
+    void take_over_states(PrefixNode& from, PrefixNode& to);
+    void keep_inner_states(uint32_t slot, std::span<PrefixNode* const> pages, uint32_t cold);
     std::optional<uint32_t> load(PrefixNode& node);
     bool fill(PrefixNode& node, uint32_t page);
     PrefixNode* known_child(PrefixNode& node, const PageName& name);
@@ -124,7 +130,7 @@ class PrefixCache final : public PageKeeper {
                                            uint32_t known);
     std::optional<std::vector<std::byte>> content_of(const PrefixNode& node);
     void count_fetched(PrefixNode& node);
-    bool make_memory(uint64_t bytes, const PrefixNode* kept = nullptr);
+    bool make_memory(uint64_t bytes, uint64_t limit, const PrefixNode* kept = nullptr);
     void drop_bytes(PrefixNode& node);
     void release(PrefixNode& node);
     void forget(PrefixNode& node);
@@ -140,7 +146,7 @@ class PrefixCache final : public PageKeeper {
     const std::string computation_; // when it was made
     const PageLayout layout_;
     const StateLayout state_layout_;
-    const uint64_t max_memory_bytes_;
+    const uint64_t max_memory_bytes_, max_state_bytes_; // of pages and states; for a state
     mutable PrefixTree tree_;
     std::optional<PageStore> store_;
     std::optional<SharedPages> shared_;

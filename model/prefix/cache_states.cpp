@@ -10,58 +10,101 @@ namespace {
 // Returns the tokens up to the end of page i of those found.
 uint32_t end_of(const PrefixTree::Found& found, size_t i) { return uint32_t(i) * page_tokens + found.pages[i]->head.tokens(); }
 
+constexpr size_t max_states_of_page = 4;               // its end, where messages end, and where prompts branch off
 constexpr uint32_t last_ends = 4, end_distance = 2048; // of the pages after which the store is asked for a state
 
 } // namespace
 
+// The lengths for which there is a state in this page, the greatest first. end: that of the page's last token.
+std::vector<uint32_t> PrefixCache::state_lengths(PrefixNode& node, uint32_t end) {
+    std::vector<uint32_t> lengths;
+    for (const PrefixNode::State& state : node.states) lengths.push_back(state.saved->tokens);
+    if (!node.state_at(end) && store_ && store_->has(make_state_head(node.head))) lengths.push_back(end);
+    std::ranges::sort(lengths, std::greater());
+    return lengths;
+}
+
+// Calls use(page, length) for each length of at most `most` at which there is a state and a prompt of `total` tokens can go on,
+// the greatest first, until it returns true.
+template <class Use>
+void PrefixCache::each_state(const PrefixTree::Found& found, uint32_t most, size_t total, bool exact, const Use& use) {
+    for (size_t i = found.pages.size(); i-- > 0;)
+        for (const uint32_t length : state_lengths(*found.pages[i], end_of(found, i)))
+            if (length <= most && usable(length, total, exact) == length && use(i, length)) return;
+}
+
 // Where slots have nothing beside their pages, any token will do; else the nearest earlier state.
 PrefixCache::Usable PrefixCache::usable(const PrefixTree::Found& found, uint32_t most, uint32_t own, size_t total, bool exact) {
     if (!cache().shape().has_beside()) return {usable(most, total, exact)};
-    for (size_t i = found.pages.size(); i-- > 0;) {
-        const uint32_t end = end_of(found, i);
-        if (end > most || usable(end, total, exact) != end) continue;
-        if (end <= own) break;
-        if (auto state = load_state(*found.pages[i], end)) return {end, std::move(state)};
-    }
-    return {};
+    Usable out;
+    each_state(found, most, total, exact, [&](size_t page, uint32_t length) {
+        if (length > own)
+            if (auto state = load_state(*found.pages[page], length)) out = {length, std::move(state)};
+        return length <= own || out.state;
+    });
+    return out;
 }
 
 std::shared_ptr<const SavedSlot> PrefixCache::load_state(PrefixNode& node, uint32_t tokens) {
-    const PageHead head = make_state_head(node.head);
-    if (!node.state) {
-        const auto content = store_ && store_->has(head) ? store_->read(head) : std::nullopt;
-        if (!content) return nullptr;
-        try {
-            auto state = std::make_shared<SavedSlot>(read_state(*content, tokens, state_layout_));
-            keep_state(node, state);
-            found_.disk_states_found++;
-            return state;
-        } catch (const Error& error) {
-            store_->report_damaged(head, error.what());
-            return nullptr;
-        }
+    if (PrefixNode::State* state = node.state_at(tokens)) {
+        found_.memory_states_found++;
+        state->used = tree_.next_time();
+        return state->saved;
     }
-    found_.memory_states_found++;
-    node.state_used = tree_.next_time();
-    return node.state;
+    const PageHead head = make_state_head(node.head);
+    const auto content = store_ && store_->has(head) ? store_->read(head) : std::nullopt;
+    if (!content) return nullptr;
+    try {
+        auto state = std::make_shared<SavedSlot>(read_state(*content, tokens, state_layout_));
+        keep_state(node, state);
+        found_.disk_states_found++;
+        return state;
+    } catch (const Error& error) {
+        store_->report_damaged(head, error.what());
+        return nullptr;
+    }
 }
 
-// In host memory, where there is room for it.
+// In host memory, where there is room for it: for one of each slot there always is, since without them the pages that the device
+// has would be of no use.
 void PrefixCache::keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> state) {
-    node.state_used = tree_.next_time();
-    if (node.state || !make_memory(state->bytes())) return;
+    if (PrefixNode::State* known = node.state_at(state->tokens)) {
+        known->used = tree_.next_time();
+        return;
+    }
+    if (!make_memory(state->bytes(), max_state_bytes_)) return;
     memory_bytes_ += state->bytes();
-    node.state = std::move(state);
+    node.states.push_back({std::move(state), tree_.next_time()});
+    if (node.states.size() > max_states_of_page)
+        drop_state(node, std::ranges::min_element(node.states, {}, &PrefixNode::State::used)->saved->tokens);
 }
 
-void PrefixCache::drop_state(PrefixNode& node) {
-    if (!node.state) return;
-    memory_bytes_ -= node.state->bytes();
-    node.state.reset();
+void PrefixCache::drop_state(PrefixNode& node, uint32_t tokens) {
+    const PrefixNode::State* state = node.state_at(tokens);
+    if (!state) return;
+    memory_bytes_ -= state->saved->bytes();
+    node.states.erase(node.states.begin() + (state - node.states.data()));
 }
 
-void PrefixCache::forget_state(PrefixNode& node) {
-    drop_state(node);
+void PrefixCache::drop_states(PrefixNode& node) {
+    while (!node.states.empty()) drop_state(node, node.states.back().saved->tokens);
+}
+
+// Of a page that one takes the place of which begins with its tokens: those after cold tokens.
+void PrefixCache::take_over_states(PrefixNode& from, PrefixNode& to) {
+    for (PrefixNode::State& state : from.states) {
+        const uint32_t tokens = state.saved->tokens;
+        if ((tokens - 1) % page_tokens + 1 <= from.head.cold && !to.state_at(tokens))
+            to.states.push_back(std::move(state));
+        else
+            memory_bytes_ -= state.saved->bytes();
+    }
+    from.states.clear();
+}
+
+// Of the page's end.
+void PrefixCache::forget_state(PrefixNode& node, uint32_t tokens) {
+    drop_state(node, tokens);
     if (store_) store_->remove(make_state_head(node.head));
 }
 
@@ -86,18 +129,19 @@ std::vector<PrefixNode*> PrefixCache::known_pages(std::span<const uint32_t> ids,
 void PrefixCache::store_states(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end, std::string_view tenant) {
     if (!cache().shape().has_beside()) return;
     std::vector<PrefixNode*> nodes = known_pages(ids, still_cold(cold), tenant);
+    keep_inner_states(slot, nodes, still_cold(cold));
     std::vector<uint32_t> ends;
     const auto is_stored = [&](const PrefixNode& node) { return store_ && store_->has(make_state_head(node.head)); };
     for (size_t i = 0, kept = 0; i < nodes.size(); i++) {
         const uint32_t tokens = uint32_t(i) * page_tokens + nodes[i]->head.tokens();
-        if (!nodes[i]->state && !cache().checkpoint_at(slot, tokens) && !is_stored(*nodes[i])) continue;
+        if (!nodes[i]->state_at(tokens) && !cache().checkpoint_at(slot, tokens) && !is_stored(*nodes[i])) continue;
         nodes[kept++] = nodes[i];
         ends.push_back(tokens);
     }
     nodes.resize(ends.size());
     for (const size_t i : superfluous_checkpoints(ends))
         if (nodes[i]->children.size() < 2) {
-            forget_state(*nodes[i]);
+            forget_state(*nodes[i], ends[i]);
             ends[i] = 0;
         }
     for (size_t i = 0; i < nodes.size(); i++) {
@@ -110,21 +154,24 @@ void PrefixCache::store_states(uint32_t slot, std::span<const uint32_t> ids, uin
     }
 }
 
+void PrefixCache::keep_inner_states(uint32_t slot, std::span<PrefixNode* const> pages, uint32_t cold) {
+    for (const uint32_t length : cache().checkpoints(slot))
+        if (length % page_tokens != 0 && length <= cold && length / page_tokens < pages.size())
+            keep_state(*pages[length / page_tokens], cache().checkpoint_at(slot, length));
+}
+
 uint32_t PrefixCache::nearest_state(const PrefixTree::Found& found, size_t total) {
-    for (size_t i = found.pages.size(); i-- > 0;) {
-        const uint32_t end = end_of(found, i);
-        const PrefixNode& node = *found.pages[i];
-        if (end <= found.tokens && usable(end, total, true) == end &&
-            (node.state || (store_ && store_->has(make_state_head(node.head)))))
-            return end;
-    }
-    return 0;
+    uint32_t nearest = 0;
+    each_state(found, found.tokens, total, true, [&](size_t, uint32_t length) {
+        nearest = length;
+        return true;
+    });
+    return nearest;
 }
 
 // From the last end on: one is enough.
 std::shared_ptr<PageFetch> PrefixCache::ask_for_state(const PromptFetch& fetch, std::string tenant,
                                                       std::span<const uint32_t> marks) {
-    if (state_layout_.max_bytes() > max_memory_bytes_) return nullptr; // it could not be kept until the slot has it
     std::vector<PageHead> states;
     for (size_t i = fetch.pages.size(); i-- > 0;) {
         const uint32_t end = uint32_t(i + 1) * page_tokens;

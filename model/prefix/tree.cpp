@@ -22,6 +22,11 @@ struct Place {
 
 bool PrefixNode::is_full() const { return head.tokens() == page_tokens; }
 
+PrefixNode::State* PrefixNode::state_at(uint32_t tokens) {
+    const auto found = std::ranges::find(states, tokens, [](const State& state) { return state.saved->tokens; });
+    return found == states.end() ? nullptr : &*found;
+}
+
 PrefixTree::PrefixTree(PageName owner) : owner_(owner) {}
 
 PrefixNode& PrefixTree::root(std::string_view tenant) {

@@ -27,11 +27,15 @@ struct PrefixNode {
     std::shared_ptr<const std::vector<std::byte>> bytes; // the content in host memory
     FetchedFrom fetched = FetchedFrom::nowhere;
     uint64_t used = 0; // the time of the last use; a parent's is never earlier
-    // What a slot that ends with this page has beside its pages, in host memory, and the time of its own last use.
-    std::shared_ptr<const SavedSlot> state = nullptr;
-    uint64_t state_used = 0;
+    // What slots that end in this page have beside their pages, in host memory, and the time of its own last use.
+    struct State {
+        std::shared_ptr<const SavedSlot> saved;
+        uint64_t used;
+    };
+    std::vector<State> states; // by their tokens
 
     bool is_full() const;
+    State* state_at(uint32_t tokens); // null: none
 };
 
 class PrefixTree {

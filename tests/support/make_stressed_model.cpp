@@ -57,6 +57,10 @@ void add_weight_flags(CLI::App& app, test::WeightStress& s) {
     add_spread(app, "--value-directions", s.value_directions, "values: factors along random directions, likewise");
     add_tails(app, "--spread-tails", s.tails,
               "the logarithms of all these have Student's t distribution of DOF degrees of freedom");
+    app.add_option_function<uint32_t>(
+           "--real-keys", [&](uint32_t id) { s.real_keys.emplace().first_token = id; },
+           "another model: a random one gets the keys of trained models, and the token ID one unlike all others")
+        ->type_name("ID");
     app.add_flag("--balance-values", s.balance_values, "then balance values and attn_output, channel by channel");
 }
 

@@ -135,6 +135,22 @@ void stress_values(ChangedTensors& tensors, const Config& c, const WeightStress&
     }
 }
 
+void give_real_keys(ChangedTensors& tensors, const Config& c, const RealKeys& traits, bool neighbours) {
+    if (c.architecture->qk_norm || c.gated_attention || c.rotary() != c.head_dim)
+        fail("real keys are for models without norms of keys, gates and recurrent layers");
+    const HiddenDirections directions = hidden_directions(traits, c.hidden_size);
+    give_mean(traits, directions, tensors.at("token_embd.weight"), c.hidden_size);
+    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
+        const std::string blk = fmt::format("blk.{}.", layer);
+        give_real_keys(traits, directions, c, layer,
+                       {.q = tensors.at(blk + "attn_q.weight"),
+                        .k = tensors.at(blk + "attn_k.weight"),
+                        .v = tensors.at(blk + "attn_v.weight"),
+                        .k_bias = tensors.find(blk + "attn_k.bias"),
+                        .neighbours = neighbours});
+    }
+}
+
 void change(ModelFile& file, const WeightStress& stress) {
     ChangedTensors tensors(file);
     const Config c = read_config(file);
@@ -146,6 +162,7 @@ void change(ModelFile& file, const WeightStress& stress) {
     if (c.gated_attention && stress.value_directions != 0)
         fail("the gates of this model's attention are of channels, and other directions of values would pass others");
     const bool neighbours = c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves();
+    if (stress.real_keys) give_real_keys(tensors, c, *stress.real_keys, neighbours);
     Draws keys(stress.seed, stress.tails), values(~stress.seed, stress.tails);
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
         if (stresses_keys(stress)) stress_keys(tensors, c, stress, layer, neighbours, keys);

@@ -2,8 +2,10 @@
 // random on one side of the cache, and by the inverse on the other, as in trained models of this kind.
 #pragma once
 #include "model/model.h"
+#include "tests/support/real_keys.h"
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace tq::test {
@@ -33,12 +35,15 @@ struct WeightStress {
     // Afterwards, values of each kv head and channel are divided by g, and attn_output's columns multiplied: g^2 is the rms of
     // the channel's values, were hidden states even, over that of the columns. Of all layers.
     bool balance_values = false;
+    // First of all: the keys of trained models, for a model of random weights (make_random_model). Unlike the rest this makes
+    // another model, which is to be compared with itself.
+    std::optional<RealKeys> real_keys;
 };
 
 // Returns the model of the file `from` with stressed weights. Tensors that change are F32 there, so that scores and outputs of
 // attention change by the rounding of weights only. Throws Error: what load_model() does, a weight format that cannot be decoded,
 // a layer or a number of channels that the model does not have, a recurrent layer by its number, directions of values behind
-// gates, factors that are not finite or 0.
+// gates, factors that are not finite or 0, and real keys in a model with norms of keys, with gates or with recurrent layers.
 Model make_stressed_model(const std::filesystem::path& from, const WeightStress& stress);
 
 // Writes it as the GGUF file `to`; `from` is GGUF, too. Throws Error.

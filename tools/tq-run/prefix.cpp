@@ -174,8 +174,9 @@ std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
     const bool has_states = forward.cache().shape().has_beside(); // which pages from another machine lack
     if (has_states && !prefill_address(arguments).empty())
         write_error(fmt::format("tq-run: --prefill-from is not used, since pages from another machine lack {}\n",
-                                forward.cache().shape().recurrent ? "the states of this model's recurrent layers"
-                                                                  : "what the window holds: --kv-window 0 does without one"));
+                                forward.cache().shape().recurrent
+                                    ? "the states of this model's recurrent layers"
+                                    : "what the window holds: -ctk tq4 -ctv tq4, there and here, does without one"));
     const bool is_remote = !has_states && !model.weights.files.empty() && !prefill_address(arguments).empty();
     std::string identity = is_shared || is_remote ? ""
                            : disk > 0             ? file_fingerprint(model.config, model.weights)

@@ -301,3 +301,22 @@ TEST_CASE("a long conversation of a hybrid runs again only what follows the near
         CHECK(cache->statistics().memory_states < 25);
     }
 }
+
+TEST_CASE("a slot is not cut to the position with which a window begins that was put back at a greater length") {
+    const SmallModel model;
+    const auto forward = on_cpu(model)(prefix_options(with_window(KvType::tq4, KvType::tq4, 64), false));
+    Cache& cache = forward->cache();
+    std::mt19937 random(5);
+    const Ids text = random_ids(random, 400);
+    const uint32_t begins = 200, length = begins + kept_window_tokens(64);
+    const auto run_to = [&](uint32_t end) { forward->run(std::span(text).first(end).subspan(forward->position())); };
+    run_to(length);
+    cache.checkpoint(0);
+    run_to(length + 30);
+    CHECK(cache.cut(0, length) == length); // from the checkpoint
+    CHECK(cache.window(0).begin == begins);
+    run_to(length + 60);
+    CHECK(cache.kept(0, begins) == 0);
+    CHECK(cache.kept(0, length + 50) == length + 50);
+    CHECK(cache.kept(0, length + 10) == length);
+}

@@ -117,7 +117,7 @@ TEST_CASE("a model of another shape") {
 TEST_CASE("the table has llama-batched-bench's columns and says what was compared") {
     const Finished table = bench({"-np", "1,2,8", "-npp", "8", "-ntg", "2", "-r", "2", "--device", "cpu", "-t", "2", "-v"});
     REQUIRE(table.status == 0);
-    CHECK(contains(table.output, "tq-run demo Q8_0 on CPU, 2 threads, cache tq4/tq4, blocks of "));
+    CHECK(contains(table.output, "tq-run demo Q8_0 on CPU, 2 threads, cache tq4u/tq4, window 256, blocks of "));
     CHECK(contains(table.output,
                    "|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |"));
     CHECK(contains(table.output, "\n|     8 |      2 |    8 |     80 | "));
@@ -190,12 +190,12 @@ TEST_CASE("results beside those of llama-batched-bench: samples of rounds, and r
     const Finished table = bench({"--compare", theirs, mine});
     REQUIRE_MESSAGE(table.status == 0, table.error);
     CHECK(contains(table.output, "| theirs: llama-batched-bench, 2 threads |"));
-    CHECK(contains(table.output, "| mine: tq4/tq4, 2 threads |"));
+    CHECK(contains(table.output, "| mine: tq4u/tq4, window 256, 2 threads |"));
     CHECK(contains(table.output, "4.50 ± 0.71 |")); // 4 tokens in 0.8 and in 1.0 seconds
     CHECK(contains(table.output, " 9.76 ± 0.34 (2.17x) |"));
     CHECK(contains(table.output, "19.52 ± 0.67 (1.95x) |")); // of two sequences, over 10
     CHECK(contains(table.output, "80.00 ± 0.00 (2.00x) |"));
-    CHECK(contains(table.output, "\nmine: tq4/tq4, 2 threads: tq-run demo Q8_0, tq-run "));
+    CHECK(contains(table.output, "\nmine: tq4u/tq4, window 256, 2 threads: tq-run demo Q8_0, tq-run "));
     const std::pair<std::string, std::string> wrong[]{
         {peer_line(8, 1, 0.2, 0), "has a time of 0"},
         {R"({"pl": 1, "pp": 8, "tg": 4})", "has no number \"n_threads\""},

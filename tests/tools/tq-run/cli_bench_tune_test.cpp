@@ -105,7 +105,7 @@ TEST_CASE("a tuning is measured, stored, shown, used and removed") {
     REQUIRE(place.files().size() == 1);
     const fs::path path = place.files()[0];
     CHECK(said["tuning"]["file"] == path.string());
-    CHECK(said["tuning"]["cache"] == "tq4/tq4");
+    CHECK(said["tuning"]["cache"] == "tq4u/tq4, window 256");
     CHECK(said["device"]["tuned"] == true);
     CHECK(said["schema"] == "tq-run-bench");
     uint32_t tried = 0;

@@ -64,7 +64,7 @@ TEST_CASE("keys are measured and conditioned, on the CPU and the device") {
 TEST_CASE("a cache's conditioning is said") {
     const Finished plan = tq_run({"plan", "--device", "cpu", "--kv-condition", "norms"});
     CHECK(plan.status == 0);
-    CHECK(contains(plan.output, "tq4/tq4, conditioned by norms"));
+    CHECK(contains(plan.output, "tq4u/tq4, window 256, conditioned by norms"));
     const Finished bench = tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-condition", "norms"});
     CHECK_MESSAGE(bench.status == 0, bench.error);
 }

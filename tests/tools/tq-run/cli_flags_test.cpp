@@ -288,8 +288,10 @@ TEST_CASE("with --deterministic the blocks of a prompt do not matter") {
         CAPTURE(device);
         const std::string expected = logits(device, "128", {"--deterministic"});
         CHECK(logits(device, "5", {"--deterministic"}) == expected);
-        // Else this test shows nothing; but of products in integers blocks round as single tokens do.
-        if (device != std::string("cpu")) CHECK(logits(device, "128", {}) != expected);
+        // Else this test shows nothing; but of products in integers, and in a window, blocks round as single tokens do.
+        const Arguments coded{"-ctk", "tq4", "-ctv", "tq4"};
+        if (device != std::string("cpu"))
+            CHECK(logits(device, "128", coded) != logits(device, "128", coded + Arguments{"--deterministic"}));
         const Arguments sampled{"--deterministic", "-n", "20", "--temp", "1", "-s", "3", "--ignore-eos"};
         CHECK(output("generate", device, "5", sampled) == output("generate", device, "128", sampled));
     }

@@ -99,7 +99,7 @@ TEST_CASE("without a text a built-in one is measured, and that is said") {
     CHECK(contains(finished.error, "built-in text"));
     const json summary = json::parse(finished.output);
     CHECK(summary["text"] == "built-in");
-    CHECK(summary["kv"] == "tq4/tq4");
+    CHECK(summary["kv"] == "tq4u/tq4, window 256");
     CHECK(summary["tokens"] == 2 * (context / 2 - 1));
     CHECK(summary["perplexity"] > 1.0);
     CHECK(summary["kl"] > 0.0);

@@ -1,0 +1,44 @@
+// The keys of trained models, given to one of random weights. Measured on Qwen2.5-Coder and SmolLM2: before RoPE keys have a mean
+// about twice as large as what varies, with a bias in the file or without; the first token's key is unlike all others, and every
+// query attends to it; channels that RoPE turns slowly decide more than those that it turns fast; near tokens decide most. A
+// cache of codes loses on such a model about what it loses on those (docs/quality.md), and a tenth of that on one without these
+// traits.
+#pragma once
+#include "model/config.h"
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tq::test {
+
+struct RealKeys {
+    uint32_t first_token = 0; // the id of the token that is unlike others: a text is to begin with it
+    double mean = 2;          // of hidden states, and so of keys: times what varies
+    double first = 3;         // the size of the first token's own direction, likewise
+    double bias = 10;         // of keys in slow channels, likewise, where the file has one
+    double unequal = 2.5;     // the logarithm of the slowest pair's factor over the fastest pair's, of queries and of keys
+    double deviation = 3;     // of scores
+    double first_score = 6, near_score = 6; // the mean scores of the first token, and of a query's own position
+    uint64_t seed = 1;
+};
+
+// The directions of hidden states, of rms 1 and orthogonal: their mean, and what the first token has.
+struct HiddenDirections {
+    std::vector<double> mean, first;
+};
+HiddenDirections hidden_directions(const RealKeys& traits, uint32_t hidden_size);
+
+// embedding: [vocabulary][hidden_size], whose rows have a norm near 1. Throws Error where there is no such token.
+void give_mean(const RealKeys& traits, const HiddenDirections& directions, std::span<float> embedding, uint32_t hidden_size);
+
+// The matrices of a layer's attention: rows of channels, of norm 1. neighbours: RoPE mixes rows 2 i and 2 i + 1, else i and
+// i + head_dim / 2.
+struct AttentionTensors {
+    std::vector<float>&q, &k, &v;
+    std::vector<float>* k_bias;
+    bool neighbours;
+};
+void give_real_keys(const RealKeys& traits, const HiddenDirections& directions, const Config& config, uint32_t layer,
+                    const AttentionTensors& tensors);
+
+} // namespace tq::test

@@ -4,7 +4,7 @@
 
 namespace tq {
 
-// Returns $TQ_CACHE_DIR, else tq-run in $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache; empty where the environment names no
+// Returns $TQ_CACHE_DIR, else tq-run in $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache; empty if the environment names no
 // directory. The directory need not exist.
 std::filesystem::path cache_directory();
 

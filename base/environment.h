@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Returns the value of a variable; nothing where it is not set, or is empty.
+// Returns the value of a variable; nothing if it is not set, or is empty.
 std::optional<std::string> environment_variable(const std::string& name);
 
 // Returns all of them as NAME=value; and with `changes`.

@@ -3,7 +3,7 @@
 
 namespace tq {
 
-// Returns true where standard input can be read without waiting, or has ended; on a terminal that edits lines itself, once a line
+// Returns true if standard input can be read without waiting, or has ended; on a terminal that edits lines itself, once a line
 // is complete.
 bool input_is_waiting();
 

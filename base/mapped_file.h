@@ -43,7 +43,7 @@ class MappedFile {
 // Throws an Error when bytes of a file were read that were no longer there. Costs next to nothing.
 void check_mapped_files();
 
-// Returns the text of that Error; nothing where no page was lost.
+// Returns the text of that Error; nothing if no page was lost.
 std::optional<std::string> lost_mapped_file();
 
 // Begins to read these bytes of a mapped file into memory, and no more of it. A hint: it does not wait, and never fails.

@@ -7,7 +7,7 @@ namespace tq {
 
 enum class RegistryRoot { machine, user };
 
-// The names of a key's values that are the number 0, in UTF-8; none where there is no such key.
+// The names of a key's values that are the number 0, in UTF-8; none if there is no such key.
 std::vector<std::string> registry_names_of_zeros(RegistryRoot root, const std::string& key);
 
 // The texts of the values NAME in each key right below a key; those of a list of texts one by one.

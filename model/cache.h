@@ -1,7 +1,9 @@
-// The sequences of a KV cache: slots, whose tokens are stored in pages of page_tokens tokens of every layer. Pages are counted,
-// so that slots share a common prefix. Beside its pages a slot has a full-precision window, and the states of recurrent layers,
-// which are those after its last token and of no other. Copies of these at a few lengths, its checkpoints, are the lengths to
-// which a slot can be cut. This is the bookkeeping; CacheVectors stores the vectors.
+// The bookkeeping of a KV cache; CacheVectors stores the vectors. A slot is a sequence. Its tokens are in pages of page_tokens
+// tokens of every layer. Pages are counted, so slots share a common prefix: fork() copies nothing.
+// Beside its pages a slot has a full-precision window and the states of recurrent layers. Both are those after its last token,
+// and cannot be computed back for an earlier one. So a slot keeps copies of them at a few lengths, its checkpoints. kept() says
+// to which length a slot can be cut: to any length if it has neither, a few tokens back if a window survives that, else to a
+// checkpoint. truncate(), cut() and fork() take a slot there; nothing goes around kept().
 #pragma once
 #include "model/cache_vectors.h"
 #include "model/kv/conditioning.h"
@@ -20,7 +22,7 @@ inline constexpr uint32_t page_tokens = 256;
 static_assert(page_tokens == mean_positions);
 constexpr uint32_t pages_of(uint64_t tokens) { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
 
-// Retains pages that no slot has, for a later use, as long as nothing else needs them.
+// Retains pages that no slot has, for later use, as long as nothing else needs them.
 class PageKeeper {
   public:
     virtual ~PageKeeper() = default;
@@ -32,8 +34,8 @@ class PageKeeper {
     virtual void give_up_page(uint32_t page) = 0;
 };
 
-// What a slot of `tokens` tokens has beside its pages: the last of them in its full-precision window
-// (CacheVectors::read_window()), and its recurrent states (read_state()). Empty where it has neither.
+// What a slot of `tokens` tokens has beside its pages: its full-precision window, which holds its last tokens
+// (CacheVectors::read_window()), and its recurrent states (read_state()). Empty if it has neither.
 struct SavedSlot {
     uint32_t tokens = 0, window_tokens = 0;
     std::vector<std::byte> window = {}, state = {};
@@ -49,18 +51,18 @@ class Cache {
     struct Shape {
         uint32_t slots, pages;
         uint32_t context_size;                         // maximum tokens of a slot
-        uint32_t window_tokens = 0;                    // KvOptions::window, where some layer has one
+        uint32_t window_tokens = 0;                    // KvOptions::window, if some layer has one
         bool recurrent = false;                        // slots have recurrent states
         uint64_t checkpoint_bytes = uint64_t(1) << 30; // of host memory, for the checkpoints of all slots
 
-        // Whether slots have something beside their pages.
+        // Whether slots have a window or states.
         bool has_beside() const { return recurrent || window_tokens != 0; }
     };
     // Without vectors it is the bookkeeping alone.
     explicit Cache(const Shape& shape);
     Cache(const Cache&) = delete;
     Cache& operator=(const Cache&) = delete;
-    // The vectors are made for this cache, whose tables they read, and must outlive its use.
+    // The vectors read this cache's tables, and must outlive its use.
     void store_in(CacheVectors& vectors) { vectors_ = &vectors; }
 
     const Shape& shape() const { return shape_; }
@@ -74,10 +76,10 @@ class Cache {
     // Increases with every change of a table.
     uint64_t version() const { return version_; }
 
-    // Asked for pages when none is free; null: nobody. It must outlive its use here.
+    // The keeper is asked for pages if none is free; null: nobody. It must outlive its use here.
     void set_keeper(PageKeeper* keeper) { keeper_ = keeper; }
 
-    // Gives slots room for so many tokens more; each slot occurs once. A page that is partly filled and shared is copied first.
+    // Gives slots room for so many more tokens; each slot occurs once. A page that is partly filled and shared is copied first.
     // Throws OutOfMemory, with the numbers, before any slot is changed.
     struct Need {
         uint32_t slot, tokens;
@@ -86,26 +88,26 @@ class Cache {
     void reserve(uint32_t slot, uint32_t tokens) { reserve(std::array{Need{slot, tokens}}); }
     // Returns the number of tokens that reserve() can give a slot.
     uint32_t room(uint32_t slot) const;
-    // `tokens` tokens, for which there is room, have been stored at the slot's position.
+    // Call it when `tokens` tokens, for which there is room, have been stored at the slot's position.
     void advance(uint32_t slot, uint32_t tokens);
 
-    // Returns the most tokens, at most n <= position(slot), to which a slot can be cut when positions up to `stored` may have
-    // been written (0: up to its own): n where nothing is taken back, or a window survives that and there are no states; else
-    // the longest checkpoint of at most n, or 0.
+    // Returns the maximum number of tokens, at most n <= position(slot), to which a slot can be cut. stored: positions up to this
+    // may have been written (0: up to its own). It is n if nothing is taken back, or if a window survives that and there are no
+    // states; else the longest checkpoint of at most n tokens, or 0.
     uint32_t kept(uint32_t slot, uint32_t n, uint32_t stored = 0) const;
     // Forgets a slot's positions from n on, n = kept(slot, n, stored). Exact: the next run behaves as if these positions had
-    // never been run. Throws Error where what a checkpoint has cannot be put back; the slot is then empty.
+    // never been run. Throws Error if a checkpoint cannot be put back; the slot is then empty.
     void truncate(uint32_t slot, uint32_t n, uint32_t stored = 0);
-    // Forgets those from kept(slot, n, stored) on, and returns that number.
+    // Forgets positions from kept(slot, n, stored) on, and returns that number.
     uint32_t cut(uint32_t slot, uint32_t n, uint32_t stored = 0);
     // Makes slot `to` the first n tokens of slot `from`, n = kept(from, n): whole pages are shared, with the last one, until
     // either slot writes to it.
     void fork(uint32_t from, uint32_t to, uint32_t n);
 
-    // Keeps what the slot has beside its pages now, where it has such, so that it can be cut to this length later. Of many
-    // checkpoints some go (superfluous_checkpoints(), of those at ends of pages and of the others), and where those of all slots
-    // exceed Shape::checkpoint_bytes, the one goes that is nearest to the one before it in its slot: it costs the fewest tokens
-    // to run again. Throws Error if the device is lost.
+    // Keeps a copy of the slot's window and states, if it has any, so that it can be cut to this length later. Of many
+    // checkpoints some go (superfluous_checkpoints(), those at ends of pages and the others apart). If those of all slots exceed
+    // Shape::checkpoint_bytes, the one goes that is nearest to the one before it in its slot: it costs the fewest tokens to run
+    // again. Throws Error if the device is lost.
     void checkpoint(uint32_t slot);
     // Returns a slot's checkpoint of n tokens; null: none.
     std::shared_ptr<const SavedSlot> checkpoint_at(uint32_t slot, uint32_t n) const;
@@ -114,13 +116,13 @@ class Cache {
     // Keep a page while no slot has it, and give it up again.
     void retain(uint32_t page) { references_[page]++; }
     void release(uint32_t page);
-    // Returns a page that is retained once, or nothing where there is none.
+    // Returns a page that is retained once, or nothing if none is free.
     std::optional<uint32_t> take_page();
-    // Makes `tokens` tokens, in these pages in order, the content of a slot. `saved`, which becomes a checkpoint: what a slot of
-    // these tokens had beside them; not null where slots have such.
+    // Makes `tokens` tokens, in these pages in order, the content of a slot. saved: the window and states of a slot of these
+    // tokens, which become a checkpoint; not null if slots have such.
     void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens, std::shared_ptr<const SavedSlot> saved = nullptr);
 
-    // As those of CacheVectors.
+    // As in CacheVectors.
     PageLayout page_layout() const { return vectors().page_layout(); }
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const { vectors().read_page(page, tokens, bytes); }
     void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
@@ -129,21 +131,21 @@ class Cache {
     uint64_t state_bytes() const { return vectors_ ? vectors_->state_bytes() : 0; }
     StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const { return vectors().stored(slot, layer, side); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
-    // Returns what a slot has beside its pages; of the window the last tokens, as many as are kept. put_slot() puts it into a
-    // slot whose first tokens are the same, which is cut to them: its next run is then that of the slot that it was saved from.
-    // What is empty changes nothing. Both throw Error if the device is lost.
+    // Returns a slot's window (the tokens that it keeps) and states. put_slot() puts them into a slot whose first tokens are the
+    // same, and cuts it to them: its next run is then that of the slot that they were saved from. An empty SavedSlot changes
+    // nothing. Both throw Error if the device is lost.
     SavedSlot save_slot(uint32_t slot) const;
     void put_slot(uint32_t slot, const SavedSlot& saved);
-    // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since; the slot was not cut
-    // further. For who must get back: a checkpoint may go.
+    // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since, if the slot was not cut
+    // further. A checkpoint may go in between; a mark does not.
     SavedSlot mark(uint32_t slot) const { return shape_.has_beside() ? save_slot(slot) : SavedSlot{position(slot)}; }
     void return_to(uint32_t slot, const SavedSlot& mark) {
         mark.bytes() == 0 ? truncate(slot, mark.tokens) : put_slot(slot, mark);
     }
-    // Replaces the content of a slot with `tokens` tokens (at most the context), whose bytes `source` gives page by page, in
-    // order; they are those of read_page() from a cache of the same types and model, in this implementation or another. `saved`:
-    // what a slot of these tokens had beside them; not empty where slots have recurrent states. Throws OutOfMemory as reserve()
-    // does, and what `source` throws; the slot is then empty.
+    // Replaces the content of a slot with `tokens` tokens (at most the context). `source` gives their bytes page by page, in
+    // order: those of read_page() from a cache of the same types and model, in this implementation or another. saved: the window
+    // and states of a slot of these tokens; not empty if slots have recurrent states. Throws OutOfMemory as reserve() does, and
+    // what `source` throws; the slot is then empty.
     void restore(uint32_t slot, uint32_t tokens, const PageSource& source, const SavedSlot& saved = {});
     // For measurements at depth, whatever the stored values: as if n tokens had been run, by repeating the stored vectors of the
     // first position(slot), an even number above 0 (n >= position(slot)); recurrent states stay. Throws OutOfMemory as reserve()
@@ -172,9 +174,9 @@ class Cache {
     uint64_t pages_needed(std::span<const Need> needs) const; // for reserve()
     void make_room(std::span<const Need> needs);              // likewise
     uint32_t take();
-    bool keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const; // where it is cut so, without a checkpoint
+    bool keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const; // if it is cut so, without a checkpoint
     void forget(uint32_t slot, uint32_t n, uint32_t stored); // truncate() of what is counted, whatever is beside the pages
-    void put_beside(uint32_t slot, const SavedSlot& saved);  // at the slot's position; where that fails the slot is empty
+    void put_beside(uint32_t slot, const SavedSlot& saved);  // at the slot's position; if that fails the slot is empty
     void add_checkpoint(Slot& slot, Checkpoint checkpoint);
     void keep_within_budget(const Checkpoint& newest);
 
@@ -186,10 +188,10 @@ class Cache {
     CacheVectors* vectors_ = nullptr;
 };
 
-// Returns which of the lengths at which a sequence has checkpoints, in order, it can do without, by their indices, the last one
-// first: those of which the one before and the one after are at most three times as far apart as the one after is from the
-// last. So the distances from the end grow as 2k, 8k, 32k of a sequence that has one every 2k. The last two stay, and the first,
-// up to which conversations are alike that begin alike.
+// Returns which checkpoints a sequence can do without, by their indices in `lengths`, the last one first. A checkpoint goes if
+// the one before and the one after it are at most three times as far apart as the one after is from the last. So of a sequence
+// that has one every 2k tokens, those about 2k, 8k and 32k before the end stay. The last two stay, and the first, up to which
+// conversations are alike that begin alike.
 std::vector<size_t> superfluous_checkpoints(std::span<const uint32_t> lengths);
 
 struct Cache::Image {
@@ -197,7 +199,7 @@ struct Cache::Image {
     std::vector<uint32_t> references, free;
     uint64_t version;
     PageKeeper* keeper;
-    std::vector<std::vector<std::byte>> pages; // empty where nobody has one
+    std::vector<std::vector<std::byte>> pages; // empty if nobody has one
     std::vector<SavedSlot> beside;             // of each slot
 };
 

@@ -76,7 +76,7 @@ struct Config {
 
     bool is_recurrent(uint32_t layer) const { return layer < recurrent_layers.size() && recurrent_layers[layer]; }
     uint32_t attention_layers() const; // those that are not recurrent
-    uint64_t state_bytes() const;      // of a sequence's recurrent states, all layers; 0 where there are none
+    uint64_t state_bytes() const;      // of a sequence's recurrent states, all layers; 0 if there are none
     uint32_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
     uint32_t q_rows() const { return num_attention_heads * head_dim * (gated_attention ? 2 : 1); } // of attn_q
     // The eps of the norms of heads of queries and keys, where the architecture has these.
@@ -91,7 +91,7 @@ struct RopeOverrides {
 };
 
 // Returns `config` with the overrides, and the max_position_embeddings that result. A factor alone applies to the file's type,
-// or to linear scaling where the file has none. Throws Error where flags contradict each other.
+// or to linear scaling where the file has none. Throws Error if flags contradict each other.
 Config with_rope(Config config, const RopeOverrides& overrides);
 
 // Reads and checks the keys of the file's architecture. Throws an Error naming the key and value when that is not in the table, a

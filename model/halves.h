@@ -1,6 +1,5 @@
-// The halves of a model's layers, in their order: 2 i is the attention of layer i, 2 i + 1 its feed-forward network. The head
-// (the last norm and the output matrix) counts as one more after them. Halves are what a model is divided into where it runs on
-// several devices.
+// A model that runs on several devices is divided into halves of layers: number 2 i is the attention of layer i, 2 i + 1 its
+// feed-forward network. The head (the last norm and the output matrix) counts as one more after them.
 #pragma once
 #include <compare>
 #include <cstdint>

@@ -6,8 +6,8 @@
 
 namespace tq {
 
-// A token of a slot. before, after: rows of its span in this pass that keys are divided by with it; none where each row is
-// computed as if it were alone. The kernels of devices read it so: shaders/context_words.h.
+// A token of a slot. before, after: how many rows of its span, before and after it in this pass, share the division of keys into
+// parts with it; 0 if rows are separate. Kernels of devices read this struct: shaders/context_words.h.
 struct PassRow {
     uint32_t position, slot, before = 0, after = 0, window_begin = 0;
 };
@@ -21,12 +21,12 @@ struct RowSpan {
 struct PassRows {
     std::vector<uint32_t> ids;
     std::vector<PassRow> rows;
-    std::vector<RowSpan> spans; // none where rows are separate
+    std::vector<RowSpan> spans; // empty if rows are separate
 
-    // Adds ids of a slot from `position` on. separate: each row as if it were alone.
+    // Adds ids of a slot from `position` on. separate: each row is computed as if it were alone.
     void add(uint32_t slot, uint32_t position, std::span<const uint32_t> ids, uint32_t window_begin, bool separate);
     uint32_t count() const { return uint32_t(rows.size()); }
-    // Returns `count` rows from row `first` on as a pass of their own: of one span, or separate ones.
+    // Returns `count` rows from row `first` on as a pass of their own. They are of one span, or separate.
     PassRows part(uint32_t first, uint32_t count) const;
 };
 

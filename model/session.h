@@ -1,5 +1,5 @@
-// One conversation with one model: token ids in, token ids out. Reuses the cache for the common prefix of the next prompt and
-// the last one, or of any earlier one where there is a prefix cache, and runs only the rest.
+// A session is one conversation with one model: token ids in, token ids out. It reuses the cache for the common prefix of the
+// next prompt and the last one, or any earlier one if there is a prefix cache, and runs only the rest.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/cache.h"
@@ -21,7 +21,7 @@ struct Timings {
     uint32_t reused_tokens = 0; // of the prompt, found in the cache
     uint32_t prompt_tokens = 0; // of the prompt, run
     uint64_t prompt_ns = 0;
-    uint32_t decoded_tokens = 0;  // run after the prompt, one at a time or, where they were drafted, several
+    uint32_t decoded_tokens = 0;  // run after the prompt, one at a time, or several if they were drafted
     uint64_t decode_ns = 0;       // of those, with the sampling after each
     uint32_t drafted_tokens = 0;  // that were verified
     uint32_t accepted_tokens = 0; // of those, the ones that were right
@@ -57,17 +57,16 @@ enum class Reuse {
 
 class Session {
   public:
-    // `prefix`: finds the beginnings of prompts, and keeps what is run; null: none.
+    // prefix: finds the beginnings of prompts, and keeps pages that were run; null: no prefix cache.
     explicit Session(Forward& forward, PrefixCache* prefix = nullptr, Reuse reuse = Reuse::all)
         : forward_(forward), prefix_(prefix), reuse_(reuse) {}
 
     // Throws Error with the numbers when the prompt is empty or exceeds the context.
     void require_fits(std::span<const uint32_t> prompt) const;
 
-    // Returns the logits [vocab_size] after the last token of the prompt; valid until the next call. Stopped by `progress`,
-    // which counts the tokens not found in the cache: returns an empty span, and the tokens run so far stay in the cache.
-    // Checks require_fits first.
-    // marks: as in GenerateOptions.
+    // Returns the logits [vocab_size] after the last token of the prompt; valid until the next call. If `progress`, which counts
+    // the tokens not found in the cache, stops it, it returns an empty span, and the tokens that were run stay in the cache.
+    // Checks require_fits first. marks: as in GenerateOptions.
     std::span<const float> prefill(std::span<const uint32_t> prompt, const Progress& progress = {},
                                    std::span<const uint32_t> marks = {});
 
@@ -79,13 +78,13 @@ class Session {
 
     // Reads the content of the cache for the tokens of cached_ids() from `position` on that are in one page: a PageSource.
     void read_page(uint32_t position, std::span<std::byte> bytes) const;
-    // What the cache has beside them.
+    // Returns the window and the states that belong to these tokens.
     SavedSlot save_slot() const { return forward_.cache().save_slot(0); }
-    // Replaces the content of the cache with tokens, the first `cold` of which have the bits of a cold run, and with what was
-    // saved beside them. Throws as Cache::restore() does; the cache is then empty.
+    // Replaces the content of the cache with tokens, the first `cold` of which have the bits of a cold run, and with the window
+    // and states in `saved`. Throws as Cache::restore() does; the cache is then empty.
     void restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved = {});
-    // Puts the longest beginning of `ids` that the prefix cache has into the cache, sampled tokens too, as a conversation that
-    // goes on needs them. Returns its tokens; less than all ids.
+    // Puts the longest beginning of `ids` that the prefix cache has into the cache, sampled tokens included: a conversation goes
+    // on with them. Returns the number of its tokens, which is less than that of all ids.
     uint32_t resume(std::span<const uint32_t> ids);
 
     const std::vector<uint32_t>& cached_ids() const { return ids_; }

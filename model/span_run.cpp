@@ -1,3 +1,12 @@
+// How a span becomes passes. A span is a chunk of one sequence. It is cut into slices of at most a block (-b), and each slice
+// runs in one of two ways:
+// - A slice of few ids (PassLimits::separate_slice) runs as separate rows. Each row has the kernels of a single token, so it has
+//   the bits that it has alone. Rows of several spans share a pass, which reads the weights once.
+// - A longer slice runs with the kernels of blocks. Slices of several spans share a block if each is longer than a short block.
+// So the kernels of a row depend on its own span alone, never on the other spans of the run: this is what makes an answer
+// independent of other requests. A longer span never ends in a short slice: if its rest would be short, the slice before gives
+// some of its rows (BlockKernels::slice). A device that must stay responsive runs a slice in several passes (Stage::next_rows),
+// with the kernels of the whole slice. If a run stops or throws, the rows of the current pass count for nothing, and are cut.
 #include "model/span_run.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -6,7 +15,7 @@
 namespace tq {
 namespace {
 
-// What is left of a span.
+// A span, of which `done` ids have been run.
 struct Rest {
     const Span& span;
     size_t number;
@@ -21,8 +30,7 @@ struct Rest {
     bool wants_hidden() const { return span.logits == Span::Logits::hidden; }
 };
 
-// One run(): its spans, cut into passes. A span is cut into slices of a block (BlockKernels::slice); one of few ids runs as
-// separate rows, with those of other spans. So the kernels that compute a row depend on its span alone.
+// One run(): its spans, cut into passes.
 class SpanRun {
   public:
     SpanRun(Stage& stage, const PassLimits& limits, HalfRange halves, Cache& cache, std::span<const Span> spans,
@@ -34,7 +42,7 @@ class SpanRun {
         }
     }
 
-    // Returns false where it was stopped.
+    // Returns false if it was stopped.
     bool run() try {
         while (done_ < total_) {
             if (!run_separate()) run_block();
@@ -95,7 +103,7 @@ void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
     rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate);
 }
 
-// Counts the slices that have been run; returns the rows of which something is wanted, and begins the next pass.
+// Counts the slices that have been run, and begins the next pass. Returns the rows whose logits or states are wanted.
 std::vector<SpanRun::Wanted> SpanRun::take() {
     std::vector<Wanted> wanted;
     for (const Slice& slice : slices_) {
@@ -110,17 +118,17 @@ std::vector<SpanRun::Wanted> SpanRun::take() {
     return wanted;
 }
 
-// A pass was stopped: what it has stored counts for nothing.
+// A pass was stopped: the vectors that it stored count for nothing.
 void SpanRun::stop() {
     stopped_ = true;
     for (const Slice& slice : slices_)
         cache_.cut(slice.rest->span.slot, slice.rest->position(), slice.rest->position() + slice.ids);
 }
 
-// Whether the logits of a row are computed as those of a row alone: of separate rows, and of a block's last.
+// Returns whether the logits of a row are computed as those of a row alone: those of separate rows, and of a block's last row.
 static bool is_alone(const Rest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
 
-// Returns how many of these rows the head runs on at once: the first ones that it treats alike.
+// Returns how many of these rows the head runs on at once: the longest beginning that it treats alike.
 size_t SpanRun::head_rows(std::span<const Wanted> wanted, bool separate) const {
     const Rest& first = *wanted[0].slice.rest;
     const bool hidden = first.wants_hidden(), alone = is_alone(first, separate);
@@ -145,7 +153,7 @@ void SpanRun::pass_on(std::span<const Wanted> wanted, std::span<const float> val
     for (size_t i = 0; i < wanted.size(); i++) each_(wanted[i].slice.rest->number, wanted[i].id, values.subspan(i * cols, cols));
 }
 
-// Computes what is wanted of the rows of a pass, a few at a time, and passes it on.
+// Computes the wanted logits or states of the rows of a pass, a few rows at a time, and passes them on.
 void SpanRun::deliver(std::span<const Wanted> wanted, bool separate) {
     for (size_t count; !wanted.empty(); wanted = wanted.subspan(count)) {
         count = head_rows(wanted, separate);
@@ -153,14 +161,14 @@ void SpanRun::deliver(std::span<const Wanted> wanted, bool separate) {
     }
 }
 
-// Runs a pass of separate rows, those of all spans that come to them. Returns false where there are none.
+// Runs a pass of separate rows, of all spans whose next slice is short. Returns false if there are none.
 bool SpanRun::run_separate() {
     for (Rest& rest : rests_) {
         const uint32_t room = limits_.separate_room - rows_.count();
         if (is_separate(rest) && room > 0) add(rest, std::min(room, rest.left()), true);
     }
     if (slices_.empty()) return false;
-    // The head runs in the same submission where it has the same rows.
+    // The head runs in the same submission if it has the same rows.
     bool with_head = true;
     for (const Slice& slice : slices_)
         for (uint32_t i = 0; i < slice.ids; i++)
@@ -175,8 +183,8 @@ bool SpanRun::run_separate() {
     return true;
 }
 
-// Returns the spans whose next slices fill a block together, longer than a short one: so each runs with the kernels of blocks.
-// There are no separate rows then.
+// Returns the spans whose next slices share a block. Each slice is longer than a short block, so it runs with the kernels of
+// blocks.
 std::vector<Rest*> SpanRun::blocks_together() {
     std::vector<Rest*> out;
     uint32_t rows = 0, position = 0;

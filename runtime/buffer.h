@@ -32,7 +32,7 @@ class Buffer {
     Buffer& operator=(Buffer&&) noexcept;
 
     uint64_t bytes() const { return bytes_; }
-    // Returns the mapped memory; empty where the host cannot see it. Memory::device may be visible, but is slow to read: use a
+    // Returns the mapped memory; empty if the host cannot see it. Memory::device may be visible, but is slow to read: use a
     // readback buffer. Kernel output is visible after Commands::run; kernels see what the host wrote before it.
     std::span<std::byte> host() const;
     Impl& impl() const { return *impl_; }

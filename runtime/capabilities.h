@@ -20,7 +20,7 @@ struct MatrixShape {
 
 struct Capabilities {
     std::string name;      // "AMD Radeon RX 6800"
-    std::string unusable;  // why this device cannot be used; empty where it can
+    std::string unusable;  // why this device cannot be used; empty if it can
     bool compiles = false; // kernels can be built for it (Compiler), though it may be unusable for having no memory
     std::string profile;   // the device profile that clamped all this; "none" for the device as it is
     DeviceType type = DeviceType::other;

@@ -16,7 +16,7 @@ struct CooperativeMatrixFeatures {
 };
 
 // Returns the largest product of fp16 matrices with sides of 8 and 16 that a subgroup of the device computes with sums in fp32:
-// 16 x 16 x 16 on most GPUs, 8 x 16 x 16 on Intel's, 8 x 8 x 8 in Mesa's software driver; zeros where it has none. Only for
+// 16 x 16 x 16 on most GPUs, 8 x 16 x 16 on Intel's, 8 x 8 x 8 in Mesa's software driver; zeros if it has none. Only for
 // devices whose subgroups have a known size and can be required to be full: otherwise the invocations that share a matrix are not
 // defined.
 MatrixShape cooperative_matrix_shape(VkPhysicalDevice device);

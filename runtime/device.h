@@ -12,12 +12,12 @@
 namespace tq {
 
 // Thrown where the Vulkan loader can load no driver. `reason` is its first error, such as the name of a library that a driver
-// needs; empty where it has none, for no driver is installed.
+// needs; empty if it has none, for no driver is installed.
 struct NoDriver : Error {
     NoDriver(const std::string& text, std::string reason) : Error(text), reason(std::move(reason)) {}
     std::string reason;
 };
-extern const char* const unloadable_driver_advice; // what to do where there is a reason
+extern const char* const unloadable_driver_advice; // what to do if there is a reason
 
 // Returns every device, usable or not, in the loader's order, as clamped by `profile`: the name of a device profile
 // (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws NoDriver, and Error when
@@ -31,7 +31,7 @@ size_t find_device(const std::vector<Capabilities>& devices, std::string_view se
 // as list_devices() does.
 std::shared_ptr<const void> hold_vulkan();
 
-// Returns the Vulkan loader's version, encoded like Capabilities::api_version; 0 where there is no loader.
+// Returns the Vulkan loader's version, encoded like Capabilities::api_version; 0 if there is no loader.
 uint32_t loader_version();
 
 class Device {
@@ -61,7 +61,7 @@ class Device {
 
     // While set, recordings are timed kernel by kernel (and slower: nothing overlaps). Set it before making a Recorder.
     bool profile = false;
-    // Returns the times since the last call. Empty where the device has no timestamps (capabilities().timestamp_ns == 0).
+    // Returns the times since the last call. Empty if the device has no timestamps (capabilities().timestamp_ns == 0).
     std::vector<ProfileRow> take_profile();
     const BuildCount& kernels_built() const; // since the device was opened
 

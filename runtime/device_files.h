@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Returns a path in cache_directory() for each device and driver version; it ends in `suffix`. Empty where that is empty.
+// Returns a path in cache_directory() for each device and driver version; it ends in `suffix`. Empty if that is empty.
 std::filesystem::path device_file(const Capabilities& device, std::string_view suffix);
 
 } // namespace tq

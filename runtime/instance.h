@@ -31,7 +31,7 @@ class Instance {
 // Shared by all objects that need it: volk's entry points belong to one instance at a time.
 std::shared_ptr<Instance> instance();
 
-// True where validation is on and its layer is older than `version`, whose features it would report as errors.
+// True if validation is on and its layer is older than `version`, whose features it would report as errors.
 bool validated_by_older(uint32_t version);
 
 bool has_extension(VkPhysicalDevice device, const char* name);

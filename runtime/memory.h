@@ -25,7 +25,7 @@ class FreeList {
 
 // Returns the memory type among the set bits of `allowed` that suits `memory` best. Device memory is host-visible only where
 // all of it is (unified memory, or a BAR that covers it): the 256 MB window of older machines is too small and slow for
-// weights. Nothing where no type fits; Vulkan guarantees one, but a driver without its hardware (RADV_FORCE_FAMILY)
+// weights. Nothing if no type fits; Vulkan guarantees one, but a driver without its hardware (RADV_FORCE_FAMILY)
 // has none.
 std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory);
 
@@ -35,7 +35,7 @@ class Arena {
     struct Block {
         OwnedMemory memory;
         uint64_t bytes;
-        std::byte* mapped; // null where the host cannot see it
+        std::byte* mapped; // null if the host cannot see it
         FreeList free;
     };
     struct Piece {

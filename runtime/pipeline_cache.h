@@ -8,7 +8,7 @@
 
 namespace tq {
 
-// Returns a path for each device and driver version, as device_file() does. Empty where there is no cache directory.
+// Returns a path for each device and driver version, as device_file() does. Empty if there is no cache directory.
 std::filesystem::path pipeline_cache_path(const Capabilities& device);
 
 // Returns the data that write_pipeline_cache wrote; empty when the file is missing, damaged or of another device, since a

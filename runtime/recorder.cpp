@@ -1,4 +1,15 @@
 // Recording: descriptor sets, barriers, labels, timestamps, and the division into segments.
+// - Barriers. Each command says which bytes of which buffers it reads and writes; the shader's readonly and writeonly tell it.
+//   Hazards compares these with all commands since the last barrier, and a full barrier comes before a command that conflicts.
+//   Commands that do not conflict, such as the products of q, k and v, run at the same time.
+// - Segments. A recording is divided where its predicted time exceeds 0.1 s on a slow device of its type, because drivers reset a
+//   device that is busy for too long. Two segments are in flight at a time, so the device never waits for the host, and a run can
+//   be stopped between segments.
+// - Chained dispatch. Commands::run_all submits recordings one after the other without waiting for the host in between. A
+// recording
+//   that is in the chain several times (a token that the device samples) is recorded with Again::at_any_time. Barriers at the
+//   beginning of a recording order it behind the one before.
+// - Timed recordings have a barrier before each command, so that no command is charged for its neighbours.
 #include "runtime/recorder.h"
 #include "base/ensure.h"
 #include "runtime/commands.h"

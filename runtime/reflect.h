@@ -120,7 +120,7 @@ constexpr uint32_t type_bytes(std::span<const uint32_t> code, uint32_t id, int d
     return struct_bytes(code, type, depth);
 }
 
-// True where `type` is a samplerBuffer in GLSL.
+// True if `type` is a samplerBuffer in GLSL.
 constexpr bool is_texel_buffer(std::span<const uint32_t> code, uint32_t type) {
     uint32_t image = 0;
     bool found = false;

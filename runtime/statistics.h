@@ -14,7 +14,7 @@ struct Statistic {
     std::variant<bool, int64_t, uint64_t, double> value;
 };
 
-// The same statistics for every driver; empty where the driver does not report them.
+// The same statistics for every driver; empty if the driver does not report them.
 struct StatisticsSummary {
     std::optional<uint64_t>
         vgprs; // registers per invocation, in the driver's unit (4-byte registers of a lane on AMD and NVIDIA)

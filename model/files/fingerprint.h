@@ -15,7 +15,7 @@ namespace tq {
 std::string model_fingerprint(const Config& config, const Weights& weights, const LoadProgress& on_hash = {});
 
 // Returns a text that tells models on this machine apart without reading their weights: by the shape, the tensors' names and
-// types, and the identity of the files with their time of modification. Empty where there are no files, or one has been modified
+// types, and the identity of the files with their time of modification. Empty if there are no files, or one has been modified
 // just now, so that another change need not show.
 std::string file_fingerprint(const Config& config, const Weights& weights);
 

@@ -40,12 +40,12 @@ class PromptCacheFile {
     const std::vector<uint32_t>& ids() const { return ids_; } // at least one, all within the vocabulary
     uint32_t cold() const { return cold_; }                   // how many have the bits of a cold run
 
-    // Reads the first tokens of the page at `position`, as many as `bytes` has room for. Throws an Error where the page does not
+    // Reads the first tokens of the page at `position`, as many as `bytes` has room for. Throws an Error if the page does not
     // match its checksum.
     void read(uint32_t position, std::span<std::byte> bytes) const;
 
     // Returns what a slot of all ids() has beside its pages: for a cache with windows of `window_tokens` tokens the last ones,
-    // none if it has none; and the recurrent states. Throws an Error where these do not match their checksums.
+    // none if it has none; and the recurrent states. Throws an Error if these do not match their checksums.
     SavedSlot beside(uint32_t window_tokens) const;
 
   private:

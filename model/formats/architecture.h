@@ -113,7 +113,7 @@ std::string architecture_names(); // "qwen3, qwen3moe, qwen2, llama, qwen35, qwe
 // Returns the row of the table that general.architecture names. Throws an Error that lists them for any other.
 const Architecture& architecture_of(const ModelFile& file);
 
-// Returns the row of a config.json's model_type; nullptr where there is none.
+// Returns the row of a config.json's model_type; nullptr if there is none.
 const Architecture* find_model_type(std::string_view model_type);
 
 } // namespace tq

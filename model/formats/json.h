@@ -18,7 +18,7 @@ nlohmann::json read_json_file(const std::filesystem::path& path, uint64_t max_by
 // Returns a whole file of at most `max_bytes` as text, without a leading byte order mark. Throws an Error that names it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
 
-// Returns false also where it cannot be determined.
+// Returns false also if it cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
 // Returns "an object", "a list", "a text", ...

@@ -57,7 +57,7 @@ class ModelFile {
     std::string label(std::string_view key) const;
     bool has_own_label(std::string_view key) const { return labels_.contains(key); }
 
-    // True where the rows of each head of q and k are in two halves for every architecture, as Hugging Face has them.
+    // True if the rows of each head of q and k are in two halves for every architecture, as Hugging Face has them.
     bool rope_halves() const { return rope_halves_; }
 
     // What was ignored in the files, a sentence each.

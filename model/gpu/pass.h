@@ -20,10 +20,10 @@ struct Pass {
     const Buffer& context; // rows, page tables, rotary table: shaders/context.glsl
     uint32_t tokens;       // the rows: the maximum of a run of the recording; context has the actual number
     uint32_t head_dim;
-    const Step& step;        // while recording: the most work possible; while running: the run's. Outlives the commands.
+    const Step& step;        // sizes of the largest run while recording, of this run afterwards. Outlives the commands.
     uint32_t spans = 1;      // of the rows, likewise
     bool separate = false;   // each row gets the bits that it would get alone, and may be of another slot
-    uint32_t block = 0;      // where more than `tokens`: the rows of the block whose kernels these get, in a recording for fewer
+    uint32_t block = 0;      // if more than `tokens`: kernels are chosen as for a block of this many rows
     uint32_t rotary_dim = 0; // channels of a head that RoPE turns; 0: all
 
     bool rows_are_separate() const { return separate || kernel_rows() == 1; }

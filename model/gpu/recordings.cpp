@@ -45,8 +45,8 @@ Recordings::Recordings(Device& device, const Config& config, const DeviceWeights
     for (const Shape& shape : first_shapes()) recorded(shape);
 }
 
-// Returns the passes that are recorded at the beginning: of a token and a block, or of their parts that are here, and those that
-// verify drafts, for compiling kernels takes longer than drafts gain.
+// Returns the passes that are recorded at the beginning: of a token and of a block (or of their parts that are here), and of
+// drafts' verification: compiling it in the middle of a text would cost more than drafts gain.
 std::vector<Recordings::Shape> Recordings::first_shapes() const {
     std::vector<Shape> out;
     if (!hidden_crossing_) {

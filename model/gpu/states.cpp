@@ -1,3 +1,9 @@
+// The state of a recurrent layer is one matrix for each value head and the last inputs of the convolution, for each slot. Passes
+// advance it in place, so after a pass only the state after the last token exists, and a sequence cannot be cut by forgetting
+// tokens, as keys and values allow. model/cache.h therefore keeps copies at a few lengths (checkpoints), which read() and write()
+// here bring to the host and back, and clear() makes the state of an empty sequence. A pass that was stopped or failed has
+// destroyed the state of its slots: the cache then goes back to a checkpoint. The order of operations is the same for blocks and
+// for single rows (shaders/delta_rule.comp), so a state's bits do not depend on how a prompt was divided.
 #include "model/gpu/states.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -1,3 +1,11 @@
+// Folded norms. A norm of one token is a short kernel that everything waits for. With tuning.fold_norms it has none of its own:
+// 1. matmul_add, which adds to the residual stream h, also leaves the products of h with the next norm's weights and the sums of
+//    h's squares behind h (matvec_residual), and notes this in pass.normed, with the norm's weights in pass.normed_by.
+// 2. The step rms_norm then records nothing, and checks that it was this norm that was folded. If taps are on it runs anyway, so
+//    that its result can be compared.
+// 3. matmul, gated_matmul and route take the products in place of x and divide their sums by the rms (matvec_normed).
+// Only a pass of one row does this. The result is rounded otherwise than rms_norm and matvec, so it is off if rows must have the
+// bits that they have alone (tuning_for_rows in stage.cpp). The page (forward.cpp) does not show any of it.
 #include "model/gpu/steps.h"
 #include "base/ensure.h"
 #include "runtime/uploader.h"

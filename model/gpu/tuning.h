@@ -28,7 +28,7 @@ struct KernelChoices {
     uint32_t workgroup; // invocations of the row, element and head kernels
     // matvec
     uint32_t matvec_lanes;  // minimum of invocations that share a row; 1 where texel_buffers
-    uint32_t matvec_loads;  // rows x lanes of a matrix, at least: with fewer rows more invocations share each
+    uint32_t matvec_loads;  // minimum of rows x lanes in flight; a matrix with fewer rows uses more lanes per row
     uint32_t matvec_rows;   // rows that they compute at a time
     uint32_t matvec_blocks; // times 32 weights of a row that an invocation decodes at a time
     uint32_t matvec_dot;    // invocations of a workgroup of matvec_dot, for weights that are quantised; 0: matvec runs instead

@@ -1,3 +1,11 @@
+// The tuner begins with choose_tuning() and goes through the groups of fields (tuning_fields.cpp), each with a workload of its
+// own and a share of the time. In a group it goes field by field and value by value: the candidate runs in turn with the best so
+// far (a race), because a device's speed drifts by more than most gains. A race has at least 3 pairs of runs and at most 9; it
+// ends early if the gain is hopeless, or after 5 pairs if it is certain. The gain is the median of the pairs' ratios, its noise
+// two standard errors of that median, at least as large as in earlier races of the group. Only a gain that exceeds min_gain by
+// more than the noise is taken. The best of many candidates is partly the luckiest, so the group's winner races once more against
+// the tuning before the group, and is dropped if its gain is not certain then. A candidate that fails is refused, and the search
+// goes on.
 #include "model/gpu/tuning_search.h"
 #include "base/ensure.h"
 #include "base/error.h"

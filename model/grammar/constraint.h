@@ -26,7 +26,7 @@ class GrammarConstraint final : public TokenConstraint {
     // Ids beyond the vocabulary may never follow. Up to two newlines may lie between </think> and what the grammar describes,
     // as in the template. In the thinking every token may follow but those that end the generation.
     void apply(std::span<float> logits) override;
-    // Throws an Error where apply() would not allow the token.
+    // Throws an Error if apply() would not allow the token.
     void accept(uint32_t id) override;
 
     void restart();                                        // for another answer

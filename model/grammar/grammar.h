@@ -33,7 +33,7 @@ class Grammar {
     std::span<const uint32_t> targets(const Node& n) const { return std::span(targets_).subspan(n.begin, n.end - n.begin); }
     uint32_t entry(uint32_t rule) const { return entries_[rule]; }
     uint32_t root() const { return entries_[root_]; }
-    // True where the node's rule matches texts of any length: a matcher may keep what it knows of it apart from its callers.
+    // True if the node's rule matches texts of any length: a matcher may keep what it knows of it apart from its callers.
     bool is_unbounded(uint32_t n) const { return unbounded_[rules_[n]]; }
     // Of the copies that a repetition is made of, those that are more than `short_bytes` of them away from its limits read any
     // text of at most so many bytes alike: the node at the same place of the copy that stands for them, else the node itself.

@@ -14,7 +14,7 @@ struct NumberBound {
 // Integers from min to max, both included, without leading zeros; without a bound they have up to 16 digits.
 std::string integer_range_gbnf(std::optional<int64_t> min, std::optional<int64_t> max);
 
-// Decimal numbers without an exponent, with up to 15 digits after the point. Throws an Error where a bound has more than 15
+// Decimal numbers without an exponent, with up to 15 digits after the point. Throws an Error if a bound has more than 15
 // digits, or no number lies between them.
 std::string number_range_gbnf(std::optional<NumberBound> min, std::optional<NumberBound> max);
 

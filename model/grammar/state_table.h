@@ -31,7 +31,7 @@ class StateTable {
     // A part of a state that can be looked at apart from what its stacks return to, which is the same for all of them.
     struct Part {
         State state;   // its stacks end in `unknown`
-        uint32_t rest; // the stack that follows; `ended` or `unknown` where there is none
+        uint32_t rest; // the stack that follows; `ended` or `unknown` if there is none
     };
     std::vector<Part> parts(State state);
     // A part's state that reads short texts alike, Grammar::canonical(): mostly the same.

@@ -18,7 +18,7 @@ enum class ToolCallForm {
 // bare form has none, and semicolons between calls. With
 // GrammarStart::at_tool_call the model decides whether there is a call (tool_choice auto); with the others there is one
 // (required, or a named function). `strict`: names of the tools whose schemas must be followed to the letter; null: all. Throws
-// an Error where a tool has no name, there is none, or a schema is not supported.
+// an Error if a tool has no name, there is none, or a schema is not supported.
 std::string tool_calls_gbnf(const nlohmann::ordered_json& tools, ToolCallForm form, std::string_view only = "",
                             bool parallel = true, const std::set<std::string>* strict = nullptr);
 

@@ -25,7 +25,7 @@ class HubCache {
     std::string commit() const;
     // Returns the files of a snapshot, sorted by name, without object ids.
     std::vector<HubFile> files(const std::string& commit) const;
-    // True where the snapshot has the complete file. `file` has a safe name.
+    // True if the snapshot has the complete file. `file` has a safe name.
     bool has(const std::string& commit, const HubFile& file) const;
     bool has_blob(const HubFile& file) const;
 

@@ -52,7 +52,7 @@ class HttpClient {
     // redirects is not followed. The calling thread gets no SIGPIPE from then on. Throws Error as get().
     HttpResult post(const std::string& url, const std::string& key, const std::string& body, const HttpSink& sink);
 
-    // True where the token is sent at all.
+    // True if the token is sent at all.
     bool sends_token() const;
 
   private:

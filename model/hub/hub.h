@@ -45,7 +45,7 @@ using Environment = std::function<std::optional<std::string>(const std::string&)
 
 // Returns the options from the environment: MODEL_ENDPOINT or HF_ENDPOINT; HF_TOKEN; HF_HUB_OFFLINE; and the cache: the first
 // that is set of LLAMA_CACHE, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub and
-// ~/.cache/huggingface/hub. Throws Error where there is no home directory either.
+// ~/.cache/huggingface/hub. Throws Error if there is no home directory either.
 HubOptions hub_options(const Environment& environment);
 
 // Downloads the files that are not yet in the cache and returns the GGUF file (of a split one, the first part, with all parts

@@ -22,13 +22,13 @@ struct KeptRepository {
     uint64_t other_bytes = 0; // of earlier versions, downloads that were not finished, and other files
 };
 
-// Returns the repositories in the cache directory, by name. Throws Error where the directory cannot be read; none where there is
+// Returns the repositories in the cache directory, by name. Throws Error if the directory cannot be read; none if there is
 // no directory.
 std::vector<KeptRepository> kept_repositories(const std::filesystem::path& cache);
 
 // Deletes the files of the model that `request` means, USER/REPOSITORY:QUANT or USER/REPOSITORY:FILE.gguf, that no other version
 // of it has; of USER/REPOSITORY alone all that is there.
-// Returns the bytes that were deleted. Throws Error where there is no such model, it is being downloaded, or cannot be deleted.
+// Returns the bytes that were deleted. Throws Error if there is no such model, it is being downloaded, or cannot be deleted.
 uint64_t remove_kept(const std::filesystem::path& cache, const std::string& request);
 
 } // namespace tq

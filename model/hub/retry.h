@@ -16,7 +16,7 @@ class Retry {
     // `what`: the name of the requested item, for messages; it is in `repository`.
     Retry(const HubOptions& options, bool has_token, std::string repository, std::string what);
 
-    // Returns true where the reply is a success. Otherwise returns false when it is time for another attempt, or throws:
+    // Returns true if the reply is a success. Otherwise returns false when it is time for another attempt, or throws:
     // Unreachable after too many, Error when none would help, DownloadStopped when `keep_going` returns false. `progressed`:
     // the attempt made progress.
     bool succeeded(const HttpResult& result, bool progressed, const std::function<bool()>& keep_going);

@@ -1,9 +1,9 @@
 // The prefix cache: nothing that was run once is run again. The pages of all sequences are known by their ids, in a tree
 // (tree.h), and are in up to four places: in the device's pool, where a slot takes them without a copy, in host memory, on the
 // disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
-// pages that were used least recently make room for others. What is nowhere another machine may compute (remote_pages.h).
-// What slots have beside their pages, windows and recurrent states, is kept at the ends of some pages, in host memory, on the
-// disk, and in the store (state_record.h): a beginning is found up to such an end.
+// pages that were used least recently make room for others. Another machine may compute pages that are nowhere (remote_pages.h).
+// Slots also have windows and recurrent states. These are kept at the ends of some pages, in host memory, on the disk, and in the
+// store (state_record.h); a beginning is then found up to such an end.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
@@ -14,14 +14,14 @@
 
 namespace tq {
 
-// What is being fetched of a prompt, whose first `own` tokens the caller has: from the shared store, and then from another
-// machine.
+// The pages of a prompt that are being fetched: from the shared store, and then from another machine. The caller has the first
+// `own` tokens.
 struct PromptFetch {
     uint32_t tokens, own;
     bool asks_machine;
-    std::shared_ptr<PageFetch> store, machine; // null: not that, or no more
-    // Where slots have something beside their pages, the states that the store is asked for first; the one that has come, and
-    // the pages that it follows.
+    std::shared_ptr<PageFetch> store, machine; // null: not asked, or done
+    // If slots have windows or states: the states that the store is asked for first; the one that has come, and the pages that it
+    // follows.
     std::shared_ptr<PageFetch> states{};
     std::shared_ptr<const SavedSlot> state{};
     std::vector<PageHead> pages{};
@@ -32,51 +32,51 @@ class PrefixCache final : public PageKeeper {
     struct Options {
         uint64_t memory_bytes = 0; // of host memory; for states at least that of one of each slot
         PageStore::Options disk{}; // no directory: none
-        // None, unless it opens one. `owner` then says whose pages are taken for cold ones: where its computation is not one
-        // device's, so are the bits.
+        // Off if it names no store. owner: only pages that this computation wrote count as cold, because other devices round
+        // differently.
         SharedPages::Options shared{};
-        RemotePages::Options remote{}; // none, unless it computes; of the owner as above
+        RemotePages::Options remote{}; // off if it names no machine; owner as above
     };
     // `forward` must outlive it. Takes over the spare pages of its cache.
     PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options);
     ~PrefixCache();
 
-    // Begins to fetch what the shared store has of a prompt and no other place has, where that spares more than the first `own`
-    // tokens. What it does not have another machine is asked for, with `asks_machine`, where more than a page is left; not where
-    // slots have something beside their pages. States are looked for at the ends of pages where another machine may have kept
-    // one: the last, those before `marks`, and every 2048 tokens. Null: nothing.
+    // Begins to fetch the pages of a prompt that the shared store has and no nearer place, if they spare more than the first
+    // `own` tokens. With asks_machine another machine is asked for what the store lacks, if more than a page is left and slots
+    // have neither windows nor states. States are looked for at the ends of pages where another machine may have kept one: the
+    // last, those before `marks`, and every 2048 tokens. Returns null if there is nothing to fetch.
     std::shared_ptr<PromptFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {},
                                        bool asks_machine = true, std::span<const uint32_t> marks = {});
-    // Takes over what has come, and waits for more for at most so long. Returns whether more is to come: it is worth waiting,
-    // before take(), for as long as that is so.
+    // Takes over what has come, and waits for more for at most `wait`. Returns whether more is to come; take() is better called
+    // when no more is.
     bool is_coming(PromptFetch& fetch, std::chrono::milliseconds wait);
-    // So many tokens of a prompt took so long to run: no page is waited for any longer.
+    // Notes that so many tokens of a prompt took so long to run: no page is waited for longer than it takes to compute.
     void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
 
-    // Returns the content of the whole page that these ids end with, where it has the bits of a cold run: for another machine.
+    // Returns the content of the whole page that these ids end with, if it has the bits of a cold run. For another machine.
     std::optional<std::vector<std::byte>> content(std::span<const uint32_t> ids, std::string_view tenant = {});
 
-    // Puts the longest known beginning of a prompt into a slot, whose first `own` tokens are the prompt's, too, and are to stay.
-    // Returns the slot's tokens, at least `own` and less than all ids. Exact: as many as leave the bits of a cold run; else
-    // all, however they were computed, as a conversation that is resumed needs them. Where slots have something beside their
-    // pages, no more than there is a state for. Only what the same tenant has stored is found.
+    // Puts the longest known beginning of a prompt into a slot. The slot's first `own` tokens are the prompt's, too, and stay.
+    // Returns the slot's tokens, at least `own` and less than all ids. exact: as many as leave the bits of a cold run; else all,
+    // however they were computed, as a resumed conversation needs them. If slots have windows or states, no more than there is a
+    // state for. Only pages of the same tenant are found.
     uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true, std::string_view tenant = {});
 
     // Keeps the pages of a slot that these ids fill, the first `cold` of which have the bits of a cold run (cold.h). end: also a
     // last page that is partly filled, and what the disk was too slow for earlier.
     void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
-    // Keeps what the slot's checkpoints have at the ends of these ids' pages, which are known; of the earlier ones on the way
-    // those go that superfluous_checkpoints() names, unless several pages follow them. In memory also those of cold tokens within
-    // pages: the end of a prompt, where the next one of a conversation goes on.
-    // end: also what the disk was too slow for earlier.
+    // Keeps the slot's checkpoints at the ends of these ids' pages, which are known. Earlier states on the way go if
+    // superfluous_checkpoints() names them, unless several pages follow them. Checkpoints of cold tokens within pages are kept in
+    // memory alone: at the end of a prompt, where the next one of a conversation goes on. end: also states for which the disk was
+    // too slow.
     void store_states(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false,
                       std::string_view tenant = {});
-    // Returns how many of these ids are in known pages, with the bits of a cold run, whether or not a state is there: where
-    // another prompt branches off.
+    // Returns how many of these ids are in known pages with the bits of a cold run, with or without a state: where a prompt
+    // branches off.
     uint32_t known_tokens(std::span<const uint32_t> ids, std::string_view tenant = {});
 
-    // The device was lost, and forward.reopen() has made another cache: what is in memory and on the disk is found there.
+    // Call it after a device was lost and forward.reopen() has made another cache: pages in memory and on the disk stay known.
     void device_lost();
 
     struct Statistics {

@@ -1,5 +1,14 @@
-// Which tokens of a cache have the bits that a cold run would give them: a run of the whole prompt that finds nothing in the
-// cache. Only those are reused, so that an answer does not depend on what was cached.
+// Cold tokens. A cold run of a prompt finds nothing in the cache. An answer must not depend on what was cached, so a token is
+// reused only if its stored vectors have the bits that a cold run would give them, and if the rest of the prompt then runs with
+// the kernels of the cold run. Both are questions about slices (model/span_run.cpp), because a token's bits depend on the kernels
+// of its slice, and these on the slice's length:
+// - All slices of at least BlockKernels::many tokens give a token the same bits. If slices are evened, a prompt of `many` tokens
+// or
+//   more has only such slices: all its tokens are cold, and all but its last `many` can be reused. A shorter prompt has none.
+// - Otherwise only whole blocks from position 0 on are alike: a last slice of another length is not cold.
+// - If every row is separate (block == 0), each token has one set of bits, and all are cold.
+// Sampled tokens ran as separate rows. They are not cold, unless every row is. Windows and recurrent states add one more limit: a
+// slot can be cut to a checkpoint only (Cache::kept), so a run pauses where checkpoints are wanted (checkpoint_positions).
 #pragma once
 #include "model/forward.h"
 
@@ -9,12 +18,12 @@ namespace tq {
 // stored them, leaves the bits of a cold run when the rest is run.
 uint32_t reusable_tokens(const BlockKernels& kernels, uint32_t known, uint32_t total);
 
-// Returns how many of the first `known` tokens of a slot stay for a prompt of `total` tokens that begins with them: to which it
-// can be cut (Cache::kept()), and which leave the bits of a cold run as above.
+// Returns how many of the first `known` tokens of a slot stay for a prompt of `total` tokens that begins with them. The slot can
+// be cut to that length (Cache::kept()), and the rest has the bits of a cold run as above.
 uint32_t reusable_of_slot(const Forward& forward, uint32_t slot, uint32_t known, uint32_t total);
 
-// Returns how many tokens have the bits of a cold run of any longer prompt, when `begin` of them had these and one run has
-// stored those up to `end`.
+// Returns how many tokens have the bits of a cold run of any longer prompt, if the first `begin` have them and one run has stored
+// the tokens from `begin` to `end`.
 uint32_t cold_tokens(const BlockKernels& kernels, uint32_t begin, uint32_t end);
 
 // Returns where the run of a prompt's tokens begin .. total - 1 pauses, in order, so that a checkpoint is kept there

@@ -1,4 +1,4 @@
-// What a source of pages and its threads share. It lives as long as the longest of them, for a system call may hang.
+// The state that a source of pages shares with its threads. It lives as long as the last of them, because a system call may hang.
 #pragma once
 #include "model/prefix/breaker.h"
 #include "model/prefix/fetched_pages.h"
@@ -13,7 +13,7 @@ namespace tq {
 struct FetchedPages::State {
     using Clock = std::chrono::steady_clock;
     using Lock = std::unique_lock<std::mutex>;
-    // That a page may take.
+    // Limits of the time for a page.
     struct PageTime {
         std::chrono::milliseconds first; // as long as no prompt was run
         std::chrono::milliseconds least, most;
@@ -44,7 +44,7 @@ struct FetchedPages::State {
     virtual void note_late(const PageFetch& fetch) = 0;                   // it was asked for and did not come in time
     std::chrono::nanoseconds page_time() const;                           // how long a page takes here, within the limits
     std::chrono::nanoseconds time_of_all(const PageFetch& fetch) const;   // that all its pages are worth
-    bool is_over(PageFetch& fetch, Clock::time_point now);                // notes that nothing more will arrive, where that is so
+    bool is_over(PageFetch& fetch, Clock::time_point now);                // notes that nothing more will arrive, if that is so
 
     const PageTime limits;
     std::mutex mutex; // guards all that follows

@@ -29,7 +29,7 @@ std::optional<PageEntry> page_in(const std::filesystem::directory_entry& entry);
 // Whether a page may begin as these ids do, by its entry.
 bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids);
 
-// $TQ_CACHE_DIR/prefix, or the same in the user's cache directory; empty where there is none.
+// $TQ_CACHE_DIR/prefix, or the same in the user's cache directory; empty if there is none.
 std::filesystem::path prefix_directory();
 // Creates an owner's directory, and describes the owner in it. Throws Error.
 std::filesystem::path make_owner_directory(const std::filesystem::path& directory, const OwnerTexts& owner);
@@ -48,7 +48,7 @@ struct StoredOwner {
     uint64_t bytes() const;
     uint64_t count(RecordKind kind) const;
 };
-// Returns all pages of all owners; none where there is no such directory. Files of other names, and what is no file (a pipe, a
+// Returns all pages of all owners; none if there is no such directory. Files of other names, and what is no file (a pipe, a
 // directory, a link), are left out, and links to directories are not followed.
 std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 
@@ -62,7 +62,7 @@ void expire_pages(const std::filesystem::path& owner_directory, std::chrono::sec
 
 // Writes a file under another name and renames it. Throws Error with the system's reason; nothing is left of it then.
 void write_whole(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> parts);
-// Returns the first `most` bytes of a file, or all; nothing where it cannot be opened, or is no file but a pipe or a directory.
+// Returns the first `most` bytes of a file, or all; nothing if it cannot be opened, or is no file but a pipe or a directory.
 std::optional<std::vector<std::byte>> read_bytes(const std::filesystem::path& path, size_t most = SIZE_MAX);
 
 } // namespace tq

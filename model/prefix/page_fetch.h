@@ -11,14 +11,14 @@
 
 namespace tq {
 
-// Those from `next` on are still to be taken over.
+// The pages from `next` on are still to be taken over.
 struct PageFetch {
     const std::string tenant;
     const std::vector<PageHead> pages; // of the prompt, from its first page on; or states
     uint32_t next;
     const bool one_is_enough = false;
 
-    // Of the one that fetches them alone.
+    // Only the thread that fetches uses these.
     std::chrono::steady_clock::time_point asked_at{};
     std::chrono::nanoseconds page_time{};                         // that a page may take
     uint32_t first = 0, asked = 0;                                // the first page to be fetched, and the one that is, or is next

@@ -48,7 +48,7 @@ PageHead read_page_head(std::span<const std::byte> file);
 // Returns the size of a page's head in the file, with its ids.
 size_t page_head_size(uint32_t tokens);
 
-// Returns the content of a whole file with this head, which has `content_bytes`. Throws an Error where it is damaged.
+// Returns the content of a whole file with this head, which has `content_bytes`. Throws an Error if it is damaged.
 std::span<const std::byte> page_content(std::span<const std::byte> file, const PageHead& head, uint64_t content_bytes);
 
 } // namespace tq

@@ -31,7 +31,7 @@ PageName name_of_page(PageName owner, PageName parent, std::span<const uint32_t>
 // "tq-run state\n" and the page's name as it was hashed.
 PageName name_of_state(PageName page);
 
-// Returns the number in 32 hexadecimal digits; false where the text is something else.
+// Returns the number in 32 hexadecimal digits; false if the text is something else.
 bool parse_page_name(std::string_view text, PageName& name);
 
 } // namespace tq

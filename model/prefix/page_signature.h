@@ -8,10 +8,10 @@ inline constexpr size_t page_signature_bytes = 16 + sizeof(PageSignature);
 
 void append_signature(std::vector<std::byte>& page, const PageSigner& sign);
 
-// Returns the bytes before the signature. Throws Error where there is none, or another one; takes as long whichever it is.
+// Returns the bytes before the signature. Throws Error if there is none, or another one; takes as long whichever it is.
 std::span<const std::byte> signed_bytes(std::span<const std::byte> page, const PageSigner& sign);
 
-// Returns the bytes before the signature, or all where there is none. The signature is not compared.
+// Returns the bytes before the signature, or all if there is none. The signature is not compared.
 std::span<const std::byte> without_signature(std::span<const std::byte> page);
 
 } // namespace tq

@@ -35,10 +35,10 @@ class PageStore {
     // Returns its content, when the file has this head and is not damaged. A damaged file is reported and deleted.
     std::optional<std::vector<std::byte>> read(const PageHead& head);
 
-    // Has it written soon. Returns false where too much waits already; with `wait` it waits until there is room.
+    // Queues the content to be written. Returns false if too much waits already; with `wait` it waits until there is room.
     bool write(const PageHead& head, std::vector<std::byte> content, bool wait);
     void remove(const PageHead& head);
-    // Where what read() gave is not what it should be: as a damaged file.
+    // Reports the file and deletes it, as read() does with a damaged one. For content that is not what it should be.
     void report_damaged(const PageHead& head, const std::string& reason);
     void flush(); // returns when nothing waits
 
@@ -69,7 +69,7 @@ class PageStore {
     const PageLayout layout_;
     const uint64_t max_state_bytes_;
     const PageName owner_;
-    std::filesystem::path own_; // directory of the owner; empty where it cannot be made
+    std::filesystem::path own_; // directory of the owner; empty if it cannot be made
     std::mutex mutex_;          // guards all that follows
     std::condition_variable changed_;
     std::unordered_multimap<PageName, PageEntry, NameHash> entries_; // by their parents

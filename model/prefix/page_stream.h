@@ -19,7 +19,7 @@ class PageStreamReader {
     PageStreamReader(size_t page_bytes, std::function<bool(std::vector<std::byte>)> take)
         : page_bytes_(page_bytes), take_(std::move(take)) {}
 
-    // Takes what has come. Returns false where no more is wanted. Throws Error where a page has another length, for which no
+    // Takes what has come. Returns false if no more is wanted. Throws Error if a page has another length, for which no
     // memory is taken.
     bool push(std::span<const std::byte> bytes);
     // Whether the stream may end here: not within a page.

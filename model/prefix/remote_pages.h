@@ -8,7 +8,7 @@
 
 namespace tq {
 
-// What another machine is asked for: the pages from `known` on of a prompt of whole pages.
+// A request to another machine: for the pages from `known` on of a prompt of whole pages.
 struct PageOrder {
     std::vector<uint32_t> ids;
     uint32_t known;

@@ -13,15 +13,15 @@ class SharedStore {
     using Clock = std::chrono::steady_clock;
     virtual ~SharedStore() = default;
 
-    // Returns the bytes of a page, which count as used now; nothing where there is none, or it has expired. Throws Error where
+    // Returns the bytes of a page, which count as used now; nothing if there is none, or it has expired. Throws Error if
     // the store did not say by the deadline, or has more than `max_bytes`, for which no memory is taken.
     virtual std::optional<std::vector<std::byte>> get(const PageEntry& page, size_t max_bytes, Clock::time_point deadline) = 0;
 
-    // Keeps a page. Returns false where there is one of that name already, which then counts as used now, unless `replace`.
-    // Throws Error where the page was not kept by the deadline.
+    // Keeps a page. Returns false if there is one of that name already, which then counts as used now, unless `replace`.
+    // Throws Error if the page was not kept by the deadline.
     virtual bool put(const PageEntry& page, std::span<const std::byte> bytes, bool replace, Clock::time_point deadline) = 0;
 
-    // Throws Error where the store does not answer by the deadline.
+    // Throws Error if the store does not answer by the deadline.
     virtual void probe(Clock::time_point deadline) = 0;
 
     // How often it has connected so far. What answers by another connection may have none of the pages that were kept before.

@@ -1,4 +1,4 @@
-// What a slot has beside its pages (SavedSlot), as a record of the prefix cache that follows the page with which its tokens end.
+// A record of the prefix cache with a slot's window and states (SavedSlot). It follows the page with which the slot's tokens end.
 // The content of such a file (page_file.h): tokens and tokens of the window, 32 bits each, the window (window_layout()), and the
 // recurrent states (CacheVectors::state_bytes()). Untrusted until checked.
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// The sizes of what slots of a cache have beside their pages.
+// The sizes of the windows and states of a cache's slots.
 struct StateLayout {
     PageLayout window; // window_layout()
     uint32_t window_tokens = 0;

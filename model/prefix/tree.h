@@ -14,7 +14,7 @@
 
 namespace tq {
 
-// Where a page came from that was not used yet.
+// The source of a page that was not used yet.
 enum class FetchedFrom { nowhere, store, machine };
 
 // A page: 256 ids, or fewer in the last one of a sequence, which no page follows. Pages that follow the same one may begin with
@@ -27,12 +27,12 @@ struct PrefixNode {
     std::shared_ptr<const std::vector<std::byte>> bytes; // the content in host memory
     FetchedFrom fetched = FetchedFrom::nowhere;
     uint64_t used = 0; // the time of the last use; a parent's is never earlier
-    // What slots that end in this page have beside their pages, in host memory, and the time of its own last use.
+    // The window and states of a slot whose tokens end in this page, in host memory, and the time of their last use.
     struct State {
         std::shared_ptr<const SavedSlot> saved;
         uint64_t used;
     };
-    std::vector<State> states; // by their tokens
+    std::vector<State> states;
 
     bool is_full() const;
     State* state_at(uint32_t tokens); // null: none
@@ -62,7 +62,7 @@ class PrefixTree {
     PrefixNode& insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold);
     // Returns the page of exactly these ids after `parent`, of which `cold` are cold; null: it is not known.
     PrefixNode* known(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) const;
-    // Takes the partly filled pages beside `node` out of the tree that have nothing that it lacks.
+    // Takes partly filled siblings of `node` out of the tree if all their tokens are in `node`, too.
     std::vector<std::unique_ptr<PrefixNode>> take_superseded(PrefixNode& node);
     PrefixNode& add(PrefixNode& parent, PageHead head); // a page that `parent` does not have yet
     // Removes the pages that are lost, unless others follow them that are not.
@@ -76,7 +76,7 @@ class PrefixTree {
     PrefixNode* least_recent(const std::function<bool(const PrefixNode&)>& is_candidate);
     void each(const std::function<void(PrefixNode&)>& use);
 
-    // What the sequences of a tenant begin with; tenants do not find one another's pages.
+    // Returns the root of a tenant's sequences. Tenants do not find one another's pages.
     PrefixNode& root(std::string_view tenant = {});
 
   private:

@@ -14,7 +14,7 @@
 
 namespace tq {
 
-// Does a request, and returns why it failed, for rank 0 to say; nothing where it did not.
+// Does a request, and returns why it failed, for rank 0 to say; nothing if it did not.
 template <class Work> std::optional<std::string> failure_of(Work&& work) {
     try {
         work();
@@ -47,7 +47,7 @@ class MessageWriter {
     std::vector<std::byte> bytes_;
 };
 
-// Throws Error where the message ends before a value does.
+// Throws Error if the message ends before a value does.
 class MessageReader {
   public:
     explicit MessageReader(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}

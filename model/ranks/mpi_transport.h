@@ -14,7 +14,7 @@ uint32_t launched_processes();
 uint32_t launched_number();
 
 // Joins the job; once in a process. The job is left when the result is destroyed, for which ranks wait for each other. Throws
-// Error where this was built without MPI.
+// Error if this was built without MPI.
 std::unique_ptr<Transport> open_mpi();
 
 } // namespace tq

@@ -21,7 +21,7 @@ struct RankFacts {
 void join(Transport& transport, const RankFacts& facts);
 void refuse_to_join(Transport& transport, const std::string& why);
 
-// Layers of each rank: as many as `counts` says, which are all in all; throws Error where they are not. Empty: in proportion to
+// Layers of each rank: as many as `counts` says, which are all in all; throws Error if they are not. Empty: in proportion to
 // the ranks' memory, where rank 0 has the head, too.
 std::vector<uint32_t> divide_layers(const Weights& weights, std::span<const uint32_t> counts, std::span<const RankFacts> ranks);
 // The split with so many layers on each rank.

@@ -44,7 +44,7 @@ PassRows read_rows(MessageReader& from);
 // The tables and positions of a cache's slots, or where the other side has these tables, the positions alone.
 void write_sequences(MessageWriter& to, const Cache& cache, bool with_tables);
 
-// Makes `cache` the bookkeeping of another process's slots, as it was when they were written. Throws Error where they are those
+// Makes `cache` the bookkeeping of another process's slots, as it was when they were written. Throws Error if they are those
 // of another shape.
 void read_sequences(MessageReader& from, Cache& cache);
 

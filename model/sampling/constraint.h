@@ -1,4 +1,4 @@
-// What a sampler asks before and after each token where not every token may follow.
+// The interface of a constraint, which says before each token which tokens may follow, and accepts each.
 #pragma once
 #include <cstdint>
 #include <span>

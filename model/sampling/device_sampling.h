@@ -26,7 +26,7 @@ float penalised_logit(float logit, const sampling_settings& settings, const toke
 // shaders/sampling.h.
 uint32_t sampling_weight(float logit, float greatest, float inverse_temperature);
 
-// True where few candidates are sampled from, by sampled_index(); otherwise by sampled_id().
+// True if few candidates are sampled from, by sampled_index(); otherwise by sampled_id().
 inline bool has_few_candidates(const sampling_settings& settings) {
     return settings.candidates != 0 && settings.candidates <= SAMPLING_CANDIDATES;
 }

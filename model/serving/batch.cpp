@@ -1,3 +1,9 @@
+// A pass takes one token of every answer that runs, and slices of prompts that together are at most one block: so a stream waits
+// for one block of somebody's prompt at most. Prompts take turns at being first. The slices of a prompt are those that it would
+// have alone (BlockKernels::slice, cut at the pauses for checkpoints), so its bits do not depend on the other requests. If one
+// answer runs alone, the device samples ahead instead (run_sampled). Two errors do not end a pass's requests. If pages run out,
+// make_room() has the last request give way, and the pass is tried again. If a value is not finite, each part is run on its own
+// (run_apart), and only those that are at fault fail. Other errors make recover() open the device again.
 #include "model/serving/batch.h"
 #include "base/ensure.h"
 #include "model/prefix/cold.h"

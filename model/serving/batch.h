@@ -21,7 +21,7 @@ class Batch {
     // Fails everything.
     void fail_all(const std::string& why);
 
-    // As PrefixCache::content(); nothing also where that fails.
+    // As PrefixCache::content(); nothing also if that fails.
     std::optional<std::vector<std::byte>> page_content(std::span<const uint32_t> ids, const std::string& tenant);
 
     Status status() const;

@@ -1,4 +1,4 @@
-// What a scheduler answers: token ids in, token ids out, of one sequence. No text and no HTTP.
+// A request to a scheduler: one sequence, token ids in, token ids out. It knows neither text nor HTTP.
 #pragma once
 #include "model/sampling/sampler.h"
 #include <chrono>
@@ -17,7 +17,7 @@ namespace tq::serving {
 class Bell {
   public:
     void ring();
-    // Returns whether it was rung since the last wait; waits for that until `end`.
+    // Waits for a ring until `end`. Returns whether there was one since the last wait.
     bool wait_until(std::chrono::steady_clock::time_point end);
 
   private:
@@ -67,14 +67,14 @@ struct RequestTimings {
     uint64_t queue_ns = 0, prompt_ns = 0, decode_ns = 0; // prompt_ns ends with the first token, decode_ns begins there
 };
 
-// What a request has brought since the last look.
+// The news of a request since the last call of Stream::wait().
 struct Update {
     std::vector<Token> tokens;
     std::vector<Token> prompt; // its tokens from the second on, with logprobs; all come before the first of the answer
     uint32_t prompt_done = 0;  // tokens of the prompt that are in the cache by now
     bool done = false;         // nothing follows; the fields below are set
     Finish finish = Finish::end;
-    bool server_fault = false; // of failed: true where the device or memory failed, false where the request cannot be answered
+    bool server_fault = false; // of failed: true if the device or memory failed, false if the request cannot be answered
     std::string error;
     RequestTimings timings;    // also before it is done
     std::vector<float> hidden; // [hidden_size]: the state of the prompt's last token after the last norm

@@ -64,9 +64,9 @@ class Scheduler {
     Scheduler(Model model, Open reopen, Options options);
     ~Scheduler(); // cancels all requests
 
-    // Throws Error where the prompt is empty or exceeds the context, with both numbers; QueueFull; Draining.
+    // Throws Error if the prompt is empty or exceeds the context, with both numbers; QueueFull; Draining.
     std::shared_ptr<Stream> submit(Request request);
-    // Returns the content of the whole page that these ids end with, once a request of the tenant has run them; nothing where it
+    // Returns the content of the whole page that these ids end with, once a request of the tenant has run them; nothing if it
     // is not in the prefix cache (PrefixCache::content()). Waits for the pass that is running.
     std::optional<std::vector<std::byte>> page_content(std::vector<uint32_t> ids, std::string tenant);
     Status status() const;

@@ -28,7 +28,7 @@ struct Sequence {
     bool done = false;     // its stream knows
     uint64_t admitted = 0; // increases with every admission: the one that came last gives way first
 
-    // Of one that gave way: the content of its slot, page by page, or nothing where there was no memory for it. The tokens of its
+    // If the sequence gave way: the content of its slot, page by page. Empty if there was no memory for it; the tokens of its
     // answer are then run again, one by one as they were before.
     std::vector<std::vector<std::byte>> saved{};
     SavedSlot saved_slot{};
@@ -38,7 +38,7 @@ struct Sequence {
     std::shared_ptr<PromptFetch> fetch{}; // while that is coming
 
     uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
-    // Returns where the run of its prompt ends for now that has done so many tokens.
+    // Returns the position at which the run of its prompt pauses next, after `done` tokens of it.
     uint32_t next_pause(uint32_t done) const {
         const auto next = std::ranges::upper_bound(pauses, done);
         return next == pauses.end() ? prompt_tokens() : *next;

@@ -27,7 +27,7 @@ class Drafter {
     // Whether a draft costs next to nothing, so that it can also be made only to see whether it would have been right.
     virtual bool is_free() const = 0;
 
-    // Reads a prompt before its answer begins. Returns false where `progress` stopped it.
+    // Reads a prompt before its answer begins. Returns false if `progress` stopped it.
     virtual bool read(std::span<const uint32_t> prompt, const Progress& progress) = 0;
 
     // Returns at most `most` ids that may follow `ids`, which are all tokens so far, in any relation to those of earlier calls;

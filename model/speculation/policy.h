@@ -22,7 +22,7 @@ class SpeculationPolicy {
     void drafted(uint32_t tokens, double ns);
     // A pass of several rows, of which `tokens` stayed, took so long, with its draft and the sampling.
     void verified(uint32_t rows, uint32_t tokens, double ns);
-    // Of a draft of this kind `accepted` tokens were right, and the next one, if any was `tested` after them, was wrong.
+    // Notes a draft of this kind: its first `accepted` tokens were right. If `tested` is larger, the next one was wrong.
     void resolved(uint32_t kind, uint32_t tested, uint32_t accepted);
 
     // The share of drafted tokens of this kind that are right.

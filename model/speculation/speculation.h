@@ -18,10 +18,10 @@ class Speculation {
     // Throws Error when an option is outside its range.
     Speculation(std::unique_ptr<Drafter> drafter, const SpeculationOptions& options);
 
-    // Begins with a prompt. Returns false where `progress` stopped the drafter. Throws what Drafter::read() throws.
+    // Begins with a prompt. Returns false if `progress` stopped the drafter. Throws what Drafter::read() throws.
     bool begin(std::span<const uint32_t> prompt, const Progress& progress = {});
 
-    // Returns ids to verify after `ids`, which are all tokens so far, at most `most` of them; none where a pass of one row
+    // Returns ids to verify after `ids`, which are all tokens so far, at most `most` of them; none if a pass of one row
     // promises more.
     std::vector<uint32_t> draft(std::span<const uint32_t> ids, uint32_t most);
 

@@ -1,7 +1,8 @@
-// Passes through the stages of a model. A block is cut into slices, which follow each other through the stages, so that all of
-// them work at the same time; a slice enters a part once the one before has left it. Separate rows are cut into groups likewise,
-// where a pass takes longer for more of them. Where the weights of a part come for each
-// block (Split::stream_rows), all slices pass it before a device begins with the next.
+// A model whose parts are on several stages. A pass goes through the parts in order. While one stage works on it the others would
+// wait, so a block is cut into slices that follow each other: a slice enters a part when the slice before has left it, and each
+// device has a thread that takes the next slice that is ready for it. Separate rows are cut into groups likewise, if a pass takes
+// longer for more of them (PassLimits::min_separate_rows). If the weights of a part are uploaded for each block
+// (Split::stream_rows), all slices pass it before its device begins with the next part, so that the weights come once.
 #pragma once
 #include "model/config.h"
 #include "model/stages/split.h"
@@ -14,7 +15,7 @@
 
 namespace tq {
 
-// The vectors of a model that is divided among stages, each of which has those of its layers; null where a device has nothing.
+// The vectors of a model that is divided among stages. Each stage has those of its layers; a device without a part has null.
 class SplitVectors final : public CacheVectors {
   public:
     // Both must outlive it.
@@ -50,8 +51,8 @@ class SplitVectors final : public CacheVectors {
 class Pipeline final : public Stage {
   public:
     using Stages = std::vector<std::unique_ptr<Stage>>;
-    // A stage for each device of `split`; null where it has nothing. The embedding must outlive it. slice_limits: those that all
-    // stages have in common; limits: those of a block of several slices.
+    // stages: one for each device of `split`; null if it has no part. token_embd must outlive this. slice_limits: what all stages
+    // can take; limits: those of a block of several slices.
     Pipeline(const Config& config, const Tensor& token_embd, Split split, Stages stages, const PassLimits& slice_limits,
              const PassLimits& limits, Tap tap);
     ~Pipeline() override;

@@ -1,11 +1,11 @@
-// A model that is made again, with less of it on its devices, where their memory runs short in a run: what was computed so far
-// is kept, since the bytes of pages are the same on all devices. Where a device is lost, it is made again with an empty cache.
+// A model that is made again if its devices' memory runs short in a run, then with less of it on them. Pages have the same bytes
+// on all devices, so what was computed is kept. If a device is lost, the model is made again with an empty cache.
 #pragma once
 #include "model/forward.h"
 
 namespace tq {
 
-// Make the model again, after this error, when the one before is gone. Throw Error where that fails.
+// Both make the model again after this error, when the one before is gone. They throw Error if that fails.
 struct Remake {
     std::function<std::unique_ptr<Forward>(const OutOfMemory& error)> with_less;
     std::function<std::unique_ptr<Forward>(const DeviceLost& error)> on_new_device; // null: Forward::reopen() returns false

@@ -15,10 +15,10 @@ struct Candidate {
     uint64_t bytes; // of memory for them
     // Returns the memory that these halves take there, with their part of the cache, and scratch.
     std::function<uint64_t(const HeldHalves&)> needs;
-    double share = 0; // of the layers: -ts; of all candidates, or of none: then by their memory
+    double share = 0; // of the layers (-ts); 0 for all candidates: by their memory
 };
 
-// What a user wants (llama.cpp's flags of these names); with `fit` that is the most: what does not fit a device is on the CPU.
+// What a user asks for (llama.cpp's flags of these names). With `fit`, what does not fit a device is on the CPU instead.
 struct PlacementWishes {
     std::optional<uint32_t> gpu_layers; // -ngl: the last N layers, and with one more the head, are on devices; default: all
     double cpu_share = 0;               // of all layers, the first ones, on the CPU; of no effect with gpu_layers
@@ -32,20 +32,20 @@ struct PlacementWishes {
 // first: all attention is read for every token, and long caches with it, of a mixture's experts only a part.
 Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates);
 
-// What is assumed of a device: the speed at which it reads weights and cache, the seconds that a hidden state takes to it and
-// back, and those between two kernels of which the second waits for the first; the floating-point operations of products with
-// blocks in a second, and the speed at which weights in the host's memory come to it.
+// Assumed speeds of a device. gb_per_s: reading weights and cache; part_seconds: a hidden state's way to it and back;
+// wait_seconds: between two kernels, if the second waits for the first; gflops: products with blocks, in 10^9 operations a
+// second; upload_gb_per_s: weights from the host's memory.
 struct AssumedSpeed {
     double gb_per_s, part_seconds, wait_seconds, gflops, upload_gb_per_s;
 };
 
-// Returns the predicted seconds of a token after `depth` others: devices work in turn, each as long as it reads its weights and
-// cache, with the waits between its kernels. `speeds`: of each device of `split`.
+// Returns the predicted seconds of a token after `depth` others. Devices work in turn; each takes the time to read its weights
+// and cache, and the waits between its kernels. speeds: of each device of `split`.
 double predict_token_seconds(const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth,
                              const Split& split, std::span<const AssumedSpeed> speeds);
 
-// Returns the fewest rows of a block, `fewest_stream_rows` or more, for which the feed-forward networks on the CPU are predicted
-// to take less time where their attention is, though their weights have to come there; 0 where there are none, or it never is so.
+// Returns the minimum rows of a block, at least fewest_stream_rows, for which the CPU's feed-forward networks are predicted to
+// take less time on the devices of their attention, with the upload of their weights. 0 if there are none, or if it never is so.
 inline constexpr uint32_t fewest_stream_rows = 32;
 uint32_t predict_stream_rows(const Config& config, const Weights& weights, const Split& split,
                              std::span<const AssumedSpeed> speeds);

@@ -16,9 +16,9 @@ struct Part {
 
 class Split {
   public:
-    // device_of: of each half and of the head, which is the last; numbers below `devices`, the last of which is the CPU.
-    // stream_rows: blocks of at least so many rows run the feed-forward networks that are on the CPU where their attention is,
-    // with weights that come there for each block; 0: none do.
+    // device_of: the device of each half, and of the head, which is the last; numbers below `devices`, of which the last is the
+    // CPU. stream_rows: blocks of at least so many rows run the CPU's feed-forward networks on the devices of their attention,
+    // with weights that are uploaded for each block; 0: none do.
     Split(std::vector<uint32_t> device_of, uint32_t devices, uint32_t stream_rows = 0)
         : device_of_(std::move(device_of)), devices_(devices), stream_rows_(stream_rows) {}
 
@@ -34,7 +34,7 @@ class Split {
     Split with_stream_rows(uint32_t rows) const { return Split(device_of_, devices_, rows); }
     // The layers whose feed-forward network's weights come to a device.
     std::vector<uint32_t> streamed(uint32_t device) const;
-    // The parts of blocks of stream_rows() rows or more. A network whose weights come is the last half of its part.
+    // The parts of blocks of stream_rows() rows or more. A network whose weights are uploaded is the last half of its part.
     std::vector<Part> streamed_parts() const;
 
   private:

@@ -10,7 +10,7 @@ namespace tq {
 
 inline constexpr uint32_t slices_of_block = 8;
 
-// `make` has a function for each device of `split`, which is called where it holds something, with options for its part.
+// make: a function for each device of `split`. It is called if the device holds something, with options for its part.
 // options.batch_size is that of a slice; a block has several, so that all stages work at the same time. `weights` must outlive
 // the result: the embedding is read there. Throws what `make` does.
 std::unique_ptr<Forward> make_split_forward(const Config& config, const Weights& weights, const ForwardOptions& options,

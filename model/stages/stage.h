@@ -1,5 +1,5 @@
-// A device's part of a model: some halves of its layers, with their weights and their part of the cache, and perhaps the head.
-// Between several stages the hidden state crosses through host memory: h [rows][hidden_size], fp32. A stage that holds a whole
+// A stage is a device's part of a model: some halves of its layers, with their weights and their part of the cache, and perhaps
+// the head. The hidden state crosses between stages through host memory: h [rows][hidden_size], fp32. A stage that holds a whole
 // model gets no h (an empty span): it begins with the ids of the rows, and keeps their hidden state until its next run.
 #pragma once
 #include "model/forward.h"
@@ -8,19 +8,19 @@
 
 namespace tq {
 
-// The most that a stage takes at once.
+// How much a stage takes at once.
 struct PassLimits {
     BlockKernels kernels;
     bool deterministic;         // all rows are separate
     uint32_t batch_size;        // rows of a block
-    uint32_t short_block;       // blocks up to this have other kernels
-    uint32_t max_separate_rows; // with the kernels of separate rows at once: of a pass or the head
-    uint32_t min_separate_rows; // of a pass: fewer take hardly less time, so that cutting them further does not pay
-    uint32_t separate_room;     // separate rows of a pass, where several times max_separate_rows are run at the same time
-    uint32_t separate_slice;    // slices of a span up to this run as separate rows, perhaps in several passes
-    uint32_t max_block_spans;   // whose rows are in a block
-    uint32_t max_head_rows;     // of blocks
-    uint32_t max_hidden_rows;   // of run_last_norm()
+    uint32_t short_block;       // blocks of at most so many rows have other kernels
+    uint32_t max_separate_rows; // separate rows that kernels take at once, in a pass or the head
+    uint32_t min_separate_rows; // fewer rows of a pass take hardly less time, so passes are not cut further
+    uint32_t separate_room;     // separate rows per pass; larger than max_separate_rows if stages overlap passes
+    uint32_t separate_slice;    // slices of at most so many ids run as separate rows, perhaps in several passes
+    uint32_t max_block_spans;   // spans whose rows share a block
+    uint32_t max_head_rows;     // rows of a block that the head takes at once
+    uint32_t max_hidden_rows;   // rows of run_last_norm()
 };
 
 using KeepGoing = std::function<bool()>;
@@ -34,28 +34,28 @@ class Stage {
     virtual uint32_t next_rows(uint32_t, uint32_t most) const { return most; }
     // Both run halves on the rows of a pass, in place in h. They return false if keep_going, which several threads may call and
     // which may be empty, stopped them; the rows then count for nothing.
-    // Rows of a block. `whole`: rows of the complete block; the kernels are those for that size.
+    // Rows of a block. whole: rows of the complete block; kernels are chosen for that size, even if these rows are fewer.
     virtual bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
                            const KeepGoing& keep_going) = 0;
-    // Rows that get the bits that each gets alone. logits: null, or of a whole model where the rows' logits [rows][vocab_size]
-    // are to be, which are then computed, too, and valid until the next run.
+    // Separate rows: each gets the bits that it gets alone. logits: null; or, of a whole model, gets the rows' logits
+    // [rows][vocab_size], which are valid until the next run.
     virtual bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
                               const KeepGoing& keep_going) = 0;
-    // Of the stage that has the head: return the logits [rows][vocab_size] of these rows of h, or of a whole model's last pass,
-    // and their states after the last norm [rows][hidden_size]; valid until the next run. separate: each row gets the bits that
-    // it gets alone, as states always do.
+    // Both are for the stage that has the head. They return the logits [rows][vocab_size], or the states after the last norm
+    // [rows][hidden_size], of these rows of h, or of a whole model's last pass; valid until the next run. separate: each row gets
+    // the bits that it gets alone, as states always do.
     virtual std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) = 0;
     virtual std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) = 0;
 
-    // Of a whole model: as those of Forward. run_ahead() runs the row and n - 1 tokens that the device samples after it, and
-    // returns what it sampled.
+    // For a whole model, as in Forward. run_ahead() runs the row and n - 1 tokens that the device samples after it, and returns
+    // the sampled ids.
     virtual uint32_t max_sampled() const { return 0; }
     virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
 
     virtual PassLimits limits() const = 0;
-    virtual std::string computation() const = 0; // as of Forward
-    virtual void record_again() {}               // likewise
-    // Of the layers whose attention it holds. Pages are those of all layers.
+    virtual std::string computation() const = 0; // as in Forward
+    virtual void record_again() {}               // as in Forward
+    // The vectors of the layers whose attention it holds. Pages are those of all layers.
     virtual CacheVectors& vectors() = 0;
 };
 

@@ -6,10 +6,10 @@
 
 namespace tq {
 
-// Throws Error where this build has no OpenSSL, with what to do.
+// Throws Error if this build has no OpenSSL, with what to do.
 PageSigner hmac_signer(std::string key);
 
-// Reads a key: the file's bytes without white space around them. Throws Error where there are less than 16 or more than 4096, or
+// Reads a key: the file's bytes without white space around them. Throws Error if there are less than 16 or more than 4096, or
 // the file cannot be read, or anybody may use it.
 std::string read_page_key(const std::filesystem::path& path);
 

@@ -7,7 +7,7 @@
 
 namespace tq {
 
-// Throws Error where this build has no hiredis, with what to do.
+// Throws Error if this build has no hiredis, with what to do.
 void require_redis();
 
 // Connects when it is used first, and again after an error. ttl: pages that were not used for so long expire; 0: they do not.

@@ -20,7 +20,7 @@ struct StoreAddress {
     std::string text() const; // for people: without the password
 };
 
-// Throws Error where the address has another form, or another scheme.
+// Throws Error if the address has another form, or another scheme.
 StoreAddress parse_store_address(const std::string& text);
 
 } // namespace tq

@@ -93,7 +93,7 @@ std::vector<Piece> render_chat(const nlohmann::ordered_json& messages, const nlo
                                const ChatOptions& options);
 
 // Returns where messages of a chat's prompt begin that are likely to differ in another prompt: the one after the first, the last
-// but one, and the last, which is the answer's beginning. In order, without the prompt's own beginning; none where it is no chat.
+// but one, and the last, which is the answer's beginning. In order, without the prompt's own beginning; none if it is no chat.
 std::vector<uint32_t> message_marks(const Tokenizer& tokenizer, std::span<const uint32_t> prompt);
 
 std::string to_text(std::span<const Piece> pieces);

@@ -6,7 +6,7 @@
 namespace tq {
 
 // Appends the whole prompt. options.variant is one of Llama's; `tools`: a list or null. Several calls of one message, which the
-// template of Llama 3.1 does not have, are separated by semicolons, as the model writes them. Throws an Error where the template
+// template of Llama 3.1 does not have, are separated by semicolons, as the model writes them. Throws an Error if the template
 // has no place for the tools.
 void render_llama(PromptPieces& prompt, const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& tools,
                   const ChatOptions& options);

@@ -37,7 +37,7 @@ class Tokenizer {
     // it.
     std::vector<uint32_t> prompt(std::string_view text, bool parse_special = true) const;
     // Returns the same ids as encode(concatenation), except that special tokens are found only inside one piece of markup. Byte
-    // offsets of errors count from the start of the first piece. Throws an Error where markup names a token that the model lacks.
+    // offsets of errors count from the start of the first piece. Throws an Error if markup names a token that the model lacks.
     std::vector<uint32_t> encode(std::span<const Piece> pieces) const;
 
     // Returns the bytes of a token, for some a part of a character. Special tokens give their literal text. id < size().

@@ -44,7 +44,7 @@ class AnswerParser {
     // behind calls that ended the thinking: what only looks like a call is content.
     std::vector<AnswerPart> push(std::string_view text);
     // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
-    // nothing is content: it is a call with a beginning of its arguments, or nothing where its name is not known.
+    // nothing is content: it is a call with a beginning of its arguments, or nothing if its name is not known.
     std::vector<AnswerPart> finish(bool cut = false);
 
     bool in_thinking() const { return state_ == State::reasoning; } // of what is certain
@@ -100,7 +100,7 @@ class AnswerParser {
     State state_;
     std::string pending_; // what is not decided begins at pos_
     size_t pos_ = 0, scanned_ = 0;
-    std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content where there is no call
+    std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content if there is no call
     bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here
     bool unclosed_ = false;                                  // calls ended the thinking, whose </think> may still come
     size_t calls_ = 0, depth_ = 0, values_ = 0;

@@ -22,7 +22,7 @@ class ToolTypes {
 
     bool has(const std::string& function) const { return types_.contains(function); }
     bool has_beginning(std::string_view name) const;                            // a function's name begins so
-    Type type(const std::string& function, const std::string& parameter) const; // text where it is not known
+    Type type(const std::string& function, const std::string& parameter) const; // text if it is not known
 
   private:
     std::map<std::string, std::map<std::string, Type>> types_; // of every tool

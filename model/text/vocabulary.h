@@ -24,7 +24,7 @@ struct Vocabulary {
     std::string bytes;                       // of all tokens, one after the other
     std::vector<size_t> begins;              // of each token in `bytes`, and the end
     std::vector<TokenKind> kinds;            // by id
-    std::array<uint32_t, 256> byte_ids = {}; // Bpe::none where a byte has no token
+    std::array<uint32_t, 256> byte_ids = {}; // Bpe::none if a byte has no token
     std::vector<BpeMerge> merges;            // by rank
     std::vector<uint32_t> stop_ids;          // from the file's keys of tokens that end an answer; below size()
 

@@ -16,16 +16,16 @@ struct AttentionSquares {
     std::vector<double> columns; // of attn_output's columns, over some of its rows: [heads * head_dim]
 };
 
-// All are empty where the layer's attention is held elsewhere (held_weights()). The same bits on every machine and for any
+// All are empty if the layer's attention is held elsewhere (held_weights()). The same bits on every machine and for any
 // number of threads. The weights have been checked to be finite. Throws Error naming a file that has been truncated.
 AttentionSquares attention_squares(ThreadPool& pool, const LayerWeights& weights);
 
-// Returns the channel scaling of keys in a layer whose heads have no norms; empty where they have. k_bias: attn_k's; empty where
+// Returns the channel scaling of keys in a layer whose heads have no norms; empty if they have. k_bias: attn_k's; empty if
 // there is none.
 KeyScaling key_scaling(const Config& config, const AttentionSquares& squares, std::span<const float> k_bias);
 
 // Returns what each channel of values is divided by before it is stored, and attention's output multiplied by: powers of two,
-// [kv_heads][head_dim]. Empty where the squares are.
+// [kv_heads][head_dim]. Empty if the squares are.
 std::vector<float> value_scales(const Config& config, const AttentionSquares& squares);
 
 } // namespace tq

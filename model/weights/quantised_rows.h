@@ -4,7 +4,7 @@
 
 namespace tq {
 
-// True where quantised() accepts the tensor: it is in F32, F16 or BF16.
+// True if quantised() accepts the tensor: it is in F32, F16 or BF16.
 bool can_quantise(const Tensor& tensor);
 
 // Returns `tensor` in Q8_0 or Q4_0; its rows are made from the file's on demand. A row with a NaN or infinite weight keeps a

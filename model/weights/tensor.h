@@ -13,7 +13,7 @@ class RowSource {
     virtual ~RowSource() = default;
     // to[count * row bytes] = rows first .. first + count - 1. Several threads may call it at once.
     virtual void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const = 0;
-    // Returns these rows where they lie in a file in this form, one after the other; nothing where they must be made.
+    // Returns these rows where they lie in a file in this form, one after the other; nothing if they must be made.
     virtual std::span<const std::byte> mapped_rows(uint32_t, uint32_t) const { return {}; }
 };
 
@@ -22,7 +22,7 @@ struct Tensor {
     std::string name;
     GgmlType type;
     uint32_t rows, cols;
-    std::span<const std::byte> data; // all rows, not aligned; empty where `source` makes them
+    std::span<const std::byte> data; // all rows, not aligned; empty if `source` makes them
     std::shared_ptr<const RowSource> source = nullptr;
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }

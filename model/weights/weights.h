@@ -38,7 +38,7 @@ struct LayerWeights {
     std::optional<SharedExpertWeights> shared_expert;            // where Config::shared_expert_intermediate_size
 };
 
-// Returns the weights of a norm of heads, fp32 [head_dim]; ones where there is none.
+// Returns the weights of a norm of heads, fp32 [head_dim]; ones if there is none.
 std::vector<float> head_norm_weights(const std::optional<Tensor>& norm, uint32_t head_dim);
 
 struct Weights {
@@ -47,7 +47,7 @@ struct Weights {
     Tensor output_norm;
     Tensor output; // the file's output.weight, or token_embd when tied
     bool tied;
-    // The files of the tensors, which identify their values: empty where there is no file, or one cannot be identified.
+    // The files of the tensors, which identify their values: empty if there is no file, or one cannot be identified.
     std::vector<FileIdentity> files = {};
     // cls.output.weight [2, hidden_size] of a reranker's file, the rows of yes and no, which are no part of the forward pass.
     std::optional<Tensor> classifier = {};

@@ -4,8 +4,6 @@ import re
 from plots.quality import Point, draw_sizes
 from plots.style import MARKERS, Bad, lines_by_depth, shades
 
-FIRST = ["q8_0", "q4_0", "f16", *(f"tq{bits}" for bits in (2, 3, 4, 5, 6, 8)), *(f"tq{bits}t+64" for bits in (2, 3, 4)), "tq4+64", "tq4t/tq3t+64", "tq4t/tq2t+64", "tq3t/tq2t+64"]
-
 
 def table(path, first_cells):
     """The rows of the table of a Markdown file whose head begins with these cells, as {first cell: {head: cell}}."""
@@ -33,10 +31,19 @@ def points_of(rows, model):
     return out
 
 
+def points_of_model(rows, model):
+    """The divergences of a real model: the first numbers of its cells, and of the bytes, which are those of the first model."""
+    first = lambda cell: float(cell.split(",")[0])
+    return [Point(int(first(row["B/token"])), first(row[model]), 0, cache.split(" ")[0]) for cache, row in rows.items() if row[model]]
+
+
 def draw_quality(path, page):
+    points = points_of_model(table(path, ["cache", "B/token"]), "0.5B")
+    draw_sizes(points, "Qwen2.5-Coder 0.5B, 1024 tokens: lower left is better", "f16", page, "quality")
+
+
+def draw_demo(path, page):
     rows = table(path, ["cache", "B/token"])
-    first = [p for p in points_of(rows, "demo") if p.name in FIRST]
-    draw_sizes(first, "Divergence by bytes, the demo model: lower left is better", "f16", page, "quality")
     draw_sizes(points_of(rows, "demo"), "All caches, the demo model: lower left is better", "f16", page, "quality-demo")
     draw_sizes(points_of(rows, "stressed"), "All caches, keys of uneven channels: lower left is better", "f16", page, "quality-stressed")
 
@@ -70,6 +77,8 @@ def draw_llvmpipe(path, page):
 
 
 def draw(directory, page):
-    draw_quality(directory / "quality-report.md", page)
+    draw_quality(directory / "quality.md", page)
     draw_depth(directory / "performance.md", page)
-    draw_llvmpipe(directory / "performance.md", page)
+    lab = page.below("lab")
+    draw_demo(directory / "lab/quality-report.md", lab)
+    draw_llvmpipe(directory / "lab/software-drivers.md", lab)

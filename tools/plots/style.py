@@ -19,7 +19,8 @@ FAMILIES = [("TurboQuant", r"tq\d", BLUE), ("trellis", r"tq\dt", VERMILION), ("w
             ("ggml's types, as in llama.cpp", r"q\d_\d", GREEN), ("ggml's, rotated", r"q\d_\dr", OLIVE), ("group-affine", r"a\d", OCHRE),
             ("not compressed", r"b?f\d+", GREY)]
 PAIRS = ("keys / values", GREY)
-NAMES = {"tq4": "tq4 (default)", "tq4t/tq2t+64": "tq4t/tq2t+64 (compact)"}
+NAMES = {"tq5u/tq4t+256": "accurate", "tq4u/tq4+256": "balanced (default)", "tq4u/tq3t+256": "compact",
+         "tq3u/tq2t+256": "smallest"}
 PEERS = ("q4_0", "q8_0", "f16")  # the types of other programs
 MARKERS = "osD^vP"
 STYLE = {"font.size": 10, "figure.dpi": 72, "savefig.dpi": 144, "savefig.bbox": "tight", "savefig.transparent": True,
@@ -42,6 +43,9 @@ class Page:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.formats, self.stems = directory, formats, set()
         plt.rcParams.update(STYLE)
+
+    def below(self, name):
+        return Page(self.directory / name, self.formats)
 
     def save(self, figure, name):
         stem = next(s for s in (name, *(f"{name}-{n}" for n in range(2, 10000))) if s not in self.stems)

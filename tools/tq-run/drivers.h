@@ -13,11 +13,11 @@ namespace tq {
 std::vector<std::filesystem::path> driver_manifests();
 std::vector<std::filesystem::path> layer_manifests();
 
-// Seconds that a child may take for one answer; 0: no child is asked (TQ_PROVE, default 30). Throws Error where that is no
+// Seconds that a child may take for one answer; 0: no child is asked (TQ_PROVE, default 30). Throws Error if that is no
 // number.
 uint32_t proving_seconds();
 
-// Workers of conformance: `tq-run conformance --worker`, with these flags and variables. Throws Error where this program does not
+// Workers of conformance: `tq-run conformance --worker`, with these flags and variables. Throws Error if this program does not
 // know its own path.
 conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::vector<std::string> environment = {});
 
@@ -30,12 +30,12 @@ std::string driver_variables();
 // The variables that make the loader look at these drivers alone.
 std::vector<std::string> only_drivers(const std::vector<std::filesystem::path>& manifests);
 
-// Asks a child for the devices of these drivers; of all, where there are none.
+// Asks a child for the devices of these drivers; of all drivers if `manifests` is empty.
 conformance::Listing list_apart(const std::vector<std::filesystem::path>& manifests);
 
-// Must be called before this process calls a driver: where these drivers are new, a child lists their devices; those that it
-// does not survive are left out of this process, which a line on standard error says. Returns false where none is left. Nothing
-// is asked or left out where proving_seconds() is 0.
+// Must be called before this process calls a driver. If the drivers are new, a child lists their devices; drivers that it does
+// not survive are left out of this process, and a line on standard error says so. Returns false if none is left. Does nothing if
+// proving_seconds() is 0.
 bool survey_drivers();
 
 } // namespace tq

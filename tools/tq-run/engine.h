@@ -24,11 +24,11 @@ struct Engine {
     double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
     uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
 
-    // What devices are opened again with, after one was lost.
+    // How devices are opened again after one was lost.
     uint64_t memory_limit_bytes = 0;
     PlacementArguments placement = {};
     RankGroup* ranks = nullptr;                               // that share the model
-    std::shared_ptr<const KeyCalibration> measured = nullptr; // keys, where the cache is conditioned automatically
+    std::shared_ptr<const KeyCalibration> measured = nullptr; // keys, if the cache is conditioned automatically
     struct Loss {
         DeviceIdentity device;
         std::chrono::steady_clock::time_point at; // the last time
@@ -36,7 +36,7 @@ struct Engine {
     std::vector<Loss> losses = {};
     std::vector<DeviceIdentity> left_out = {}; // devices that are not opened any more
 
-    // The ids that the sampler must leave out, including those that end an answer where `ignore_end`.
+    // Returns which ids the sampler must leave out: with `ignore_end` also those that end an answer.
     std::vector<bool> unsampled(bool ignore_end) const;
 };
 
@@ -56,37 +56,37 @@ struct Setup {
     RankGroup* ranks = nullptr; // that share the model; null: this process has all of it
 
     Placing placing() const; // refers to this
-    // The placement over devices; nothing where the first, or the CPU without a device, has all.
+    // Returns the placement over devices; nullopt if the first device, or the CPU without one, has all.
     std::optional<Split> split() const { return ranks ? std::nullopt : placing().choose(model.config, model.weights, options); }
 
     // The plan with another cache. The memory that it takes does not depend on the contents of `model.weights`.
     MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
     MemoryPlan plan(const ForwardOptions& changed) const; // with other options
-    // The same where the first device, or the CPU without one, has everything.
+    // The plan if the first device, or the CPU without one, has everything.
     MemoryPlan plan_alone(const ForwardOptions& changed) const;
     MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
 
-// Opens the device and the model, after its download. Throws Error, or UsageError where flags contradict each other.
+// Opens the device and the model, after its download. Throws Error, or UsageError if flags contradict each other.
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// For planning only: where arguments.memory_limit_bytes gives the memory, that of this machine does not count, and only a named
+// For planning only. If arguments.memory_limit_bytes gives the memory, that of this machine does not count, and only a named
 // device is opened; without a name it is some GPU with that much memory.
 Setup set_up_plan(const ModelArguments& arguments, Console& console);
 
-// Throws UsageError where flags ask for several devices or for layers on the CPU: for commands that compare on one.
+// Throws UsageError if flags ask for several devices or for layers on the CPU. For commands that compare on one device.
 void require_one_device(const Setup& setup);
 
 // Loads the model onto the device, showing progress; from here on Ctrl-C sets a flag (base/interrupt.h). Throws Error, after a
-// table of the memory where that is too small; UsageError where flags contradict each other; LoadStopped on Ctrl-C.
+// table of the memory if that is too small; UsageError if flags contradict each other; LoadStopped on Ctrl-C.
 // speculative: ForwardOptions::speculative
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative = false);
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
-// Opens the devices again, of which one was lost, or others where that happened twice within a minute, and loads the model onto
-// them; over ranks the same ones, on all ranks. The forward pass is gone before. Throws Error.
+// Opens the devices again after one was lost, without a device that was lost twice within a minute, and loads the model onto
+// them; over ranks the same devices, on all ranks. The forward pass is gone before. Throws Error.
 void restart_engine(Engine& engine, const ForwardOptions& options);
 
-// The file to run: the one that `source` names, after its download where it is in a repository; else the demo model.
+// Returns the file to run: the one that `source` names, after its download if it is in a repository; else the demo model.
 std::filesystem::path find_model(const ModelSource& source, Console& console);
 
 // The path from $TQ_DEMO_MODEL, or relative to the program: in ../share/tq-run or share/tq-run.

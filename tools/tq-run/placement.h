@@ -29,31 +29,31 @@ struct Placing {
     PlacementArguments asked = {};
     RankGroup* ranks = nullptr; // that share the model, this process with its first device, or the CPU
 
-    // Returns the placement, or nothing where the whole model is on the first device, or there is none. `short_of`: the share of
-    // the devices' memory that is left aside.
+    // Returns the placement; nullopt if the whole model is on the first device, or there is none. short_of: the share of the
+    // devices' memory that is left free.
     std::optional<Split> choose(const Config& config, const Weights& weights, const ForwardOptions& options,
                                 double short_of = 0) const;
-    // Of each device, and the CPU as the last.
+    // Returns the part of each device, and the CPU's as the last.
     std::vector<PlacedPart> parts(const Config& config, const Weights& weights, const ForwardOptions& options,
                                   const Split& split) const;
-    // Returns the line that says from how many tokens on blocks of a prompt stream the weights of the CPU's feed-forward networks
-    // to the devices (Split::stream_rows), or why none do; empty where the CPU has none whose attention is on a device.
+    // Returns a line that says from how many tokens on blocks of a prompt stream the weights of the CPU's feed-forward networks
+    // to the devices (Split::stream_rows), or why none do. Empty if the CPU has none whose attention is on a device.
     std::string describe_streams(const Config& config, const Weights& weights, const ForwardOptions& options,
                                  const Split& split) const;
-    // Their sum; it fits where each of them does.
+    // Returns the sum of the parts' plans. It fits if each of them does.
     MemoryPlan plan(const Config& config, const Weights& weights, const ForwardOptions& options, const Split& split) const;
 
-    // Loads the model onto its devices. Where the memory of one runs short meanwhile, or later in a run, less is placed there,
-    // with a line on standard error. `config` and `weights` must outlive the result. Throws Error; LoadStopped.
-    // reopen: opens devices again after one was lost, when the model is not on them any more; null: it is lost.
+    // Loads the model onto its devices. If the memory of one runs short meanwhile, or later in a run, less is placed there, with
+    // a line on standard error. `config` and `weights` must outlive the result. Throws Error; LoadStopped. reopen: opens devices
+    // again after one was lost, when the model is not on them any more; null: it is lost.
     std::unique_ptr<Forward> open(const Config& config, const Weights& weights, const ForwardOptions& options,
                                   const LoadProgress& on_load, const std::function<Placing()>& reopen) const;
 
-    // The same over `ranks`.
+    // As plan(), over `ranks`.
     MemoryPlan plan_of_ranks(const Config& config, const Weights& weights, const ForwardOptions& options) const;
     // The division among `ranks`.
     Split rank_split(const Weights& weights) const;
-    // What this process can do as one of several ranks; threads and memory_bytes are those of `own`. Refers to this and to the
+    // Returns the model as one of several ranks; threads and memory_bytes are those of `own`. It refers to this and to the
     // arguments.
     RankModel rank_model(const Config& config, const Weights& weights, const ForwardOptions& own) const;
 

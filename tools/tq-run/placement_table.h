@@ -1,4 +1,4 @@
-// Where the parts of a model would run, and the predicted speed of that and of other choices, for people.
+// A table for people: where the parts of a model would run, and the predicted speed of this and of other placements.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -7,8 +7,8 @@ namespace tq {
 
 struct Setup;
 
-// What each device would have, where several or the CPU share the model, and the predicted tokens per second of this placement
-// and of others; empty without a device.
+// Returns the part of each device, if several, or the CPU with one, share the model, and the predicted tokens per second of this
+// placement and of others. Empty without a device.
 std::string placement_table(const Setup& setup);
 nlohmann::ordered_json placement_json(const Setup& setup);
 

@@ -9,11 +9,11 @@ struct Setup;
 // The name of the memory that a model has to fit, as "the memory of llvmpipe (...)" or "the 8.00 GiB of --memory".
 std::string memory_name(const Setup& setup);
 
-// Where the CPU reads the weights from their file as tokens need them, says so on standard error.
+// Says on standard error that the CPU reads the weights from their file as tokens need them, if it does.
 void warn_of_reading(const Setup& setup);
 
-// Whether it fits; weights, cache, scratch and their total against the available memory; the largest context with each type of
-// cache; and, where it does not fit, the changes that would help.
+// Returns the table of `tq-run plan`: whether the model fits; weights, cache, scratch and their total against the available
+// memory; the largest context with each type of cache; and, if it does not fit, the changes that would help.
 std::string memory_table(const Setup& setup);
 
 } // namespace tq

@@ -20,18 +20,18 @@ struct PrefixArguments {
 void add_flags(ArgumentParser& command, PrefixArguments& arguments);
 // The pages' last tier: the flag's address, else that of the environment variable TQ_CACHE_SHARED. Empty: none. Throws Error.
 std::string shared_address(const PrefixArguments& arguments);
-// What signs pages for other machines, and its name.
+// The signer of pages for other machines, and its name.
 struct PageKey {
     PageSigner sign; // empty: none
     std::string name = "none";
 };
 PageKey page_key(const PrefixArguments& arguments);
-// What the engine's pages belong to; `fingerprint`: of its model.
+// Returns the owner of the engine's pages. fingerprint: of its model.
 OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint);
 void add_directory_flag(ArgumentParser& command, PrefixArguments& arguments);
 
-// What it has is said with `verbose`. The engine must outlive it. Throws LoadStopped on Ctrl-C while a model is read for its
-// fingerprint.
+// Opens the prefix cache; with `verbose` it says what that has. The engine must outlive it. Throws LoadStopped on Ctrl-C while a
+// model is read for its fingerprint.
 std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
                                                bool verbose);
 

@@ -1,5 +1,5 @@
-// A device proves itself before a model runs on it: a child runs conformance's rows of what the model needs. Where one is wrong,
-// crashes or hangs, simpler kernels are tried, and the CPU last; the verdict is kept for each device, driver and build.
+// A device proves itself before a model runs on it: a child runs conformance's rows of what the model needs. If a row is wrong,
+// crashes or hangs, simpler kernels are tried, and the CPU last. The verdict is kept for each device, driver and build.
 #pragma once
 #include "runtime/device.h"
 #include "tools/conformance/subject.h"
@@ -28,20 +28,20 @@ struct Verdict {
 
 enum class Believe { everything, success }; // success: a verdict that names a failure is found anew
 
-// Returns the verdict, which is found out now where it is not known, with progress after a second.
+// Returns the verdict. If it is not known, it is found out now, with progress after a second.
 Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console,
               Believe believe = Believe::everything);
 
-// Where the verdicts about a device are; empty where there is no cache directory.
+// Returns the file of the verdicts about a device; empty if there is no cache directory.
 std::filesystem::path verdicts_path(const Capabilities& device);
 
-// Opens the device as its verdict allows, and says on standard error what that is where it is not all that the device has;
-// nullptr where no kernels passed: the CPU. Opens it at once where proving_seconds() is 0 (tools/tq-run/drivers.h). Throws
+// Opens the device as its verdict allows. If that is not all that the device has, a line on standard error says so. Returns
+// nullptr if no kernels passed: the CPU. If proving_seconds() is 0 (tools/tq-run/drivers.h), it opens the device at once. Throws
 // LoadStopped on Ctrl-C.
 std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console);
 
 // Opens a device, as it is, that a child has opened and run a kernel on just before: for commands that measure a device or are
-// about its faults. Throws Error where the child did not survive that; LoadStopped on Ctrl-C.
+// about its faults. Throws Error if the child did not survive that; LoadStopped on Ctrl-C.
 std::unique_ptr<Device> open_tried(const ChosenDevice& chosen);
 
 } // namespace tq

@@ -11,8 +11,8 @@ class SharedModel {
     // Ctrl-C.
     SharedModel(Setup& setup, Console& console);
 
-    // Makes a Forward with its own cache of setup.options.context_size tokens. Where that is conditioned automatically, keys are
-    // measured before, once. Throws Error when it does not fit; LoadStopped.
+    // Makes a Forward with its own cache of setup.options.context_size tokens. If the cache is conditioned automatically, keys
+    // are measured before, once. Throws Error if it does not fit; LoadStopped.
     std::unique_ptr<Forward> forward(const KvOptions& kv) const;
 
   private:

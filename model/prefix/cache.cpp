@@ -9,7 +9,7 @@ namespace tq {
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
     : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()), state_layout_(cache()),
       max_memory_bytes_(options.memory_bytes),
-      max_state_bytes_(std::max(options.memory_bytes, cache().shape().slots * state_layout_.max_bytes())),
+      max_state_bytes_(std::max(options.memory_bytes, 2 * cache().shape().slots * state_layout_.max_bytes())),
       tree_(owner_name(owner)) {
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0)
         store_.emplace(options.disk, owner, layout_, state_layout_.max_bytes());

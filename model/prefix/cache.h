@@ -30,7 +30,7 @@ struct PromptFetch {
 class PrefixCache final : public PageKeeper {
   public:
     struct Options {
-        uint64_t memory_bytes = 0; // of host memory; for states at least that of one of each slot
+        uint64_t memory_bytes = 0; // of host memory; for states at least that of two of each slot
         PageStore::Options disk{}; // no directory: none
         // Off if it names no store. owner: only pages that this computation wrote count as cold, because other devices round
         // differently.

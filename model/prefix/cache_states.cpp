@@ -65,7 +65,7 @@ std::shared_ptr<const SavedSlot> PrefixCache::load_state(PrefixNode& node, uint3
     }
 }
 
-// In host memory, where there is room for it: for one of each slot there always is, since without them the pages that the device
+// In host memory, where there is room for it: for two of each slot there always is, since without them the pages that the device
 // has would be of no use.
 void PrefixCache::keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> state) {
     if (PrefixNode::State* known = node.state_at(state->tokens)) {
@@ -154,10 +154,20 @@ void PrefixCache::store_states(uint32_t slot, std::span<const uint32_t> ids, uin
     }
 }
 
+// They are thinned out as the slot's own checkpoints are.
 void PrefixCache::keep_inner_states(uint32_t slot, std::span<PrefixNode* const> pages, uint32_t cold) {
     for (const uint32_t length : cache().checkpoints(slot))
         if (length % page_tokens != 0 && length <= cold && length / page_tokens < pages.size())
             keep_state(*pages[length / page_tokens], cache().checkpoint_at(slot, length));
+    std::vector<uint32_t> lengths;
+    for (PrefixNode* page : pages)
+        for (const PrefixNode::State& state : page->states)
+            if (state.saved->tokens % page_tokens != 0) lengths.push_back(state.saved->tokens);
+    std::ranges::sort(lengths);
+    for (const size_t i : superfluous_checkpoints(lengths)) {
+        drop_state(*pages[lengths[i] / page_tokens], lengths[i]);
+        lengths.erase(lengths.begin() + ptrdiff_t(i));
+    }
 }
 
 uint32_t PrefixCache::nearest_state(const PrefixTree::Found& found, size_t total) {

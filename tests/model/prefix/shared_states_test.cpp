@@ -76,9 +76,9 @@ TEST_CASE("what one machine has run of a hybrid's prompt, or with a window, anot
         CHECK(d.logits(text) == cold.logits(text));
         CHECK(d.cache->statistics().shared_states_found == 1);
         for (const Machine* machine : {&a, &b, &c, &d}) CHECK(machine->cache->take_warnings().empty());
-        Machine none(setup, shelf, 100); // no memory for a state
-        CHECK(none.run(text) == 0);
-        CHECK(none.cache->statistics().shared->found == 0);
+        Machine none(setup, shelf, 0); // memory for two states of each slot, and none for pages
+        CHECK(none.run(text) == 3072);
+        CHECK(none.cache->statistics().memory_pages == 0);
     }
 }
 

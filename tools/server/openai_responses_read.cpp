@@ -66,39 +66,6 @@ void refuse_stored(const Json& body) {
         bad_request("background", "background is not supported, because responses are not stored: use stream");
 }
 
-void read_custom_tool(Request& request, const Json& tool, const std::string& name, const std::string& path) {
-    std::string description = text_field(tool, "description", path).value_or("");
-    if (const Json* format = object_field(tool, "format", path)) {
-        const auto definition = text_field(*format, "definition", field_path(path, "format"));
-        if (definition) append_text(description, fmt::format("The input follows this grammar:\n{}", *definition), "\n\n");
-    }
-    const Json parameters = {{"type", "object"},
-                             {"properties", {{"input", {{"type", "string"}}}}},
-                             {"required", {"input"}},
-                             {"additionalProperties", false}};
-    request.task.tools.push_back(function_tool(name, description, &parameters));
-    request.custom_tools.insert(name);
-}
-
-// Tools of other types are those of OpenAI's servers or of newer clients: the model is not offered them.
-void read_functions(Request& request, const Json& body, const Limits& limits) {
-    const Json* tools = array_field(body, "tools", limits.tools);
-    for (size_t i = 0; tools && i < tools->size(); ++i) {
-        const std::string path = entry_path("tools", i);
-        const Json& tool = object_entry(*tools, i, "tools");
-        const std::string type = required_text(tool, "type", path);
-        if (type == "function")
-            add_function(request.task, tool,
-                         function_tool(required_name(tool, path), text_field(tool, "description", path),
-                                       object_field(tool, "parameters", path)),
-                         path);
-        else if (type == "custom")
-            read_custom_tool(request, tool, required_name(tool, path), path);
-        else
-            request.task.ignored.insert(fmt::format("tools of the type {}", printable(type, 40)));
-    }
-}
-
 void read_reasoning_effort(ChatTask& task, const Json& body) {
     const Json* reasoning = object_field(body, "reasoning");
     const auto effort = reasoning ? text_field(*reasoning, "effort", "reasoning") : std::nullopt;
@@ -169,8 +136,7 @@ Request read_with_items(const Json& body, const Limits& limits, const FindItem& 
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
     ignore_fields(task, body, {"max_tool_calls"});
-    read_functions(request, body, limits);
-    read_tool_choice(task, body, limits);
+    read_tools(task, body, limits);
     read_reasoning_effort(task, body);
     if (const Json* text = object_field(body, "text"))
         task.format = read_format(object_field(*text, "format", "text"), "text.format");

@@ -50,6 +50,9 @@ std::vector<Route> routes(Service& service) {
     add("GET", "/api/ps", ollama_ps, ollama);
     add("POST", "/api/show", ollama_show, ollama);
     add("GET", "/api/version", ollama_version, ollama);
+    for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/*"})
+        add("POST", path, ollama_models, ollama);
+    add("DELETE", "/api/delete", ollama_models, ollama);
     return all;
 }
 

@@ -293,8 +293,8 @@ TEST_CASE("wrong chats are refused with the name of the field") {
     const std::vector<std::pair<const char*, const char*>> more = {
         {"tools", R"({"tools": {}})"},
         {"tools[0]", R"({"tools": [1]})"},
-        {"tools[0].type", R"({"tools": [{"type": "web_search"}]})"},
-        {"tools[0].function", R"({"tools": [{"type": "function"}]})"},
+        {"tools[0].name", R"({"tools": [{"type": "function"}]})"},
+        {"tools[0].type", R"({"tools": [{"type": 1}]})"},
         {"tools[0].function.name", R"({"tools": [{"type": "function", "function": {}}]})"},
         {"tools[0].function.parameters", R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]})"},
         {"tool_choice", R"({"tool_choice": "maybe"})"},

@@ -35,6 +35,7 @@ HttpReply props(Service& service, const HttpRequest& request);
 HttpReply slots(Service& service, const HttpRequest& request);
 HttpReply metrics(Service& service, const HttpRequest& request);
 HttpReply tokenize(Service& service, const HttpRequest& request);
+HttpReply tokenizer_info(Service& service, const HttpRequest& request); // vLLM's
 HttpReply detokenize(Service& service, const HttpRequest& request);
 HttpReply apply_template(Service& service, const HttpRequest& request);
 

@@ -40,6 +40,7 @@ std::vector<Route> routes(Service& service) {
     add("GET", "/metrics", metrics);
     add("POST", "/tokenize", tokenize);
     add("POST", "/detokenize", detokenize);
+    add("GET", "/tokenizer_info", tokenizer_info);
     add("POST", "/apply-template", apply_template);
     constexpr Envelope ollama = Envelope::ollama;
     add("POST", "/api/chat", ollama_chat, ollama);

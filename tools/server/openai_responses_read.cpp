@@ -14,7 +14,7 @@ std::string read_reasoning(const Json& item, const Limits& limits, const std::st
     const Json* parts = array_field(item, "content", limits.messages, path);
     const std::string field = field_path(path, "content");
     for (size_t i = 0; parts && i < parts->size(); ++i)
-        append_text(text, required_text(object_entry(*parts, i, field), "text", entry_path(field, i)), "\n");
+        append_text(text, text_field(object_entry(*parts, i, field), "text", entry_path(field, i)).value_or(""), "\n");
     return text;
 }
 
@@ -33,12 +33,13 @@ void read_item(Conversation& conversation, const Json& item, const Limits& limit
     constexpr std::string_view roles[]{"user", "assistant", "system", "developer"};
     const std::string type = text_field(item, "type", path).value_or("message");
     const auto call_id = [&] { return text_field(item, "call_id", path).value_or(""); };
+    const auto name = [&] { return text_field(item, "name", path).value_or(""); };
     if (type == "message") return read_message(conversation, item, roles, limits, path);
     if (type == "reasoning") return conversation.reasoning(read_reasoning(item, limits, path));
-    if (type == "function_call") return conversation.call(call_id(), required_name(item, path), member(item, "arguments"));
+    if (type == "function_call") return conversation.call(call_id(), name(), member(item, "arguments"));
     if (type == "custom_tool_call") {
         const Json arguments = {{"input", text_field(item, "input", path).value_or("")}};
-        return conversation.call(call_id(), required_name(item, path), &arguments);
+        return conversation.call(call_id(), name(), &arguments);
     }
     if (type == "item_reference") {
         const auto found = find_item ? find_item(text_field(item, "id", path).value_or("")) : std::nullopt;

@@ -131,7 +131,8 @@ Request read_generate(Service& service, const Json& body) {
     }
     ChatTask task;
     Conversation conversation;
-    read_system(conversation, body, "system", service.options.limits, "");
+    if (text_field(body, "system").value_or("") != "") // clients send all fields, also those that nobody has filled in
+        read_system(conversation, body, "system", service.options.limits, "");
     Json message = {{"role", "user"}, {"content", prompt}};
     if (const Json* images = member(body, "images")) message["images"] = *images;
     constexpr std::string_view roles[]{"user"};

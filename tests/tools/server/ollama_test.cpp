@@ -125,6 +125,8 @@ TEST_CASE("thinking is told apart, and asked for by \"think\"") {
 TEST_CASE("the words of a generate are the same prompt as a chat's; raw ones are as they are") {
     const std::string chat = prompt_seen(ollama_body("Say"));
     CHECK(prompt_seen({{"prompt", "Say"}}, ollama_generate) == chat);
+    CHECK(prompt_seen({{"prompt", "Say"}, {"system", ""}, {"template", ""}, {"context", Json::array()}}, ollama_generate) ==
+          chat);
     CHECK(prompt_seen({{"prompt", "Say"}, {"system", "Be brief."}}, ollama_generate) ==
           "<|im_start|>system\nBe brief.<|im_end|>\n" + chat);
     ScriptedServer raw("x");

@@ -35,7 +35,9 @@ tq_turn(4 "gpu_spans_test|gpu_architectures_larger_set_test@swiftshader|fault_lo
 tq_turn(5 "broken_kernels_test|serve_soak|cli_bench_test")
 # A context of a million tokens is filled; the search of bench --tune tries every kernel.
 tq_turn(6 "gpu_million_test|cli_bench_tune_test|gpu_golden_test@swiftshader|fleet_(replicas|store|network)")
-# Some of PyPI's clients are 100 to 400 MB to install.
+# Some of PyPI's clients are 100 to 600 MB to install, or slow to start.
 tq_turn(2 "python_(litellm|langchain)")
+tq_turn(3 "python_(lm_eval|llm)")
 tq_turn(4 "python_(instructor|pydantic_ai)")
+tq_turn(6 "python_aider")
 tq_turn(7 "fault_serve_test|cli_ablate_test|packages|gpu_router_larger_set_test@swiftshader|lab-(golden|matrices)|fleet_(ranks|edge)|gpu_speculation_test")

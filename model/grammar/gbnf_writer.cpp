@@ -5,6 +5,7 @@
 #include "model/text/unicode.h"
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace tq::grammar {
 namespace {
@@ -58,6 +59,38 @@ std::string gbnf_text(std::string_view text) {
             out += c;
     }
     return out + '"';
+}
+
+// Of sorted texts that differ and are alike up to byte `from`. `depth`: of the brackets around it.
+static std::string any_sorted_text(std::span<const std::string> texts, size_t from, uint32_t depth) {
+    constexpr uint32_t max_depth = 24;
+    const std::string &first = texts.front(), &last = texts.back();
+    if (texts.size() == 1) return gbnf_text(std::string_view(first).substr(from));
+    size_t same = size_t(std::ranges::mismatch(first, last).in1 - first.begin());             // of all, as they are sorted
+    while (same > from && same < last.size() && (uint8_t(last[same]) & 0xC0) == 0x80) --same; // whole characters
+    std::string out;
+    for (size_t begin = 0; begin < texts.size();) {
+        size_t end = begin + 1;
+        const size_t length = same < texts[begin].size() ? step_utf8(texts[begin], same).length : 0;
+        const std::string_view next = std::string_view(texts[begin]).substr(same, length);
+        while (end < texts.size() && length > 0 && depth < max_depth && std::string_view(texts[end]).substr(same, length) == next)
+            ++end;
+        out += (begin == 0 ? "" : " | ") + any_sorted_text(texts.subspan(begin, end - begin), same, depth + 1);
+        begin = end;
+    }
+    return same > from ? gbnf_text(std::string_view(first).substr(from, same - from)) + " (" + out + ")" : out;
+}
+
+std::string any_text_gbnf(std::vector<std::string> texts) {
+    constexpr size_t few = 64;
+    if (texts.size() > few) {
+        std::ranges::sort(texts);
+        texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+        return any_sorted_text(texts, 0, 0);
+    }
+    std::string out;
+    for (const std::string& text : texts) out += (out.empty() ? "" : " | ") + gbnf_text(text);
+    return out;
 }
 
 std::string gbnf_class(const std::vector<CharRange>& ranges, bool negated) {

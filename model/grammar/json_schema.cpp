@@ -124,14 +124,14 @@ class SchemaConverter final : public SchemaRules {
         if (schema.contains("allOf")) return all_of(schema, place, name);
         for (const char* keyword : {"anyOf", "oneOf"})
             if (schema.contains(keyword)) return any_of(schema, keyword, place, name);
-        if (const auto value = schema.find("const"); value != schema.end()) return literal(*value, place);
+        if (const auto value = schema.find("const"); value != schema.end()) return gbnf_text(json_value_text(*value, place));
         if (schema.contains("enum")) return enumeration(schema, place);
         return typed(schema, place, name);
     }
 
-    static std::string literal(const SchemaJson& value, const std::string& place) {
+    static std::string json_value_text(const SchemaJson& value, const std::string& place) {
         try {
-            return gbnf_text(value.dump());
+            return value.dump();
         } catch (const nlohmann::json::exception&) {
             refuse_schema(place, "a value is not valid UTF-8");
         }
@@ -151,12 +151,11 @@ class SchemaConverter final : public SchemaRules {
     std::string enumeration(const SchemaJson& schema, const std::string& place) {
         const SchemaJson& values = schema["enum"];
         if (!values.is_array()) refuse_schema(place, "'enum' must be a list");
-        std::string out;
+        std::vector<std::string> texts;
         for (const SchemaJson& value : values)
-            if (!schema.contains("type") || has_type(value, schema["type"]))
-                out += (out.empty() ? "" : " | ") + literal(value, place);
-        if (out.empty()) refuse_schema(place, "'enum' has no value of the schema's type");
-        return out;
+            if (!schema.contains("type") || has_type(value, schema["type"])) texts.push_back(json_value_text(value, place));
+        if (texts.empty()) refuse_schema(place, "'enum' has no value of the schema's type");
+        return any_text_gbnf(std::move(texts));
     }
 
     // "%20" of a URI's fragment, RFC 3986.

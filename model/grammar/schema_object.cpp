@@ -131,8 +131,13 @@ std::string rest_of_members(GbnfWriter& writer, const std::vector<Property>& pro
 } // namespace
 
 std::string object_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, const std::string& name) {
+    constexpr std::ptrdiff_t max_optional = 4000; // any of them may come next: little less than the ways that are followed
     GbnfWriter& writer = rules.writer();
     const std::vector<Property> properties = read_properties(rules, schema, place);
+    if (std::ranges::count(properties, false, &Property::required) > max_optional) {
+        rules.leave_out(place, fmt::format("more than {} properties that are not required are not supported", max_optional));
+        return writer.json("object");
+    }
     const auto others = schema.find("additionalProperties");
     const bool has_others = others != schema.end() ? *others != false : !schema.contains("properties");
     const std::string space = writer.json("space");

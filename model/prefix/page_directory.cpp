@@ -114,9 +114,9 @@ fs::path prefix_directory() {
 
 fs::path make_owner_directory(const fs::path& directory, const OwnerTexts& owner) {
     const fs::path own = directory / owner_name(owner).hex(), description = own / "owner.json";
-    std::error_code error;
+    std::error_code error, unknown;
     fs::create_directories(own, error);
-    if (!fs::is_directory(own)) fail("cannot create the directory {}: {}", utf8_text(own), error.message());
+    if (!fs::is_directory(own, unknown)) fail("cannot create the directory {}: {}", utf8_text(own), error.message());
     if (fs::exists(description, error)) return own;
     fs::path draft = description;
     draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);

@@ -1,5 +1,6 @@
 #include "model/prefix/page_store.h"
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -23,7 +24,7 @@ PageStore::PageStore(const Options& options, const OwnerTexts& owner, const Page
         own_ = make_owner_directory(options.directory, owner);
     } catch (const std::exception& error) {
         broken_ = true;
-        warn(fmt::format("the prefix cache is not kept on the disk: {}", error.what()));
+        warn(fmt::format("the prefix cache is not kept on the disk: {}", error_text(error)));
     }
 }
 

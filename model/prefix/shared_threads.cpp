@@ -1,5 +1,6 @@
 // The two threads of SharedPages.
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/printable.h"
 #include "model/prefix/sent_page.h"
 #include "model/prefix/shared_state.h"
@@ -12,7 +13,7 @@ using namespace std::chrono_literals;
 constexpr auto probe_timeout = 1s;
 
 // The text of an error, which may name what a store has said.
-std::string reason_of(const std::exception& error) { return printable(error.what(), 300); }
+std::string reason_of(const std::exception& error) { return printable(error_text(error), 300); }
 
 } // namespace
 

@@ -237,7 +237,8 @@ void Batch::add_token(Sequence& sequence, Token token) {
         timings.prompt_ns = elapsed_ns(sequence.started, now);
     }
     timings.decode_ns = elapsed_ns(sequence.answering, now);
-    if (!sequence.request.ignore_end && options_.is_end && options_.is_end(token.id)) return finish(sequence, Finish::end);
+    if (!sequence.request.ignore_end && options_.is_end && options_.is_end(token.id))
+        return finish(sequence, Finish::end, std::move(token));
     sequence.ids.push_back(token.id);
     timings.decoded_tokens++;
     totals_.decoded_tokens++;
@@ -294,8 +295,8 @@ void Batch::take_sampled(Sequence& sequence, const std::vector<uint32_t>& ids) {
     if (!sequence.done && begin / page_tokens != (begin + last) / page_tokens) keep(sequence, false);
 }
 
-void Batch::finish(Sequence& sequence, Finish finish) {
-    sequence.stream->finish(finish, sequence.timings);
+void Batch::finish(Sequence& sequence, Finish finish, std::optional<Token> end) {
+    sequence.stream->finish(finish, sequence.timings, std::move(end));
     sequence.done = true;
     leave(sequence, true);
 }

@@ -70,7 +70,7 @@ class Batch {
     void tell_prompt(Sequence& sequence, uint32_t position, std::span<const float> logits);
     void take_sampled(Sequence& sequence, const std::vector<uint32_t>& ids);
     void add_token(Sequence& sequence, Token token);
-    void finish(Sequence& sequence, Finish finish);
+    void finish(Sequence& sequence, Finish finish, std::optional<Token> end = {});
     void deliver_values(Sequence& sequence, std::span<const float> logits);
     void leave(Sequence& sequence, bool end); // its slot
     void checkpoint(Sequence& sequence);

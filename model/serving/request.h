@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,7 @@ struct Update {
     uint32_t prompt_done = 0;  // tokens of the prompt that are in the cache by now
     bool done = false;         // nothing follows; the fields below are set
     Finish finish = Finish::end;
+    std::optional<Token> end;  // of Finish::end: the token that ended the answer
     bool server_fault = false; // of failed: true if the device or memory failed, false if the request cannot be answered
     std::string error;
     RequestTimings timings;    // also before it is done
@@ -96,7 +98,7 @@ class Stream {
     void push(Token token, const RequestTimings& timings);
     void push_prompt(Token token, const RequestTimings& timings);
     void progress(uint32_t prompt_done, const RequestTimings& timings);
-    void finish(Finish finish, const RequestTimings& timings);
+    void finish(Finish finish, const RequestTimings& timings, std::optional<Token> end = {});
     void finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings);
     void fail(std::string error, bool server_fault, const RequestTimings& timings);
 

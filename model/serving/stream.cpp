@@ -66,8 +66,8 @@ void Stream::progress(uint32_t prompt_done, const RequestTimings& timings) {
     change(timings, [&](Update& update) { update.prompt_done = prompt_done; });
 }
 
-void Stream::finish(Finish finish, const RequestTimings& timings) {
-    change(timings, [&](Update& update) { update.finish = finish, update.done = true; });
+void Stream::finish(Finish finish, const RequestTimings& timings, std::optional<Token> end) {
+    change(timings, [&](Update& update) { update.finish = finish, update.done = true, update.end = std::move(end); });
 }
 
 void Stream::finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings) {

@@ -16,7 +16,15 @@ using UntaggedKind = AnswerPart::Kind;
 struct UntaggedHead {
     Match match;
     std::string_view name = {};
-    size_t arguments = 0; // where their value begins
+    size_t arguments = 0;    // where their value begins
+    bool name_begun = false; // with the quote of its value
+
+    // Whether the text, which was cut off, is the beginning of a call. `native`: the model writes its calls without tags.
+    bool is_cut_call(std::string_view text, bool native) const {
+        const std::string_view value = match.found == Match::yes ? text.substr(arguments) : "";
+        const bool may_be = value.empty() || value[0] == '{' || value[0] == '"';
+        return match.found != Match::no && may_be && (name_begun || (native && text.find('{') != text.npos));
+    }
 };
 
 UntaggedHead read_untagged_head(std::string_view text, const ToolTypes& types) {
@@ -37,6 +45,7 @@ UntaggedHead read_untagged_head(std::string_view text, const ToolTypes& types) {
         if (is_arguments) return head;
         const std::string_view value = text.substr(std::min(head.arguments + 1, text.size()));
         head.match = match_string(text, head.arguments);
+        head.name_begun |= is_name && head.arguments < text.size();
         if (is_name && head.match.found == Match::more && !types.has_beginning(value)) head.match.found = Match::no;
         if (head.match.found != Match::yes) return head;
         if (is_name) head.name = value.substr(0, head.match.end - head.arguments - 2);
@@ -106,9 +115,11 @@ void AnswerParser::finish_untagged(const std::string& answer, bool cut) {
     const std::string_view text = without_fence(answer);
     if (read_whole_json(text, true)) return add_untagged(answer);
     const UntaggedHead head = read_untagged_head(text, types_);
+    if (!cut || !head.is_cut_call(text, untagged_ == UntaggedCalls::several))
+        return add(UntaggedKind::content, std::exchange(before_call_, {}) + answer);
     const bool has_arguments =
         head.match.found == Match::yes && !head.name.empty() && text.substr(head.arguments).starts_with('{');
-    if (!cut || !has_arguments) return add(UntaggedKind::content, std::exchange(before_call_, {}) + answer);
+    if (!has_arguments) return; // there is nothing that a client could use
     begin_call(std::string(head.name));
     add(UntaggedKind::arguments, std::string(text.substr(head.arguments)));
     call_text_ = answer;

@@ -16,7 +16,7 @@ if(UNIX)
   set_property(TEST agents APPEND PROPERTY ENVIRONMENT TQ_RUN=$<TARGET_FILE:tq-run>)
   tq_npm_test(page tests/page chromium)
   # Python's, each with what pip installs for it alone: some pin what others refuse.
-  foreach(client ollama openai anthropic litellm langchain instructor pydantic_ai)
+  foreach(client ollama openai anthropic litellm langchain instructor pydantic_ai lm_eval llm aider)
     tq_test(python_${client} "" ${CMAKE_SOURCE_DIR}/tests/clients/python/run ${client}_client ${CMAKE_BINARY_DIR}/python_clients
       $<TARGET_FILE:scripted_server>)
   endforeach()

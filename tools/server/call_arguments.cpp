@@ -37,4 +37,15 @@ Json whole_members(const std::string& text) {
     return read_arguments(text.substr(0, whole) + closed).value_or(Json::object());
 }
 
+std::string custom_input(const std::string& arguments) {
+    constexpr size_t longest_escape = 12; // of two surrogates
+    for (size_t cut = 0; cut <= std::min(longest_escape, arguments.size()); ++cut)
+        for (const char* end : {"", "\"}"}) {
+            const Json json = Json::parse(arguments.substr(0, arguments.size() - cut) + end, nullptr, false);
+            const Json* input = json.is_object() ? member(json, "input") : nullptr;
+            if (input && input->is_string()) return input->get<std::string>();
+        }
+    return Json::accept(arguments) ? arguments : std::string();
+}
+
 } // namespace tq::server

@@ -75,8 +75,9 @@ static void allow_tools(ChatTask& task, const Json& choice, const Limits& limits
     std::set<std::string> names;
     for (size_t i = 0; allowed && i < allowed->size(); ++i) {
         const Json& tool = object_entry(*allowed, i, "tool_choice.tools");
-        const Json* function = object_field(tool, "function", "tool_choice.tools");
-        names.insert(text_field(function ? *function : tool, "name", entry_path("tool_choice.tools", i)).value_or(""));
+        const std::string path = entry_path("tool_choice.tools", i);
+        const Json* function = object_field(tool, text_field(tool, "type", path).value_or("function").c_str(), path);
+        names.insert(text_field(function ? *function : tool, "name", path).value_or(""));
     }
     Json kept = Json::array();
     for (const Json& tool : task.tools)
@@ -111,6 +112,46 @@ void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
                     printable(type));
     const Json* inner = object_field(*choice, type.c_str(), "tool_choice");
     require_tool(task, required_text(inner ? *inner : *choice, "name", "tool_choice"), "tool_choice");
+}
+
+static void add_custom_tool(ChatTask& task, const Json& given, const std::string& name, const std::string& path) {
+    std::string description = text_field(given, "description", path).value_or("");
+    if (const Json* format = object_field(given, "format", path)) { // a chat's has the definition within "grammar"
+        const std::string at = field_path(path, "format");
+        const Json* grammar = object_field(*format, "grammar", at);
+        const auto definition = text_field(grammar ? *grammar : *format, "definition", at);
+        if (definition) append_text(description, fmt::format("The input follows this grammar:\n{}", *definition), "\n\n");
+    }
+    const Json parameters = {{"type", "object"},
+                             {"properties", {{"input", {{"type", "string"}}}}},
+                             {"required", {"input"}},
+                             {"additionalProperties", false}};
+    task.tools.push_back(function_tool(name, description, &parameters));
+    task.custom_tools.insert(name);
+}
+
+void read_tools(ChatTask& task, const Json& body, const Limits& limits) {
+    const Json* tools = array_field(body, "tools", limits.tools);
+    for (size_t i = 0; tools && i < tools->size(); ++i) {
+        const std::string path = entry_path("tools", i);
+        const Json& tool = object_entry(*tools, i, "tools");
+        const std::string type = text_field(tool, "type", path).value_or("function");
+        if (type != "function" && type != "custom") {
+            task.ignored.insert(fmt::format("tools of the type {}", printable(type, 40)));
+            continue;
+        }
+        const Json* inner = object_field(tool, type.c_str(), path);
+        const Json& given = inner ? *inner : tool;
+        const std::string at = inner ? field_path(path, type) : path, name = required_name(given, at);
+        if (type == "custom") {
+            add_custom_tool(task, given, name, at);
+            continue;
+        }
+        const auto description = text_field(given, "description", at);
+        const Json* parameters = object_field(given, "parameters", at);
+        add_function(task, given, inner ? tool : function_tool(name, description, parameters), at);
+    }
+    read_tool_choice(task, body, limits);
 }
 
 void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names) {

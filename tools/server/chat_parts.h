@@ -25,6 +25,10 @@ Json function_tool(const std::string& name, const std::optional<std::string>& de
 // Appends it to the task's, with `strict` of the tool that a request gives.
 void add_function(ChatTask& task, const Json& given, Json function, std::string_view path);
 
+// "tools" of OpenAI's APIs and Ollama's, {"type": "function", "function": {...}} or with the function's fields beside the type,
+// and "tool_choice" and "parallel_tool_calls". Tools of other types, which run on other servers, are not offered to the model.
+void read_tools(ChatTask& task, const Json& body, const Limits& limits);
+
 // "tool_choice" and "parallel_tool_calls" of all APIs: auto, none, required (Anthropic's any), a tool by its name, or
 // allowed_tools, which leaves out the others. Throws if there is no such tool.
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits);

@@ -141,6 +141,8 @@ Constraints::Constraints(Service& service, const ChatTask& task, const Thinking&
     if (has_tools && task.tool_choice != ToolChoice::none && !task.sampling.ignore_end) set_calls(task);
 }
 
+bool has_call_tags(const Tokenizer& tokenizer) { return tokenizer.special("<tool_call>") && tokenizer.special("</tool_call>"); }
+
 void Constraints::set_format(const Format& format, bool ignore_end) {
     using Kind = Format::Kind;
     if (format.kind == Kind::text) return;
@@ -156,9 +158,8 @@ void Constraints::set_format(const Format& format, bool ignore_end) {
 }
 
 void Constraints::set_calls(const ChatTask& task) {
-    const Tokenizer& tokenizer = service_.model.tokenizer;
-    const bool has_tags = tokenizer.special("<tool_call>") && tokenizer.special("</tool_call>"),
-               can_call = is_llama(service_.model.chat) ? must_call_ : has_tags; // without a tag nothing says where a call begins
+    const bool can_call = is_llama(service_.model.chat) ? must_call_ // without a tag nothing says where a call begins
+                                                        : has_call_tags(service_.model.tokenizer);
     if (!can_call && !must_call_) return;
     if (!can_call)
         bad_request("tool_choice",

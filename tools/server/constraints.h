@@ -12,6 +12,9 @@ struct Thinking {
     std::optional<uint32_t> budget; // tokens of the thinking; then </think> is the only one that may follow
 };
 
+// Whether calls have tags that are tokens of the vocabulary.
+bool has_call_tags(const Tokenizer& tokenizer);
+
 class Constraints {
   public:
     // Throw ApiError (400), with what is wrong with the grammar or the schema.

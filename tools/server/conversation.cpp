@@ -56,7 +56,7 @@ class MessageReader {
 
 // A text, or what stands for what is none.
 std::string MessageReader::part_text(const Json& part, const std::string& type, const std::string& path) {
-    if (type == "text" || type == "input_text" || type == "output_text") return required_text(part, "text", path);
+    if (type == "text" || type == "input_text" || type == "output_text") return text_field(part, "text", path).value_or("");
     if (type == "refusal" || type == "thinking" || type == "reasoning")
         if (member(part, type.c_str())) return required_text(part, type.c_str(), path);
     if (type == "thinking" || type == "reasoning") return text_field(part, "text", path).value_or("");
@@ -125,7 +125,7 @@ void MessageReader::user(const Json& message, const std::string& path) {
 void MessageReader::part_of_answer(const Json& part, const std::string& type, const std::string& path) {
     if (type == "thinking" || type == "reasoning") return conversation_.reasoning(part_text(part, type, path));
     if (type == "tool_use")
-        return conversation_.call(text_field(part, "id", path).value_or(""), required_text(part, "name", path),
+        return conversation_.call(text_field(part, "id", path).value_or(""), text_field(part, "name", path).value_or(""),
                                   member(part, "input"));
     const bool of_others = type == "redacted_thinking" || type == "server_tool_use" || type.ends_with("_tool_result");
     if (!of_others) conversation_.answer(part_text(part, type, path));
@@ -157,10 +157,11 @@ void MessageReader::one_call(const Json& call, const std::string& path) {
     if (const Json* custom = object_field(call, "custom", path)) {
         const std::string inner = field_path(path, "custom");
         const Json arguments = {{"input", text_field(*custom, "input", inner).value_or("")}};
-        return conversation_.call(id, required_name(*custom, inner), &arguments);
+        return conversation_.call(id, text_field(*custom, "name", inner).value_or(""), &arguments);
     }
-    const Json& function = required_object(call, "function", path);
-    conversation_.call(id, required_name(function, field_path(path, "function")), member(function, "arguments"));
+    const Json* function = object_field(call, "function", path);
+    const std::string name = function ? text_field(*function, "name", field_path(path, "function")).value_or("") : "";
+    conversation_.call(id, name, function ? member(*function, "arguments") : nullptr);
 }
 
 } // namespace
@@ -189,6 +190,7 @@ void Conversation::reasoning(const std::string& text) { append("reasoning_conten
 void Conversation::answer(const std::string& text) { append("content", text); }
 
 void Conversation::call(const std::string& id, const std::string& name, const Json* arguments) {
+    if (name.empty()) return ignore("calls without a name");
     const bool none = !arguments || arguments->is_null() || *arguments == "";
     Json shown = none ? Json("{}") : arguments->is_object() || arguments->is_string() ? *arguments : Json(dump_text(*arguments));
     assistant()["tool_calls"].push_back(
@@ -226,7 +228,10 @@ void each_part(const Json& object, const char* name, const Limits& limits, std::
 
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path) {
-    const std::string text = MessageReader(conversation, limits).text(object, name, path);
+    const Json* given = member(object, name);
+    const auto is_part = [](const Json& part) { return part.is_object() && part.contains("type") && part["type"].is_string(); };
+    const bool of_parts = !given || given->is_string() || (given->is_array() && std::ranges::all_of(*given, is_part));
+    const std::string text = of_parts ? MessageReader(conversation, limits).text(object, name, path) : dump_text(*given);
     return bool_field(object, "is_error", path).value_or(false) ? "Error: " + text : text;
 }
 
@@ -242,7 +247,8 @@ void read_message(Conversation& conversation, const Json& message, std::span<con
         bad_request(field_path(path, "role"), "{}.role must be {}, but is \"{}\"", path, fmt::join(roles, ", "), printable(name));
     MessageReader reader(conversation, limits);
     if (name == "assistant") return reader.assistant(message, path);
-    if (!message.contains("content"))
+    const bool is_result = name == "tool" || name == "function";
+    if (!message.contains("content") && !is_result)
         bad_request(field_path(path, "content"), "{}.content is missing: it must be a text or a list of parts", path);
     if (name == "system" || name == "developer") return reader.system(message, "content", path);
     if (name == "user") return reader.user(message, path);

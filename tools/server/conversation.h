@@ -18,7 +18,8 @@ class Conversation {
     void user(const std::string& text);
     void reasoning(const std::string& text);
     void answer(const std::string& text);
-    // `arguments`: an object or its text, null for none. A text that was cut off is shown as it is.
+    // `arguments`: an object or its text, null for none. A text that was cut off is shown as it is, a call without a name is left
+    // out.
     void call(const std::string& id, const std::string& name, const Json* arguments);
     void result(const std::string& id, const std::string& text);
     // What stands for a part that is no text: "[image is left out: the model reads only text]".
@@ -48,7 +49,7 @@ void read_message(Conversation& conversation, const Json& message, std::span<con
 // Appends a system text, without the line of Claude Code that changes with every request.
 void read_system(Conversation& conversation, const Json& object, const char* name, const Limits& limits, const std::string& path);
 
-// Of what a tool has returned: a text, or a list of parts.
+// Of what a tool has returned: a text, or a list of parts; of anything else its JSON.
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path);
 

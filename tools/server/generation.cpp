@@ -178,6 +178,8 @@ void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<
         throw ApiError(503, "server_error", "the answer was given up, since the server stops: ask again later");
     const bool at_limit = update.finish == serving::Finish::length || update.finish == serving::Finish::context_full;
     choice.answer.finish(events, at_limit || choice.answer.stop_string());
+    if (prompt_logprobs && update.end) // scoring tools count all tokens that were generated
+        events.push_back({choice.number, {AnswerPart::Kind::content, ""}, {choice.answer.token_text(*update.end)}});
     finish(choice,
            at_limit                                ? FinishReason::length
            : choice.answer.stop_string()           ? FinishReason::stop

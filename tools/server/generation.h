@@ -43,6 +43,7 @@ struct ChatTask {
     Json messages = Json::array();      // as render_chat() takes them: OpenAI's list
     Json tools;                         // OpenAI's list of functions, or null
     std::set<std::string> strict_tools; // names of those whose schemas must be followed to the letter
+    std::set<std::string> custom_tools; // names of those that take a text: offered as functions with one text, "input"
     ToolChoice tool_choice = ToolChoice::automatic;
     std::string tool_name; // of named
     bool parallel_tool_calls = true;

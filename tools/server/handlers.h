@@ -26,6 +26,7 @@ HttpReply ollama_embeddings(Service& service, const HttpRequest& request); // of
 HttpReply ollama_tags(Service& service, const HttpRequest& request);
 HttpReply ollama_ps(Service& service, const HttpRequest& request);
 HttpReply ollama_show(Service& service, const HttpRequest& request);
+HttpReply ollama_models(Service& service, const HttpRequest& request); // pull, push, create, copy, delete: 404 with what to do
 HttpReply ollama_version(Service& service, const HttpRequest& request);
 // llama.cpp's.
 HttpReply completion(Service& service, const HttpRequest& request);
@@ -34,6 +35,7 @@ HttpReply props(Service& service, const HttpRequest& request);
 HttpReply slots(Service& service, const HttpRequest& request);
 HttpReply metrics(Service& service, const HttpRequest& request);
 HttpReply tokenize(Service& service, const HttpRequest& request);
+HttpReply tokenizer_info(Service& service, const HttpRequest& request); // vLLM's
 HttpReply detokenize(Service& service, const HttpRequest& request);
 HttpReply apply_template(Service& service, const HttpRequest& request);
 

@@ -31,6 +31,19 @@ Json sampling_params(const Service& service) {
             {"stream", false}};
 }
 
+// llama.cpp's "content", or vLLM's "prompt" or "messages".
+std::vector<uint32_t> tokenized(Service& service, const Json& body) {
+    if (member(body, "messages")) return chat_prompt(service, read_chat_task(service, body)).ids;
+    const auto content = text_field(body, "content"), prompt = text_field(body, "prompt");
+    if (!content && !prompt) bad_request("content", "content is missing: it is the text to be cut into tokens");
+    const char* special = content ? "add_special" : "add_special_tokens";
+    const bool adds = bool_field(body, special).value_or(!content);
+    const bool parses = bool_field(body, "parse_special").value_or(true);
+    const std::string& text = content ? *content : *prompt;
+    const Tokenizer& tokenizer = service.model.tokenizer;
+    return adds ? tokenizer.prompt(text, parses) : tokenizer.encode(text, parses);
+}
+
 // A token's text, or its bytes where they are no whole characters.
 Json piece_json(std::string_view bytes) {
     Utf8Stream stream;
@@ -86,21 +99,33 @@ HttpReply slots(Service& service, const HttpRequest&) {
 
 HttpReply tokenize(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
-    const auto content = text_field(body, "content");
-    if (!content) bad_request("content", "content is missing: it is the text to be cut into tokens");
-    const bool add_special = bool_field(body, "add_special").value_or(false);
-    const bool parse_special = bool_field(body, "parse_special").value_or(true);
     const bool with_pieces = bool_field(body, "with_pieces").value_or(false);
     const Tokenizer& tokenizer = service.model.tokenizer;
     Json tokens = Json::array();
-    for (const uint32_t id :
-         add_special ? tokenizer.prompt(*content, parse_special) : tokenizer.encode(*content, parse_special)) {
+    for (const uint32_t id : tokenized(service, body)) {
         if (with_pieces)
             tokens.push_back({{"id", id}, {"piece", piece_json(tokenizer.bytes(id))}});
         else
             tokens.push_back(id);
     }
-    return json_reply({{"tokens", std::move(tokens)}});
+    const size_t count = tokens.size();
+    return json_reply({{"tokens", std::move(tokens)}, {"count", count}, {"max_model_len", service.scheduler.context_size()}});
+}
+
+HttpReply tokenizer_info(Service& service, const HttpRequest&) {
+    const ModelFile& file = service.model.file;
+    const Tokenizer& tokenizer = service.model.tokenizer;
+    const auto literal = [&](uint64_t id) {
+        return id < tokenizer.size() ? Json(std::string(tokenizer.bytes(uint32_t(id)))) : Json();
+    };
+    const std::vector<uint32_t> begin = tokenizer.prompt("");
+    const uint64_t end = tokenizer.special("<|im_end|>").value_or(UINT32_MAX); // where the file names none
+    return json_reply({{"tokenizer_class", std::string(file.text("tokenizer.ggml.model", ""))},
+                       {"bos_token", begin.empty() ? Json() : literal(begin.front())},
+                       {"eos_token", literal(file.integer("tokenizer.ggml.eos_token_id", end))},
+                       {"pad_token", literal(file.integer("tokenizer.ggml.padding_token_id", UINT64_MAX))},
+                       {"model_max_length", service.scheduler.context_size()},
+                       {"chat_template", std::string(file.text("tokenizer.chat_template", ""))}});
 }
 
 HttpReply detokenize(Service& service, const HttpRequest& request) {
@@ -116,7 +141,8 @@ HttpReply detokenize(Service& service, const HttpRequest& request) {
             bad_request(fmt::format("tokens[{}]", i), "tokens[{}] is not one of the ids from 0 to {}", i, tokenizer.size() - 1);
         text += stream.push(tokenizer.bytes(id.get<uint32_t>()));
     }
-    return json_reply({{"content", text + stream.flush()}});
+    text += stream.flush();
+    return json_reply({{"content", text}, {"prompt", text}});
 }
 
 HttpReply apply_template(Service& service, const HttpRequest& request) {

@@ -1,5 +1,7 @@
 #include "tools/server/ollama.h"
 #include "base/path_text.h"
+#include "base/printable.h"
+#include "tools/server/constraints.h"
 #include "tools/server/handlers.h"
 #include "tools/server/models.h"
 #include "tools/server/openai_reply.h"
@@ -14,11 +16,12 @@ using ollama_api::Form;
 constexpr const char* ollama_version_text = "0.13.0";
 
 HttpReply answer_ollama(Service& service, const HttpRequest& request, const ollama_api::Request& read, Form form) {
-    auto writer = std::make_shared<ollama_api::Writer>(service, form, read.stream);
+    const bool logprobs = std::visit([](const auto& task) { return task.sampling.logprobs; }, read.task);
+    auto writer = std::make_shared<ollama_api::Writer>(service, form, read.stream, logprobs);
     if (read.only_loads) {
         writer->end({});
         Json json = writer->whole();
-        json["done_reason"] = "load";
+        json["done_reason"] = read.unloads ? "unload" : "load";
         return json_reply(json);
     }
     auto generation =
@@ -73,7 +76,8 @@ Json model_entry(const Service& service) {
 Json capabilities_of(const Service& service) {
     Json all = Json::array({service.options.embeddings ? "embedding" : "completion"});
     const Tokenizer& tokenizer = service.model.tokenizer;
-    if (service.model.chat != ChatVariant::llama3) all.push_back("tools");
+    const ChatVariant chat = service.model.chat;
+    if (is_llama(chat) ? chat != ChatVariant::llama3 : has_call_tags(tokenizer)) all.push_back("tools");
     if (may_think(service.model.chat)) all.push_back("thinking");
     if (tokenizer.special("<|fim_prefix|>") && tokenizer.special("<|fim_middle|>")) all.push_back("insert");
     return all;
@@ -89,6 +93,13 @@ HttpReply ollama_chat(Service& service, const HttpRequest& request) {
 HttpReply ollama_generate(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
     return answer_ollama(service, request, ollama_api::read_generate(service, body), Form::generate);
+}
+
+HttpReply ollama_models(Service& service, const HttpRequest& request) {
+    throw ApiError(404, "invalid_request_error",
+                   fmt::format("{} is not for this server: its one model, {}, was chosen when it was started, and tq-run models "
+                               "lists and removes others",
+                               printable(request.path, 100), printable(service.model_name())));
 }
 
 HttpReply ollama_version(Service&, const HttpRequest&) { return json_reply({{"version", ollama_version_text}}); }

@@ -10,6 +10,7 @@ struct Request {
     std::variant<ChatTask, TextTask> task;
     bool stream = true;
     bool only_loads = false; // it asks for no answer: the model is to be loaded, which it is
+    bool unloads = false;    // likewise, or not to be kept (keep_alive 0), which it is all the same
 };
 
 // POST /api/chat and /api/generate. Both throw ApiError (400).
@@ -20,7 +21,8 @@ enum class Form { chat, generate };
 
 class Writer final : public AnswerWriter {
   public:
-    Writer(const Service& service, Form form, bool stream);
+    // `logprobs`: those of the content's tokens are wanted.
+    Writer(const Service& service, Form form, bool stream, bool logprobs);
 
     std::string begin(const Usage&) override { return {}; }
     std::string write(const std::vector<Event>& events) override;
@@ -30,18 +32,19 @@ class Writer final : public AnswerWriter {
     Json whole() const override { return last_; }
 
   private:
-    Json piece(const std::string& content, const std::string& thinking, Json calls = {}) const;
+    Json piece(const std::string& content, const std::string& thinking, Json calls = {}, Json logprobs = {}) const;
     std::string line(const Json& json) const;
-    std::string show(const AnswerPart& part);
-    std::string say(const std::string& content, const std::string& thinking, Json calls = {});
+    std::string show(const Event& event);
+    std::string say(const std::string& content, const std::string& thinking, Json calls = {}, Json logprobs = {});
 
     const std::string model_;
     const Form form_;
-    const bool stream_;
+    const bool stream_, has_logprobs_;
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     std::string content_, thinking_; // of an answer that is sent as one
-    Json calls_ = Json::array();
+    Json calls_ = Json::array(), logprobs_ = Json::array();
     std::string name_, arguments_; // of the call that is not at its end
+    size_t call_count_ = 0;
     Json last_;
 };
 

@@ -64,12 +64,21 @@ void read_common(Service& service, ChatTask& task, const Json& body) {
     task.format = read_ollama_format(body);
     read_ollama_think(task, body);
     task.sampling = read_options(service, body, task.ignored);
+    read_logprobs(task.sampling, body, service.options.limits);
+}
+
+// A request without a question only says how long the model is kept; 0 (a number, or a duration such as "0s"): no longer.
+void read_loading(Request& request, const Json& body) {
+    request.only_loads = true;
+    const Json* kept = member(body, "keep_alive");
+    request.unloads = kept && (*kept == 0 || *kept == "0" || *kept == "0s" || *kept == "0m");
 }
 
 TextTask raw_task(Service& service, const Json& body, std::vector<uint32_t> prompt) {
     std::set<std::string> ignored;
     TextTask task{
         .prompts = {std::move(prompt)}, .format = read_ollama_format(body), .sampling = read_options(service, body, ignored)};
+    read_logprobs(task.sampling, body, service.options.limits);
     service.say_ignored(ignored);
     return task;
 }
@@ -87,8 +96,10 @@ Request read_chat(Service& service, const Json& body) {
     Request request;
     request.stream = bool_field(body, "stream").value_or(true);
     const Json* messages = array_field(body, "messages", limits.messages);
-    request.only_loads = !messages || messages->empty();
-    if (request.only_loads) return request;
+    if (!messages || messages->empty()) {
+        read_loading(request, body);
+        return request;
+    }
     ChatTask task;
     Conversation conversation;
     constexpr std::string_view roles[]{"system", "user", "assistant", "tool"};
@@ -106,8 +117,10 @@ Request read_generate(Service& service, const Json& body) {
     Request request;
     request.stream = bool_field(body, "stream").value_or(true);
     const std::string prompt = text_field(body, "prompt").value_or(""), suffix = text_field(body, "suffix").value_or("");
-    request.only_loads = prompt.empty() && suffix.empty();
-    if (request.only_loads) return request;
+    if (prompt.empty() && suffix.empty()) {
+        read_loading(request, body);
+        return request;
+    }
     if (!suffix.empty()) {
         request.task = raw_task(service, body, infill_prompt(service, prompt, suffix, "", {}, "suffix"));
         return request;
@@ -118,7 +131,8 @@ Request read_generate(Service& service, const Json& body) {
     }
     ChatTask task;
     Conversation conversation;
-    read_system(conversation, body, "system", service.options.limits, "");
+    if (text_field(body, "system").value_or("") != "") // clients send all fields, also those that nobody has filled in
+        read_system(conversation, body, "system", service.options.limits, "");
     Json message = {{"role", "user"}, {"content", prompt}};
     if (const Json* images = member(body, "images")) message["images"] = *images;
     constexpr std::string_view roles[]{"user"};

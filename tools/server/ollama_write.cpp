@@ -4,11 +4,12 @@
 
 namespace tq::server::ollama_api {
 
-Writer::Writer(const Service& service, Form form, bool stream) : model_(service.model_name()), form_(form), stream_(stream) {}
+Writer::Writer(const Service& service, Form form, bool stream, bool logprobs)
+    : model_(service.model_name()), form_(form), stream_(stream), has_logprobs_(logprobs) {}
 
 std::string Writer::line(const Json& json) const { return stream_ ? dump_text(json) + "\n" : std::string(); }
 
-Json Writer::piece(const std::string& content, const std::string& thinking, Json calls) const {
+Json Writer::piece(const std::string& content, const std::string& thinking, Json calls, Json logprobs) const {
     Json json = {{"model", model_}, {"created_at", utc_text(std::chrono::system_clock::now())}};
     Json message = form_ == Form::chat ? Json{{"role", "assistant"}, {"content", content}} : Json{{"response", content}};
     if (!thinking.empty()) message["thinking"] = thinking;
@@ -17,43 +18,47 @@ Json Writer::piece(const std::string& content, const std::string& thinking, Json
         json["message"] = std::move(message);
     else
         json.update(message);
+    if (has_logprobs_ && logprobs.is_array() && !logprobs.empty()) json["logprobs"] = std::move(logprobs);
     json["done"] = false;
     return json;
 }
 
-std::string Writer::say(const std::string& content, const std::string& thinking, Json calls) {
-    if (content.empty() && thinking.empty() && calls.empty()) return {};
-    if (stream_) return line(piece(content, thinking, std::move(calls)));
+std::string Writer::say(const std::string& content, const std::string& thinking, Json calls, Json logprobs) {
+    if (content.empty() && thinking.empty() && calls.empty() && logprobs.empty()) return {};
+    if (stream_) return line(piece(content, thinking, std::move(calls), std::move(logprobs)));
     content_ += content;
     thinking_ += thinking;
-    for (Json& call : calls) calls_.push_back(std::move(call));
+    append(calls_, std::move(calls));
+    append(logprobs_, std::move(logprobs));
     return {};
 }
 
 // A call is sent as one, with its arguments as an object: of one that was cut off, what came whole.
-std::string Writer::show(const AnswerPart& part) {
+std::string Writer::show(const Event& event) {
+    const AnswerPart& part = event.part;
     switch (part.kind) {
     case AnswerPart::Kind::reasoning: return say("", part.text);
-    case AnswerPart::Kind::content: return say(part.text, "");
+    case AnswerPart::Kind::content: return say(part.text, "", {}, content_logprobs(event));
     case AnswerPart::Kind::call_begin: name_ = part.text, arguments_.clear(); return {};
     case AnswerPart::Kind::arguments: arguments_ += part.text; return {};
     case AnswerPart::Kind::call_end: break;
     }
     if (!part.valid && !part.cut) return say(part.text, "");
     Json arguments = read_arguments(arguments_).value_or(whole_members(arguments_));
-    return say("", "", Json::array({{{"function", {{"name", name_}, {"arguments", std::move(arguments)}}}}}));
+    Json function = {{"index", call_count_++}, {"name", name_}, {"arguments", std::move(arguments)}};
+    return say("", "", Json::array({{{"id", random_id("call_")}, {"function", std::move(function)}}}));
 }
 
 std::string Writer::write(const std::vector<Event>& events) {
     std::string out;
     for (const Event& event : events)
-        if (!event.finish) out += show(event.part);
+        if (!event.finish) out += show(event);
     return out;
 }
 
 std::string Writer::end(const Outcome& outcome) {
     const auto total = std::chrono::steady_clock::now() - began_;
-    last_ = piece(content_, thinking_, calls_);
+    last_ = piece(content_, thinking_, calls_, logprobs_);
     last_["done"] = true;
     last_["done_reason"] = outcome.finish == FinishReason::length ? "length" : "stop";
     last_["total_duration"] = std::chrono::duration_cast<std::chrono::nanoseconds>(total).count();

@@ -1,5 +1,6 @@
 // POST /v1/chat/completions.
 #include "tools/server/answer_writer.h"
+#include "tools/server/call_arguments.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai_messages.h"
@@ -10,6 +11,16 @@ namespace {
 
 using PartKind = AnswerPart::Kind;
 
+// A call, or the beginning of one that is streamed.
+Json call_begin(const std::string& name, bool custom, const std::string& arguments) {
+    Json call = {{"id", random_id("call_")}, {"type", custom ? "custom" : "function"}};
+    if (custom)
+        call["custom"] = {{"name", name}, {"input", custom_input(arguments)}};
+    else
+        call["function"] = {{"name", name}, {"arguments", arguments}};
+    return call;
+}
+
 // One choice of an answer so far.
 struct ChatMessageSoFar {
     std::string content, reasoning;
@@ -17,7 +28,7 @@ struct ChatMessageSoFar {
     std::string name, arguments; // of the call that is not at its end
     FinishReason finish = FinishReason::stop;
 
-    void add(const Event& event) {
+    void add(const Event& event, const std::set<std::string>& custom_tools) {
         const AnswerPart& part = event.part;
         append(logprobs, content_logprobs(event));
         switch (part.kind) {
@@ -27,8 +38,7 @@ struct ChatMessageSoFar {
         case PartKind::arguments: arguments += part.text; break;
         case PartKind::call_end:
             if (part.valid || part.cut)
-                calls.push_back(
-                    {{"id", random_id("call_")}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
+                calls.push_back(call_begin(name, custom_tools.contains(name), arguments));
             else
                 content += part.text;
         }
@@ -42,16 +52,26 @@ struct ChatMessageSoFar {
     }
 };
 
-Json delta_of(const AnswerPart& part) {
+// What a chunk of a stream says of a part. The text of a custom tool comes at the call's end, from its arguments.
+Json delta_of(ChatMessageSoFar& message, const AnswerPart& part, const std::set<std::string>& custom_tools) {
     const auto call = [&](Json fields) {
         Json entry = {{"index", part.call}};
         entry.update(fields);
         return Json{{"tool_calls", Json::array({entry})}};
     };
-    if (part.kind == PartKind::call_begin)
-        return call({{"id", random_id("call_")}, {"type", "function"}, {"function", {{"name", part.text}, {"arguments", ""}}}});
-    if (part.kind == PartKind::call_end || part.text.empty()) return Json::object();
-    if (part.kind == PartKind::arguments) return call({{"function", {{"arguments", part.text}}}});
+    if (part.kind == PartKind::call_begin) message.name = part.text, message.arguments.clear();
+    const bool custom = custom_tools.contains(message.name);
+    switch (part.kind) {
+    case PartKind::call_begin: return call(call_begin(message.name, custom, ""));
+    case PartKind::arguments:
+        if (!custom) return call({{"function", {{"arguments", part.text}}}});
+        message.arguments += part.text;
+        return Json::object();
+    case PartKind::call_end: return custom ? call({{"custom", {{"input", custom_input(message.arguments)}}}}) : Json::object();
+    case PartKind::reasoning:
+    case PartKind::content: break;
+    }
+    if (part.text.empty()) return Json::object();
     return {{part.kind == PartKind::reasoning ? "reasoning_content" : "content", part.text}};
 }
 
@@ -59,8 +79,8 @@ class ChatWriter final : public AnswerWriter {
   public:
     ChatWriter(const Service& service, const ChatTask& task, bool stream, bool usage)
         : head_(completion_head(service, random_id("chatcmpl-"), stream ? "chat.completion.chunk" : "chat.completion")),
-          stream_(stream), usage_(usage), logprobs_(task.sampling.logprobs), begun_(task.sampling.choices),
-          messages_(task.sampling.choices) {}
+          custom_tools_(task.custom_tools), stream_(stream), usage_(usage), logprobs_(task.sampling.logprobs),
+          begun_(task.sampling.choices), messages_(task.sampling.choices) {}
 
     std::string begin(const Usage&) override { return {}; }
     std::string write(const std::vector<Event>& events) override;
@@ -74,9 +94,10 @@ class ChatWriter final : public AnswerWriter {
     std::string chunk(uint32_t choice, Json delta, const char* finish, const Json& logprobs, const Json& timings = {}) const;
 
     const Json head_;
+    const std::set<std::string> custom_tools_;
     const bool stream_, usage_, logprobs_;
     std::vector<bool> begun_;
-    std::vector<ChatMessageSoFar> messages_; // of a stream only their finish
+    std::vector<ChatMessageSoFar> messages_; // of a stream only their finish and the open call
     Outcome outcome_;
 };
 
@@ -89,11 +110,11 @@ std::string ChatWriter::write(const std::vector<Event>& events) {
             continue;
         }
         if (!stream_) {
-            message.add(event);
+            message.add(event, custom_tools_);
             continue;
         }
         out += begin_choice(event.choice);
-        Json delta = delta_of(event.part), logprobs;
+        Json delta = delta_of(message, event.part, custom_tools_), logprobs;
         if (logprobs_ && event.part.kind == PartKind::content) logprobs = {{"content", content_logprobs(event)}};
         const bool has_tokens = !logprobs.is_null() && !logprobs["content"].empty();
         if (!delta.empty() || has_tokens) out += chunk(event.choice, std::move(delta), nullptr, logprobs);

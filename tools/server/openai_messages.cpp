@@ -39,28 +39,6 @@ static Conversation read_conversation(const Json& body, const Limits& limits) {
 
 Json read_messages(const Json& body, const Limits& limits) { return read_conversation(body, limits).take(); }
 
-void read_tools(ChatTask& task, const Json& body, const Limits& limits) {
-    const Json* tools = array_field(body, "tools", limits.tools);
-    for (size_t i = 0; tools && i < tools->size(); ++i) {
-        const std::string path = fmt::format("tools[{}]", i), inner = path + ".function";
-        const Json& tool = (*tools)[i];
-        if (!tool.is_object()) bad_request(path, "\"{}\" must be an object", path);
-        const std::string type = text_field(tool, "type", path).value_or("function");
-        if (type != "function")
-            bad_request(field_path(path, "type"), "\"{}.type\" must be \"function\", but is \"{}\"", path, printable(type));
-        const Json* function = object_field(tool, "function", path);
-        if (!function) bad_request(inner, "\"{}\" is missing", inner);
-        if (text_field(*function, "name", inner).value_or("").empty())
-            bad_request(field_path(inner, "name"), "\"{}.name\" is missing", inner);
-        text_field(*function, "description", inner);
-        object_field(*function, "parameters", inner);
-        if (bool_field(*function, "strict", inner).value_or(false))
-            task.strict_tools.insert((*function)["name"].get<std::string>());
-    }
-    if (tools && !tools->empty()) task.tools = *tools;
-    read_tool_choice(task, body, limits);
-}
-
 ChatTask read_chat_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;
     ChatTask task;
@@ -76,12 +54,16 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
     for (const char* name : {"thinking_budget_tokens", "reasoning_budget", "thinking_budget"})
         if (const auto budget = integer_field(body, name, -1, INT32_MAX)) task.thinking_budget = uint32_t(*budget); // -1: none
     task.sampling = read_sampling(service, body);
-    task.sampling.logprobs = bool_field(body, "logprobs").value_or(false);
-    const auto top = integer_field(body, "top_logprobs", 0, limits.top_logprobs);
-    if (top && *top > 0 && !task.sampling.logprobs)
-        bad_request("top_logprobs", "\"top_logprobs\" is {}, but \"logprobs\" is not true", *top);
-    task.sampling.top_logprobs = uint32_t(top.value_or(0));
+    read_logprobs(task.sampling, body, limits);
     return task;
+}
+
+void read_logprobs(Sampling& sampling, const Json& body, const Limits& limits) {
+    sampling.logprobs = bool_field(body, "logprobs").value_or(false);
+    const auto top = integer_field(body, "top_logprobs", 0, limits.top_logprobs);
+    if (top && *top > 0 && !sampling.logprobs)
+        bad_request("top_logprobs", "\"top_logprobs\" is {}, but \"logprobs\" is not true", *top);
+    sampling.top_logprobs = uint32_t(top.value_or(0));
 }
 
 } // namespace tq::server

@@ -10,9 +10,8 @@ namespace tq::server::responses_api {
 struct Request {
     ChatTask task; // of its sampling only max_tokens and logprobs
     bool stream = false;
-    bool sealed_reasoning = false;      // reasoning items carry their text in encrypted_content, which clients send back
-    std::set<std::string> custom_tools; // offered as functions with one text, "input"
-    Json echo;                          // fields that the response repeats
+    bool sealed_reasoning = false; // reasoning items carry their text in encrypted_content, which clients send back
+    Json echo;                     // fields that the response repeats
 };
 
 // The item of an earlier answer with that id.

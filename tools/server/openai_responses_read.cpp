@@ -14,7 +14,7 @@ std::string read_reasoning(const Json& item, const Limits& limits, const std::st
     const Json* parts = array_field(item, "content", limits.messages, path);
     const std::string field = field_path(path, "content");
     for (size_t i = 0; parts && i < parts->size(); ++i)
-        append_text(text, required_text(object_entry(*parts, i, field), "text", entry_path(field, i)), "\n");
+        append_text(text, text_field(object_entry(*parts, i, field), "text", entry_path(field, i)).value_or(""), "\n");
     return text;
 }
 
@@ -33,12 +33,13 @@ void read_item(Conversation& conversation, const Json& item, const Limits& limit
     constexpr std::string_view roles[]{"user", "assistant", "system", "developer"};
     const std::string type = text_field(item, "type", path).value_or("message");
     const auto call_id = [&] { return text_field(item, "call_id", path).value_or(""); };
+    const auto name = [&] { return text_field(item, "name", path).value_or(""); };
     if (type == "message") return read_message(conversation, item, roles, limits, path);
     if (type == "reasoning") return conversation.reasoning(read_reasoning(item, limits, path));
-    if (type == "function_call") return conversation.call(call_id(), required_name(item, path), member(item, "arguments"));
+    if (type == "function_call") return conversation.call(call_id(), name(), member(item, "arguments"));
     if (type == "custom_tool_call") {
         const Json arguments = {{"input", text_field(item, "input", path).value_or("")}};
-        return conversation.call(call_id(), required_name(item, path), &arguments);
+        return conversation.call(call_id(), name(), &arguments);
     }
     if (type == "item_reference") {
         const auto found = find_item ? find_item(text_field(item, "id", path).value_or("")) : std::nullopt;
@@ -64,39 +65,6 @@ void refuse_stored(const Json& body) {
         bad_request("prompt", "prompt is not supported, because no prompts are stored: send instructions and input");
     if (bool_field(body, "background").value_or(false))
         bad_request("background", "background is not supported, because responses are not stored: use stream");
-}
-
-void read_custom_tool(Request& request, const Json& tool, const std::string& name, const std::string& path) {
-    std::string description = text_field(tool, "description", path).value_or("");
-    if (const Json* format = object_field(tool, "format", path)) {
-        const auto definition = text_field(*format, "definition", field_path(path, "format"));
-        if (definition) append_text(description, fmt::format("The input follows this grammar:\n{}", *definition), "\n\n");
-    }
-    const Json parameters = {{"type", "object"},
-                             {"properties", {{"input", {{"type", "string"}}}}},
-                             {"required", {"input"}},
-                             {"additionalProperties", false}};
-    request.task.tools.push_back(function_tool(name, description, &parameters));
-    request.custom_tools.insert(name);
-}
-
-// Tools of other types are those of OpenAI's servers or of newer clients: the model is not offered them.
-void read_functions(Request& request, const Json& body, const Limits& limits) {
-    const Json* tools = array_field(body, "tools", limits.tools);
-    for (size_t i = 0; tools && i < tools->size(); ++i) {
-        const std::string path = entry_path("tools", i);
-        const Json& tool = object_entry(*tools, i, "tools");
-        const std::string type = required_text(tool, "type", path);
-        if (type == "function")
-            add_function(request.task, tool,
-                         function_tool(required_name(tool, path), text_field(tool, "description", path),
-                                       object_field(tool, "parameters", path)),
-                         path);
-        else if (type == "custom")
-            read_custom_tool(request, tool, required_name(tool, path), path);
-        else
-            request.task.ignored.insert(fmt::format("tools of the type {}", printable(type, 40)));
-    }
 }
 
 void read_reasoning_effort(ChatTask& task, const Json& body) {
@@ -169,8 +137,7 @@ Request read_with_items(const Json& body, const Limits& limits, const FindItem& 
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
     ignore_fields(task, body, {"max_tool_calls"});
-    read_functions(request, body, limits);
-    read_tool_choice(task, body, limits);
+    read_tools(task, body, limits);
     read_reasoning_effort(task, body);
     if (const Json* text = object_field(body, "text"))
         task.format = read_format(object_field(*text, "format", "text"), "text.format");

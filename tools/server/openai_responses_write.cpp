@@ -1,3 +1,4 @@
+#include "tools/server/call_arguments.h"
 #include "tools/server/openai_reply.h"
 #include "tools/server/openai_responses.h"
 #include "tools/server/sse.h"
@@ -18,23 +19,10 @@ Json token_counts(const Usage& usage) {
 // 0.7 rather than 0.699999988.
 double shortened(float value) { return std::round(double(value) * 1e6) / 1e6; }
 
-// The text of a custom tool from the arguments of the function as which it was offered; of arguments that were cut off, perhaps
-// within an escape, what there is of it.
-std::string custom_input(const std::string& arguments) {
-    constexpr size_t longest_escape = 12; // of two surrogates
-    for (size_t cut = 0; cut <= std::min(longest_escape, arguments.size()); ++cut)
-        for (const char* end : {"", "\"}"}) {
-            const Json json = Json::parse(arguments.substr(0, arguments.size() - cut) + end, nullptr, false);
-            const Json* input = json.is_object() ? member(json, "input") : nullptr;
-            if (input && input->is_string()) return input->get<std::string>();
-        }
-    return Json::accept(arguments) ? arguments : std::string();
-}
-
 } // namespace
 
 Writer::Writer(const Request& request, std::string model, uint64_t created_unix_s, MakeId make_id)
-    : custom_tools_(request.custom_tools), sealed_reasoning_(request.sealed_reasoning), make_id_(std::move(make_id)) {
+    : custom_tools_(request.task.custom_tools), sealed_reasoning_(request.sealed_reasoning), make_id_(std::move(make_id)) {
     const SamplerOptions& sampling = request.task.sampling.options;
     response_ = {{"id", make_id_("resp_")},
                  {"object", "response"},

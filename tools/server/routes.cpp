@@ -40,6 +40,7 @@ std::vector<Route> routes(Service& service) {
     add("GET", "/metrics", metrics);
     add("POST", "/tokenize", tokenize);
     add("POST", "/detokenize", detokenize);
+    add("GET", "/tokenizer_info", tokenizer_info);
     add("POST", "/apply-template", apply_template);
     constexpr Envelope ollama = Envelope::ollama;
     add("POST", "/api/chat", ollama_chat, ollama);
@@ -50,6 +51,9 @@ std::vector<Route> routes(Service& service) {
     add("GET", "/api/ps", ollama_ps, ollama);
     add("POST", "/api/show", ollama_show, ollama);
     add("GET", "/api/version", ollama_version, ollama);
+    for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/*"})
+        add("POST", path, ollama_models, ollama);
+    add("DELETE", "/api/delete", ollama_models, ollama);
     return all;
 }
 

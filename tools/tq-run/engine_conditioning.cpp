@@ -2,6 +2,7 @@
 #include "base/cache_directory.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "model/files/calibration.h"
@@ -56,7 +57,7 @@ class KeptKeys {
             file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
             file.commit();
         } catch (const std::exception& failed) { // of the file system, too
-            say(fmt::format("what was measured is not kept: {}", failed.what()));
+            say(fmt::format("what was measured is not kept: {}", error_text(failed)));
         }
     }
 

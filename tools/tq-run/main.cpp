@@ -1,8 +1,8 @@
 // tq-run: reads the command line, runs one command, and turns errors into one line and an exit status.
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/executable.h"
 #include "base/mapped_file.h"
-#include "base/path_text.h"
 #include "base/printable.h"
 #include "base/standard_streams.h"
 #include "base/terminal.h"
@@ -17,7 +17,6 @@
 #include "tools/tq-run/ranks.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <new>
 #include <sstream>
 
@@ -167,11 +166,9 @@ int main(int count, char** values) {
         return complain(stopped.what(), interrupted_by_user);
     } catch (const OutputClosed&) {
         return failed;
-    } catch (const std::filesystem::filesystem_error& error) {
-        return complain(fmt::format("cannot use {}: {}", utf8_text(error.path1()), error.code().message()), failed);
     } catch (const std::bad_alloc&) {
         return complain("out of memory: use a smaller model or a smaller context (-c)", failed);
     } catch (const std::exception& error) {
-        return complain(lost_mapped_file().value_or(error.what()), failed); // other errors follow from that one
+        return complain(lost_mapped_file().value_or(error_text(error)), failed); // other errors follow from that one
     }
 }

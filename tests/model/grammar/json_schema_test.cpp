@@ -16,6 +16,8 @@ using tq::test::contains;
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 class Schema {
   public:
     explicit Schema(std::string_view schema, bool strict = true)
@@ -393,4 +395,27 @@ TEST_CASE("what is not supported is named, with its place") {
         "is not supported"));
     CHECK(contains(error_of(R"({"$defs": {"n": {"items": {"$ref": "#/$defs/n", "minItems": 1}}}, "$ref": "#/$defs/n"})"),
                    "leads back to itself"));
+}
+
+TEST_CASE("an enum of any number of values, and objects of very many properties") {
+    Json values = Json::array();
+    for (int i = 0; i < 20'000; ++i) values.push_back(fmt::format("v{}", i));
+    for (const char* text : {"", "\u00e9", "\u00e8x", "\u00e8", "\"", "v1"}) values.push_back(text); // one of them twice
+    for (int i = 0; i < 300; ++i) values.push_back(std::string(size_t(i), 'a'));
+    values.push_back(7);
+    values.push_back(77);
+    values.push_back(nullptr);
+    Schema all(Json{{"enum", values}}.dump());
+    for (const Json& value : values) REQUIRE(all.allows(value.dump()));
+    for (const char* wrong : {"\"v20000\"", "\"v\"", "\"v01\"", "\"\u00ea\"", "777", "nul", "\"b\"", "", "\"v1\"\"v1\""})
+        CHECK(!all.allows(wrong));
+
+    Json large = {{"type", "object"}, {"additionalProperties", false}};
+    for (int i = 0; i < 5000; ++i) large["properties"][fmt::format("p{}", i)] = {{"type", "integer"}};
+    CHECK(contains(error_of(large.dump()), "more than 4000 properties"));
+    Schema followed(large.dump(), false);
+    CHECK(followed.allows("{\"p4999\": 1, \"x\": []}"));
+    CHECK(!followed.allows("[]"));
+    for (int i = 0; i < 5000; ++i) large["required"].push_back(fmt::format("p{}", i));
+    CHECK(!Schema(large.dump()).allows("{\"p0\": 1}")); // those that are required have their order
 }

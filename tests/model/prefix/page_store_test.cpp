@@ -261,6 +261,15 @@ TEST_CASE("deleting goes from the last pages of sequences to the first, and take
     CHECK_FALSE(fs::exists(disk.own()));
 }
 
+TEST_CASE("a directory that cannot be looked at is a warning in plain words") {
+    Disk disk;
+    disk.options.directory /= std::string(300, 'x');
+    const auto store = disk.open();
+    const std::string warning = store->take_warnings().at(0);
+    CHECK(contains(warning, "the prefix cache is not kept on the disk: cannot create the directory"));
+    CHECK(!contains(warning, "filesystem error"));
+}
+
 TEST_CASE("a directory that cannot be made is a warning, and nothing is stored") {
     const Disk disk;
     std::ofstream(disk.options.directory) << "a file";

@@ -79,7 +79,14 @@ TEST_CASE("Llama's calls have no tags, and name a tool") {
     const std::string begun = R"({"type": "function", "name": "f", "parameters": {"n": 1)";
     cut(begun, "F 0 f\nA 0 {\"n\": 1\nE 0 invalid " + begun);
     cut(R"({"name": "g", "parameters": {}}; )" + begun, "F 0 g\nA 0 {}\nE 0 valid\nF 1 f\nA 1 {\"n\": 1\nE 1 invalid ; " + begun);
-    cut(R"({"name": "f", "par)", R"(C {"name": "f", "par)");
+    for (size_t n = 1; n < begun.find(": {") + 3; ++n) cut(begun.substr(0, n), ""); // nothing of it is content
+    cut(R"({"parameters": {"n": 1}, "na)", "");
+    cut("```json\n" + begun, "F 0 f\nA 0 {\"n\": 1\nE 0 invalid ```json\n" + begun);
+    for (const char* content : {R"({"name": "no)", R"({"name": "f", "parameters": [1)", R"({"b)", "{}", "```", "Hello {"})
+        cut(content, std::string("C ") + content);
+    check(R"({"name": "f", "par)", "", false, types, UntaggedCalls::alone, true);
+    for (const char* content : {"{", R"({"na)", R"({"arguments": {)"}) // of models whose calls have tags
+        check(content, std::string("C ") + content, false, types, UntaggedCalls::alone, true);
     check(R"({"name": "g", "parameters": {}})", R"(C {"name": "g", "parameters": {}})", false, ToolTypes(Json::parse(tools)));
     is("<think>\nhm\n</think>\n\n{\"name\": \"g\", \"parameters\": {}}", "R hm\nF 0 g\nA 0 {}\nE 0 valid");
 }

@@ -47,6 +47,35 @@ TEST_CASE("a call that is required keeps to the tools, and is read without a tag
     }
 }
 
+TEST_CASE("a call that is cut off is no text, whatever API asked for it") {
+    const Model model = load_model(test_data("llama3.gguf"));
+    ServedModel served(model, {.context = 2048});
+    const Json function = tools.at(0).at("function");
+    Json flat = function;
+    flat["type"] = "function";
+    const Json own = {{"name", "weather"}, {"input_schema", function.at("parameters")}};
+    size_t begun = 0;
+    for (int tokens = 1; tokens < 40; ++tokens) {
+        CAPTURE(tokens);
+        const Json required = {{"tools", tools}, {"tool_choice", "required"}, {"max_tokens", tokens}, {"seed", 1}};
+        const Json chosen = served.answer(server::chat_completions, chat(required)).at("choices").at(0);
+        if (chosen.at("finish_reason") != "length") break;
+        const Json& message = chosen.at("message");
+        CHECK((message.at("content").is_null() || message.at("content") == ""));
+        for (const Json& call : message.value("tool_calls", Json::array()))
+            begun += call.at("function").at("arguments").get<std::string>().starts_with("{");
+        const Json response = served.answer(server::responses, {{"input", "the weather?"},
+                                                                {"tools", {flat}},
+                                                                {"tool_choice", "required"},
+                                                                {"max_output_tokens", tokens},
+                                                                {"seed", 1}});
+        for (const Json& item : response.at("output")) CHECK(item.at("type") == "function_call");
+        Json asked = chat({{"tools", {own}}, {"tool_choice", {{"type", "any"}}}, {"max_tokens", tokens}, {"seed", 1}});
+        for (const Json& block : served.answer(server::messages, asked).at("content")) CHECK(block.at("type") == "tool_use");
+    }
+    CHECK(begun > 0);
+}
+
 TEST_CASE("texts begin with a BOS token, and chats with that of the template alone") {
     const Model model = load_model(test_data("llama3.gguf"));
     ServedModel served(model, {.context = 2048});

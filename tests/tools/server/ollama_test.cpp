@@ -79,8 +79,11 @@ TEST_CASE("a call has its arguments as an object, in one line, and a tool's resu
     const Json body = ollama_body("Weather?", {{"tools", weather_tools()}});
     Json call;
     for (const Json& line : stream_lines(server, ollama_chat, body))
-        if (line.at("message").contains("tool_calls")) call = line.at("message").at("tool_calls").at(0).at("function");
-    CHECK(call == Json::parse(R"({"name": "weather", "arguments": {"city": "Oslo"}})"));
+        if (line.at("message").contains("tool_calls")) {
+            call = line.at("message").at("tool_calls").at(0).at("function");
+            CHECK(line.at("message").at("tool_calls").at(0).at("id") != "");
+        }
+    CHECK(call == Json::parse(R"({"index": 0, "name": "weather", "arguments": {"city": "Oslo"}})"));
     const Json whole = server.answer(ollama_chat, ollama_body("Weather?", {{"tools", weather_tools()}, {"stream", false}}));
     CHECK(whole.at("message").at("tool_calls").at(0).at("function") == call);
     CHECK(whole.at("message").at("content") == "Well.");
@@ -122,6 +125,8 @@ TEST_CASE("thinking is told apart, and asked for by \"think\"") {
 TEST_CASE("the words of a generate are the same prompt as a chat's; raw ones are as they are") {
     const std::string chat = prompt_seen(ollama_body("Say"));
     CHECK(prompt_seen({{"prompt", "Say"}}, ollama_generate) == chat);
+    CHECK(prompt_seen({{"prompt", "Say"}, {"system", ""}, {"template", ""}, {"context", Json::array()}}, ollama_generate) ==
+          chat);
     CHECK(prompt_seen({{"prompt", "Say"}, {"system", "Be brief."}}, ollama_generate) ==
           "<|im_start|>system\nBe brief.<|im_end|>\n" + chat);
     ScriptedServer raw("x");
@@ -156,7 +161,52 @@ TEST_CASE("no messages and no prompt only load the model") {
         const Json reply = server.answer(handle, {{"model", "any"}, {"keep_alive", -1}});
         CHECK(reply.at("done") == true);
         CHECK(reply.at("done_reason") == "load");
+        for (const Json& kept : {Json(0), Json("0s")})
+            CHECK(server.answer(handle, {{"model", "any"}, {"keep_alive", kept}}).at("done_reason") == "unload");
     }
+}
+
+TEST_CASE("logprobs of the content's tokens, streamed or not") {
+    ScriptedServer server("one two three");
+    const Json wanted = {{"logprobs", true}, {"top_logprobs", 2}};
+    Json whole = ollama_body("Say", wanted);
+    whole["stream"] = false;
+    const Json all = server.answer(ollama_chat, whole).at("logprobs");
+    Json streamed = Json::array();
+    std::string text;
+    for (const Json& line : stream_lines(server, ollama_chat, ollama_body("Say", wanted)))
+        for (const Json& token : line.value("logprobs", Json::array())) streamed.push_back(token);
+    CHECK(streamed == all);
+    for (const Json& token : all) {
+        text += token.at("token");
+        CHECK(token.at("top_logprobs").size() == 2);
+        CHECK(token.at("logprob") <= 0);
+    }
+    CHECK(text == "one two three");
+    Json generate = {{"prompt", "Say"}, {"raw", true}, {"stream", false}, {"options", {{"num_predict", 2}}}};
+    CHECK(!server.answer(ollama_generate, generate).contains("logprobs"));
+    generate["logprobs"] = true;
+    CHECK(server.answer(ollama_generate, generate).at("logprobs").size() == 2);
+    CHECK(refused_field([&] { server.post(ollama_chat, ollama_body("x", {{"top_logprobs", 2}}).dump()); }) == "top_logprobs");
+}
+
+TEST_CASE("models are not pulled, pushed, created, copied or deleted, which the message says") {
+    ScriptedServer server("x");
+    size_t found = 0;
+    for (const Route& route : routes(server.service)) {
+        if (route.path != "/api/delete" && route.path != "/api/pull" && route.path != "/api/blobs/*") continue;
+        HttpRequest request;
+        request.path = route.path;
+        try {
+            route.handle(request);
+        } catch (const ApiError& error) {
+            ++found;
+            CHECK(error.status == 404);
+            CHECK(contains(error.what(), "scripted"));
+            CHECK(error_body(error, route.envelope).starts_with("{\"error\":\""));
+        }
+    }
+    CHECK(found == 3);
 }
 
 TEST_CASE("options that have no use here are said once in the log; wrong ones are refused by name") {

@@ -142,3 +142,33 @@ TEST_CASE("a schema that is not strict is followed as far as a grammar can say i
     Json strict = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"strict", true}, {"schema", schema}}}};
     CHECK(refused(server, chat_body("x", {{"response_format", strict}})) == "response_format");
 }
+
+TEST_CASE("a custom tool takes a text, streamed or not; tools that run on other servers are left out") {
+    ScriptedServer server("<tool_call>\n{\"name\": \"note\", \"arguments\": {\"input\": \"Ol\\u00e9 \\\"x\\\"\"}}\n</tool_call>");
+    const Json note = {{"type", "custom"}, {"custom", {{"name", "note"}, {"description", "Writes down"}}}};
+    const Json body = chat_body("Note it", {{"tools", {note, {{"type", "web_search"}}}}});
+    const Json message = choice(server.answer(chat_completions, body))["message"];
+    CHECK(message["tool_calls"][0]["type"] == "custom");
+    CHECK(message["tool_calls"][0]["custom"] == Json{{"name", "note"}, {"input", "Olé \"x\""}});
+    Json streamed = body;
+    streamed["stream"] = true;
+    std::string name, input;
+    for (const Json& event : data_events(server.stream(chat_completions, streamed))) {
+        const Json delta = choice(event)["delta"];
+        if (!delta.contains("tool_calls")) continue;
+        name += delta["tool_calls"][0]["custom"].value("name", "");
+        input += delta["tool_calls"][0]["custom"].value("input", "");
+    }
+    CHECK(name == "note");
+    CHECK(input == "Olé \"x\"");
+    Json history = chat_body("Note it");
+    history["messages"].push_back(message);
+    history["messages"].push_back({{"role", "tool"}, {"tool_call_id", message["tool_calls"][0]["id"]}, {"content", "noted"}});
+    server.answer(chat_completions, history);
+    Json flat = weather_tools()[0]["function"];
+    flat["type"] = "function";
+    ScriptedServer weather(weather_text);
+    CHECK(choice(weather.answer(chat_completions, chat_body("Weather?", {{"tools", {flat}}})))["message"].contains("tool_calls"));
+    CHECK(refused(server, chat_body("x", {{"tools", {{{"type", "web_search"}}}}, {"tool_choice", "required"}})) == "tool_choice");
+    CHECK(refused(server, chat_body("x", {{"tools", {{{"type", "custom"}}}}})) == "tools[0].name");
+}

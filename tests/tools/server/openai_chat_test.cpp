@@ -279,13 +279,13 @@ TEST_CASE("wrong chats are refused with the name of the field") {
         {"messages[0].content", R"({"messages": [{"role": "user"}]})"},
         {"messages[0].content", R"({"messages": [{"role": "user", "content": 1}]})"},
         {"messages[0].content[0].type", R"({"messages": [{"role": "user", "content": [{}]}]})"},
-        {"messages[0].content[0].text", R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})"},
+        {"messages[0].content[0].text", R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]})"},
         {"messages[0].content[0]", R"({"messages": [{"role": "user", "content": ["text"]}]})"},
         {"messages[0].tool_calls", R"({"messages": [{"role": "assistant", "tool_calls": {}}]})"},
         {"messages[0].tool_calls[0]", R"({"messages": [{"role": "assistant", "tool_calls": [1]}]})"},
-        {"messages[0].tool_calls[0].function", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})"},
+        {"messages[0].tool_calls[0].function", R"({"messages": [{"role": "assistant", "tool_calls": [{"function": 1}]}]})"},
         {"messages[0].tool_calls[0].function.name",
-         R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]})"}};
+         R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 1}}]}]})"}};
     for (const auto& [field, body] : wrong) {
         CAPTURE(body);
         CHECK(refused_field([&] { server.post(chat_completions, body); }) == field);
@@ -293,8 +293,8 @@ TEST_CASE("wrong chats are refused with the name of the field") {
     const std::vector<std::pair<const char*, const char*>> more = {
         {"tools", R"({"tools": {}})"},
         {"tools[0]", R"({"tools": [1]})"},
-        {"tools[0].type", R"({"tools": [{"type": "web_search"}]})"},
-        {"tools[0].function", R"({"tools": [{"type": "function"}]})"},
+        {"tools[0].name", R"({"tools": [{"type": "function"}]})"},
+        {"tools[0].type", R"({"tools": [{"type": 1}]})"},
         {"tools[0].function.name", R"({"tools": [{"type": "function", "function": {}}]})"},
         {"tools[0].function.parameters", R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]})"},
         {"tool_choice", R"({"tool_choice": "maybe"})"},

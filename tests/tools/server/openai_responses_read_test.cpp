@@ -84,7 +84,7 @@ TEST_CASE("trip-wire 7: a custom tool is a function with one text") {
     CHECK(function.at("description") == "Patches\n\nThe input follows this grammar:\nstart: x");
     CHECK(function.at("parameters").at("properties") == Json{{"input", {{"type", "string"}}}});
     CHECK(function.at("parameters").at("required") == Json::array({"input"}));
-    CHECK(request.custom_tools.count("apply_patch") == 1);
+    CHECK(request.task.custom_tools.count("apply_patch") == 1);
     CHECK(request.task.tool_name == "apply_patch");
 }
 

@@ -57,6 +57,11 @@ TEST_CASE("serve: refuses what would be unsafe or cannot be") {
     CHECK(refused({"--api-key", ""}).find("--api-key is empty") != std::string::npos);
     CHECK(refused({"--port", "70000"}).find("--port") != std::string::npos);
     CHECK(refused({"--seed", "1"}).find("each request") != std::string::npos);
+    for (const char* file : {"/nonexistent.gguf", "/dev/null"}) { // nobody is told that the server listens
+        const std::string error = refused({"-m", file, "--port", "0"});
+        CHECK(error.find(file) != std::string::npos);
+        CHECK(error.find("listening") == std::string::npos);
+    }
     Serving serving("--device cpu --api-key a,b --api-key c");
     const uint16_t port = serving.port();
     CHECK(refused({"--port", std::to_string(port)}).find("is in use") != std::string::npos);

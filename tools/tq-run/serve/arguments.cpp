@@ -98,6 +98,10 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
     add_flags(command, a.prefix);
     add_flags(command, a.sampling);
     add_flags(command, a.model);
+    command.get_option("--ctx-size")
+        .description(fmt::format("context of one request in tokens, such as 8192 or 32k; 0: the model's maximum; default: that "
+                                 "maximum, at most {}, and what fits",
+                                 serve_context));
     add_flags(command, a.console);
     hide_flags(command, {"--seed", "--ignore-eos", "--profile"});
 }

@@ -6,6 +6,8 @@
 
 namespace tq {
 
+constexpr uint32_t serve_context = 32768; // an agent's instructions, tools and files
+
 struct ServeArguments {
     ConsoleArguments console;
     ModelArguments model;

@@ -1,5 +1,6 @@
 // tq-run serve: answers HTTP requests with a model, many at once.
 #include "base/interrupt.h"
+#include "model/formats/open.h"
 #include "tools/server/handlers.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
@@ -16,7 +17,6 @@ namespace {
 
 using serving::Scheduler;
 
-constexpr uint32_t serve_context = 32768;               // an agent's instructions, tools and files
 constexpr uint64_t preempted_bytes = uint64_t(2) << 30; // of host memory at most, and no more than --cache-ram
 constexpr double pool_share = 0.9;                      // of the memory, beyond what one request needs
 
@@ -157,9 +157,15 @@ struct StopAtEnd {
     ~StopAtEnd() { server.stop(); }
 };
 
+// Throws Error where the file cannot be read, before anybody is told that the server listens.
+void check_file(const ModelArguments& arguments, Console& console) {
+    if (arguments.synthetic.empty() && arguments.model.repository.empty()) open_model_file(find_model(arguments.model, console));
+}
+
 int run(const ServeArguments& arguments) {
     if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
+    check_file(arguments.model, console);
     catch_interrupts();
     catch_termination();
     server::Server server(server_options(arguments));

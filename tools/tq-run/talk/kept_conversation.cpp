@@ -62,7 +62,7 @@ void make_conversations_directory() {
     std::error_code error;
     if (fs::is_directory(directory, error)) return;
     fs::create_directories(directory, error);
-    if (!fs::is_directory(directory))
+    if (std::error_code unknown; !fs::is_directory(directory, unknown))
         fail("cannot create the directory {}: {}", printable(utf8_text(directory), 300), error.message());
     fs::permissions(directory, fs::perms::owner_all, error);
 }

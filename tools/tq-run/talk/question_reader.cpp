@@ -1,5 +1,6 @@
 #include "tools/tq-run/talk/question_reader.h"
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/interrupt.h"
 #include "tools/tq-run/talk/history.h"
 #include <cstdio>
@@ -60,7 +61,7 @@ void QuestionReader::remember(const std::string& text) {
         add_to_history(history_, text);
     } catch (const std::exception& error) {
         history_.clear();
-        write_error(console_.dim(fmt::format("[ the history is not saved: {} ]", error.what())) + "\n");
+        write_error(console_.dim(fmt::format("[ the history is not saved: {} ]", error_text(error))) + "\n");
     }
 }
 

@@ -159,6 +159,7 @@ endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  tq_compile_fast(${name} 1)
   target_link_libraries(${name} PRIVATE tq_test_support CLI11::CLI11)
 endforeach()
 

@@ -1,10 +1,8 @@
 // The kernels with which a device's logits are checked. Those that compute in fp32 are held to the strict limit, on every device;
 // where a device's own round to halves (cooperative matrices, int8 digits, attention in fp16), these are checked as well.
 #pragma once
-#include "base/thread_pool.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_fields.h"
-#include "model/gpu/tuning_file.h"
 #include "tests/support/relative_error.h"
 #include <doctest/doctest.h>
 #include <string>
@@ -16,12 +14,7 @@ namespace tq {
 constexpr double halves_limit = 5e-3;
 
 // The same kernels, but for those that compute in fp16 or from inputs of 15 bits.
-inline gpu::Tuning without_halves(gpu::Tuning tuning) {
-    tuning.matmul_coopmat = tuning.matmul_dot = false;
-    tuning.matvec_dot = 0;
-    tuning.attention_coopmat_rows = tuning.decode_subgroups = 0;
-    return tuning;
-}
+gpu::Tuning without_halves(gpu::Tuning tuning);
 
 struct DeviceKernels {
     gpu::Tuning tuning;
@@ -31,28 +24,14 @@ struct DeviceKernels {
     double limit() const { return exact() ? exact_limit : halves_limit; } // of relative errors, with an f32 cache
 
     std::unique_ptr<Forward> make(Device& device, const Config& config, const Weights& weights,
-                                  const ForwardOptions& options) const {
-        ThreadPool pool(options.threads);
-        return make_gpu_forward(
-            device, config,
-            std::make_shared<const gpu::DeviceWeights>(gpu::upload_weights(device, pool, weights, tuning.weight_interleave, {})),
-            options, tuning);
-    }
+                                  const ForwardOptions& options) const;
 };
 
-inline DeviceKernels own_kernels(const Device& device) { return {gpu::tuning_for(device.capabilities())}; }
+DeviceKernels own_kernels(const Device& device);
 
-inline DeviceKernels exact_kernels(const Device& device) {
-    const DeviceKernels kernels{without_halves(own_kernels(device).tuning)};
-    REQUIRE(refusal(device.capabilities(), kernels.tuning) == "");
-    return kernels;
-}
+DeviceKernels exact_kernels(const Device& device);
 
 // The exact ones first, and the device's own where they are others.
-inline std::vector<DeviceKernels> kernels_to_check(const Device& device) {
-    std::vector<DeviceKernels> all{exact_kernels(device)};
-    if (!own_kernels(device).exact()) all.push_back(own_kernels(device));
-    return all;
-}
+std::vector<DeviceKernels> kernels_to_check(const Device& device);
 
 } // namespace tq

@@ -1,32 +1,14 @@
 // Small vocabulary-only GGUF files for tests, held key by key so that every key can also be left out or damaged.
 #pragma once
-#include "model/formats/gguf.h"
-#include "tests/support/gguf_writer.h"
-#include <filesystem>
-#include <fstream>
+#include "model/formats/model_file.h"
 #include <map>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tq::test {
 
-inline ModelFile open_keys(const std::map<std::string, ModelFile::Value>& keys) {
-    GgufWriter writer;
-    for (const auto& [key, value] : keys) writer.set(key, value);
-    const auto path =
-        std::filesystem::temp_directory_path() / ("tq-vocabulary-" + std::to_string(std::random_device()()) + ".gguf");
-    struct Remover {
-        const std::filesystem::path& path;
-        ~Remover() {
-            std::error_code busy; // Windows keeps mapped files; elsewhere the mapping outlives the name
-            std::filesystem::remove(path, busy);
-        }
-    } remover{path};
-    std::ofstream(path, std::ios::binary) << writer.zeros();
-    return read_gguf(path);
-}
+ModelFile open_keys(const std::map<std::string, ModelFile::Value>& keys);
 
 // The 256 byte tokens in Qwen's order; merges and added tokens follow as a test adds them.
 struct VocabularyFile {
@@ -78,15 +60,6 @@ struct VocabularyFile {
 };
 
 // ChatML's added tokens after a few merges, the scheme of small models.
-inline VocabularyFile small_vocabulary() {
-    VocabularyFile file;
-    for (const auto& [left, right] :
-         {std::pair("a", "a"), {"aa", "aa"}, {"u", "s"}, {"e", "r"}, {"us", "er"}, {" ", " "}, {"\n", "\n"}})
-        file.merge(left, right);
-    for (const char* control : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) file.add(control, 3);
-    for (const char* tag : {"<think>", "</think>", "<tool_call>", "</tool_call>"}) file.add(tag, 4);
-    file.add("[PAD]", 5);
-    return file;
-}
+VocabularyFile small_vocabulary();
 
 } // namespace tq::test

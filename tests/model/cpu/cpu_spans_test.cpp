@@ -6,6 +6,7 @@
 #include "model/reference/forward.h"
 #include "tests/support/golden.h"
 #include "tests/support/hybrids.h"
+#include "tests/support/skip.h"
 #include "tests/support/spans.h"
 #include <algorithm>
 

@@ -1,5 +1,6 @@
 // Conditioned keys and values on the device: the CPU's logits, with caches of different conditioning on one copy of the weights.
 #include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/device_kernels.h"

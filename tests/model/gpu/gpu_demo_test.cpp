@@ -6,6 +6,8 @@
 #include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 using namespace tq;
 

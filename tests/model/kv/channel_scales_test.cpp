@@ -1,5 +1,6 @@
 // Channel scaling from the weights: the scales, what is stored, and what it is good for.
 #include "model/cpu/forward.h"
+#include "model/formats/gguf.h"
 #include "model/model.h"
 #include "model/reference/forward.h"
 #include "model/rope.h"

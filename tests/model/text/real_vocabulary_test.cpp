@@ -5,6 +5,7 @@
 #include "tests/support/vocabulary_file.h"
 #include <algorithm>
 #include <doctest/doctest.h>
+#include <random>
 
 using namespace tq;
 using namespace tq::test;

@@ -4,6 +4,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/text.h"
 #include "tools/quality/needle.h"
+#include <nlohmann/json.hpp>
 #include <set>
 
 using namespace tq;

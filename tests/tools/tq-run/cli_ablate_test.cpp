@@ -6,6 +6,7 @@
 #include "tests/support/text.h"
 #include <algorithm>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -9,6 +9,7 @@
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 using namespace tq;
 using namespace tq::test;

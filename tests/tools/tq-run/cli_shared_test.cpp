@@ -96,8 +96,10 @@ TEST_CASE("with a key, machines that have it share, and what others write is not
     CHECK(found(forged) == 0);
     CHECK(contains(forged.error, "is not used: it is signed with another key"));
     CHECK(forged.output == again.output);
-    generate(place.flags({"--cache-shared-key", ours})); // states are asked for first, and then the pages before them,
-    CHECK(found(generate(place.flags({"--cache-shared-key", ours}))) >= 256); // which were written again
+    // Each run writes again the page that it has found to be wrong; a beginning ends at a state, which the first pages alone
+    // lack.
+    for (size_t i = 1; i < place.pages().size(); i++) generate(place.flags({"--cache-shared-key", ours}));
+    CHECK(found(generate(place.flags({"--cache-shared-key", ours}))) >= 512);
 }
 
 TEST_CASE("flags that cannot be are refused, and no password is shown") {

@@ -8,9 +8,8 @@ namespace tq {
 
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
     : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()), state_layout_(cache()),
-      max_memory_bytes_(options.memory_bytes),
-      max_state_bytes_(std::max(options.memory_bytes, 2 * cache().shape().slots * state_layout_.max_bytes())),
-      tree_(owner_name(owner)) {
+      max_memory_bytes_(options.memory_bytes), min_state_bytes_(2 * cache().shape().slots * state_layout_.max_bytes()),
+      max_state_bytes_(std::max(options.memory_bytes, min_state_bytes_)), tree_(owner_name(owner)) {
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0)
         store_.emplace(options.disk, owner, layout_, state_layout_.max_bytes());
     if (options.shared.open) shared_.emplace(options.shared, layout_, state_layout_.max_bytes());
@@ -69,22 +68,27 @@ void PrefixCache::drop_bytes(PrefixNode& node) {
     released_ = true;
 }
 
-// Makes room in host memory, of which there is so much in all, at the cost of others that were used less recently. Returns false
-// where `kept` would have to go.
-bool PrefixCache::make_memory(uint64_t bytes, uint64_t limit, const PrefixNode* kept) {
+// Makes room in host memory, of which there is so much in all, at the cost of others that were used less recently; for a page not
+// at that of the states for which there always is room. Returns false where there is too little, or `kept` would have to go.
+bool PrefixCache::make_memory(uint64_t bytes, bool for_state, const PrefixNode* kept) {
+    const uint64_t limit = for_state ? max_state_bytes_ : max_memory_bytes_;
     if (bytes > limit) return false;
     while (memory_bytes_ + bytes > limit) {
         PrefixNode* oldest = tree_.least_recent([](const PrefixNode& n) { return n.bytes != nullptr; });
         std::pair<PrefixNode*, const PrefixNode::State*> state{};
+        uint64_t state_bytes = 0;
         tree_.each([&](PrefixNode& n) {
-            for (const PrefixNode::State& each : n.states)
+            for (const PrefixNode::State& each : n.states) {
+                state_bytes += each.saved->bytes();
                 if (!state.second || each.used < state.second->used) state = {&n, &each};
+            }
         });
+        if (!for_state && state_bytes <= min_state_bytes_) state = {};
         if (state.second && (!oldest || state.second->used < oldest->used)) {
             drop_state(*state.first, state.second->saved->tokens);
             continue;
         }
-        if (kept && oldest->used >= kept->used) return false;
+        if (!oldest || (kept && oldest->used >= kept->used)) return false;
         drop_bytes(*oldest);
     }
     return true;
@@ -93,7 +97,7 @@ bool PrefixCache::make_memory(uint64_t bytes, uint64_t limit, const PrefixNode* 
 // Copies a page to host memory.
 void PrefixCache::keep_in_memory(PrefixNode& node) {
     const uint64_t bytes = layout_.bytes(node.head.tokens());
-    if (node.bytes || !make_memory(bytes, max_memory_bytes_)) return;
+    if (node.bytes || !make_memory(bytes, false)) return;
     auto copy = std::make_shared<std::vector<std::byte>>(bytes);
     cache().read_page(*node.device, node.head.tokens(), *copy);
     node.bytes = std::move(copy);

@@ -116,7 +116,9 @@ class PrefixCache final : public PageKeeper {
     void drop_state(PrefixNode& node, uint32_t tokens);
     void drop_states(PrefixNode& node);
     void take_over_states(PrefixNode& from, PrefixNode& to);
-    void keep_inner_states(uint32_t slot, std::span<PrefixNode* const> pages, uint32_t cold);
+    void keep_inner_states(uint32_t slot, std::span<const uint32_t> ids, std::span<PrefixNode* const> pages, uint32_t cold,
+                           std::string_view tenant);
+    void drop_oldest_states(PrefixNode& node);
     std::optional<uint32_t> load(PrefixNode& node);
     bool fill(PrefixNode& node, uint32_t page);
     PrefixNode* known_child(PrefixNode& node, const PageName& name);
@@ -130,7 +132,7 @@ class PrefixCache final : public PageKeeper {
                                            uint32_t known);
     std::optional<std::vector<std::byte>> content_of(const PrefixNode& node);
     void count_fetched(PrefixNode& node);
-    bool make_memory(uint64_t bytes, uint64_t limit, const PrefixNode* kept = nullptr);
+    bool make_memory(uint64_t bytes, bool for_state, const PrefixNode* kept = nullptr);
     void drop_bytes(PrefixNode& node);
     void release(PrefixNode& node);
     void forget(PrefixNode& node);
@@ -146,7 +148,7 @@ class PrefixCache final : public PageKeeper {
     const std::string computation_; // when it was made
     const PageLayout layout_;
     const StateLayout state_layout_;
-    const uint64_t max_memory_bytes_, max_state_bytes_; // of pages and states; for a state
+    const uint64_t max_memory_bytes_, min_state_bytes_, max_state_bytes_; // of pages and states; always for states; for a state
     mutable PrefixTree tree_;
     std::optional<PageStore> store_;
     std::optional<SharedPages> shared_;

@@ -69,7 +69,7 @@ bool PrefixCache::hold(PrefixNode& node, std::vector<std::byte> content, Fetched
         if (!page) return false;
         cache().write_page(*page, node.head.tokens(), content);
         node.device = *page;
-    } else if (make_memory(bytes, max_memory_bytes_, &node)) {
+    } else if (make_memory(bytes, false, &node)) {
         node.bytes = std::make_shared<std::vector<std::byte>>(std::move(content));
         memory_bytes_ += bytes;
     } else {

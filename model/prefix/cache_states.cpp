@@ -72,10 +72,14 @@ void PrefixCache::keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> 
         known->used = tree_.next_time();
         return;
     }
-    if (!make_memory(state->bytes(), max_state_bytes_)) return;
+    if (!make_memory(state->bytes(), true)) return;
     memory_bytes_ += state->bytes();
     node.states.push_back({std::move(state), tree_.next_time()});
-    if (node.states.size() > max_states_of_page)
+    drop_oldest_states(node);
+}
+
+void PrefixCache::drop_oldest_states(PrefixNode& node) {
+    while (node.states.size() > max_states_of_page)
         drop_state(node, std::ranges::min_element(node.states, {}, &PrefixNode::State::used)->saved->tokens);
 }
 
@@ -100,6 +104,7 @@ void PrefixCache::take_over_states(PrefixNode& from, PrefixNode& to) {
             memory_bytes_ -= state.saved->bytes();
     }
     from.states.clear();
+    drop_oldest_states(to);
 }
 
 // Of the page's end.
@@ -129,7 +134,7 @@ std::vector<PrefixNode*> PrefixCache::known_pages(std::span<const uint32_t> ids,
 void PrefixCache::store_states(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end, std::string_view tenant) {
     if (!cache().shape().has_beside()) return;
     std::vector<PrefixNode*> nodes = known_pages(ids, still_cold(cold), tenant);
-    keep_inner_states(slot, nodes, still_cold(cold));
+    keep_inner_states(slot, ids, nodes, still_cold(cold), tenant);
     std::vector<uint32_t> ends;
     const auto is_stored = [&](const PrefixNode& node) { return store_ && store_->has(make_state_head(node.head)); };
     for (size_t i = 0, kept = 0; i < nodes.size(); i++) {
@@ -154,11 +159,18 @@ void PrefixCache::store_states(uint32_t slot, std::span<const uint32_t> ids, uin
     }
 }
 
-// They are thinned out as the slot's own checkpoints are.
-void PrefixCache::keep_inner_states(uint32_t slot, std::span<PrefixNode* const> pages, uint32_t cold) {
-    for (const uint32_t length : cache().checkpoints(slot))
-        if (length % page_tokens != 0 && length <= cold && length / page_tokens < pages.size())
-            keep_state(*pages[length / page_tokens], cache().checkpoint_at(slot, length));
+// They are kept in all pages that begin with these ids, since a prompt that goes on otherwise finds any of them, and thinned out
+// as the slot's own checkpoints are.
+void PrefixCache::keep_inner_states(uint32_t slot, std::span<const uint32_t> ids, std::span<PrefixNode* const> pages,
+                                    uint32_t cold, std::string_view tenant) {
+    for (const uint32_t length : cache().checkpoints(slot)) {
+        const uint32_t page = length / page_tokens, within = length % page_tokens;
+        if (within == 0 || length > std::min(cold, uint32_t(ids.size())) || page > pages.size()) continue;
+        const auto begin = ids.subspan(length - within, within);
+        for (const auto& child : (page == 0 ? tree_.root(tenant) : *pages[page - 1]).children)
+            if (child->head.cold >= within && std::ranges::equal(begin, std::span(child->head.ids).first(within)))
+                keep_state(*child, cache().checkpoint_at(slot, length));
+    }
     std::vector<uint32_t> lengths;
     for (PrefixNode* page : pages)
         for (const PrefixNode::State& state : page->states)

@@ -126,17 +126,15 @@ ValueCheck memory_size() { return in_units(1 << 20, std::pow(2.0, 50), "a size s
 
 std::span<const OtherName> other_names() { return names_elsewhere; }
 
-// Keys of the default preset have unequal bits, whose halves are rotated apart.
-static bool turns_densely(const std::string& rotation) {
-    return !rotation.empty() && parse_rotation(rotation) != RotationKind::wht;
-}
-
 KvOptions KvArguments::options() const {
     KvOptions kv;
+    const bool by_default = preset.empty() && type_k.empty() && type_v.empty();
     if (is_kv_file(preset))
         kv = read_kv_file(utf8_path(preset));
-    else if (!preset.empty() || (type_k.empty() && type_v.empty() && !turns_densely(rotation)))
-        kv.set(parse_kv_preset(preset.empty() ? kv_presets.front().name : preset));
+    else if (!preset.empty() || by_default)
+        kv.set(by_default ? kv_presets.front() : parse_kv_preset(preset));
+    if (by_default && !rotation.empty() && parse_rotation(rotation) != RotationKind::wht)
+        kv.set(KvSide::key, values_beside(kv.k)); // the halves of keys of unequal bits are rotated apart, by wht
     if (!type_k.empty()) kv.set(KvSide::key, parse_kv_type(type_k));
     if (!type_v.empty()) kv.set(KvSide::value, parse_kv_type(type_v));
     if (!rotation.empty()) kv.rotation = parse_rotation(rotation);
@@ -239,9 +237,8 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     };
     add("--kv", a.preset,
         "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
-        "safe, bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: balanced, or where -ctk or -ctv is "
-        "given "
-        "tq4 for the other side without a window",
+        "safe, bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: balanced, and for one of -ctk and -ctv "
+        "that is not given tq4, without a window",
         "PRESET", parsed_by([](const std::string& text) {
             if (!is_kv_file(text)) parse_kv_preset(text);
         }))

@@ -252,7 +252,7 @@ TEST_CASE("a long conversation of a hybrid runs again only what follows the near
         {"a tool's result", whole(6300), {1000, 6000, 6280}, 6000, 6000, 6000},
         {"another answer to it", spliced(6280, 6350), {1000, 6000, 6300}, 6280, 6280, 6144},
         {"an edit 500 tokens before the end", spliced(5800, 6300), {1000, 5750, 6280}, 5700, 5700, 5376},
-        {"the same edit in other words", spliced(5800, 6320, 9), {1000, 5750, 6280}, 5800, 5700, 5632},
+        {"the same edit in other words", spliced(5800, 6320, 9), {1000, 5750, 6280}, 5800, 5800, 5632},
         {"a new conversation after the system prompt", spliced(1000, 1300), {1000, 1280}, 1000, 1000, 768},
         {"a changed first line", changed, {1000, 5700, 5950}, 0, 0, 0},
         {"and the first conversation again", whole(6000), {1000, 5700, 5950}, 5888, 5888, 5888},

@@ -114,6 +114,22 @@ TEST_CASE("with a window, the beginning of a prompt is found up to a state") {
     }
 }
 
+TEST_CASE("with a window, prompts find what they have in common with others within a page") {
+    SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16)});
+    const auto cached = [&](uint32_t common, uint32_t own, uint32_t seed) {
+        Ids prompt = some_ids(common, 50);
+        const Ids rest = some_ids(own, seed);
+        prompt.insert(prompt.end(), rest.begin(), rest.end());
+        return collect(*scheduler->submit(request_of(prompt, 2))).last.timings.cached_tokens;
+    };
+    CHECK(cached(200, 40, 1) == 0);
+    CHECK(cached(200, 40, 2) == 0); // it leaves a state where they part
+    for (const uint32_t seed : {3u, 4u, 5u}) CHECK(cached(200, 40, seed) == 200);
+    const uint32_t beginning = cached(150, 0, 0);
+    CHECK(beginning < 150);
+    CHECK(cached(150, 0, 0) >= 120);
+}
+
 TEST_CASE("with a window, a conversation goes on near the end of its last prompt, also a short one") {
     SchedulerUnderTest scheduler(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16)});
     SchedulerUnderTest alone(small(), make, {.kv = with_window(KvType::tq4, KvType::tq4, 16)});

@@ -92,8 +92,10 @@ function parseList(lines, at, depth) {
             blank++;
         }
         const next = blank && itemPattern.exec(lines[end] ?? '');
-        if (next && bulletOf(next[2]) === bulletOf(firstMark)) list.loose = true;
-        list.items.push(parseItem(inner, depth));
+        const made = parseItem(inner, depth);
+        const paragraphs = made.children.some((child, i) => i > 0 && child.type === 'paragraph' && made.children[i - 1].type === 'paragraph');
+        if (paragraphs || (next && bulletOf(next[2]) === bulletOf(firstMark))) list.loose = true;
+        list.items.push(made);
     }
     return [list, end];
 }

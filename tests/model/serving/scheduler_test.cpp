@@ -64,11 +64,11 @@ TEST_CASE("with a window, too, requests together are answered as each alone") {
     const KvOptions kv = with_window(KvType::tq4, KvType::tq3t, 40);
     SUBCASE("in blocks") { check_scheduler(small(), make, {.kv = kv}, 16, false); }
     SUBCASE("deterministic") { check_scheduler(small(), make, {.kv = kv, .deterministic = true}, 16, false); }
-    SUBCASE("with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 10, false); }
+    SUBCASE("with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 16, false); }
     SUBCASE("with too few pages and no memory for what gives way") {
-        check_scheduler(small(), make, {.kv = kv, .pages = 5, .memory_pages = 0}, 10, false);
+        check_scheduler(small(), make, {.kv = kv, .pages = 5, .memory_pages = 0}, 16, false);
     }
-    SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 10, true); }
+    SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 16, true); }
     SUBCASE("without a prefix cache") { check_scheduler(small(), make, {.kv = kv, .prefix = false}, 16, false); }
 }
 

@@ -71,11 +71,29 @@ TEST_CASE("a model that is cut off in a conversation: an error that says so, and
     const Place place;
     fs::copy_file(demo_model, place.model);
     const std::string bytes = std::to_string(fs::file_size(place.model));
-    const Command chat = command({"chat", "-m", place.model.string(), "--device", "cpu", "--temp", "0", "-n", "12", "-c", "2048",
-                                  "--memory", memory, "--prompt-cache", place.cache.string(), "--prompt-cache-all"});
+    const Command chat = command({"chat",
+                                  "-m",
+                                  place.model.string(),
+                                  "--device",
+                                  "cpu",
+                                  "--temp",
+                                  "0",
+                                  "-n",
+                                  "12",
+                                  "-c",
+                                  "2048",
+                                  "--memory",
+                                  memory,
+                                  "-ctk",
+                                  "tq4",
+                                  "-ctv",
+                                  "tq4",
+                                  "--prompt-cache",
+                                  place.cache.string(),
+                                  "--prompt-cache-all"});
     // The second question is sent when the first answer has ended, with its line of figures.
     const Finished talk =
-        run_in_shell(chat, "(echo Hello.; until grep -q 't/s' \"$out\"; do sleep 0.1; done; "
+        run_in_shell(chat, "(echo Hello.; for i in $(seq 600); do grep -q 't/s' \"$out\" && break; sleep 0.1; done; "
                            "dd if=/dev/null of='" +
                                place.model.string() + "' bs=4096 seek=1 2>/dev/null; echo 'How are you?') | \"$@\" 2>\"$out\"");
     INFO(talk.output);

@@ -7,7 +7,7 @@
 
 namespace tq {
 
-// Its text; of std::filesystem, whose own begins with the name of a function, the path and what is wrong with it.
+// Returns the error's text; of a std::filesystem_error the path and the reason, since its own text begins with a function's name.
 inline std::string error_text(const std::exception& error) {
     const auto* of_files = dynamic_cast<const std::filesystem::filesystem_error*>(&error);
     return of_files ? "cannot use " + utf8_text(of_files->path1()) + ": " + of_files->code().message() : error.what();

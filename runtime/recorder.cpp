@@ -5,10 +5,9 @@
 // - Segments. A recording is divided where its predicted time exceeds 0.1 s on a slow device of its type, because drivers reset a
 //   device that is busy for too long. Two segments are in flight at a time, so the device never waits for the host, and a run can
 //   be stopped between segments.
-// - Chained dispatch. Commands::run_all submits recordings one after the other without waiting for the host in between. A
-// recording
-//   that is in the chain several times (a token that the device samples) is recorded with Again::at_any_time. Barriers at the
-//   beginning of a recording order it behind the one before.
+// - Several recordings. Commands::run_all submits them one after the other without waiting for the host in between. One that is
+//   submitted several times (a token that the device samples) is recorded with Again::at_any_time. Barriers at the beginning of
+//   a recording order it behind the one before.
 // - Timed recordings have a barrier before each command, so that no command is charged for its neighbours.
 #include "runtime/recorder.h"
 #include "base/ensure.h"

@@ -1,13 +1,11 @@
 // How the full-precision window is written. A layer with a window has, for each slot, a ring of fp16 vectors: position p is at p
 // modulo ring_tokens(), which is 16 more than a query attends to, so that tokens sampled ahead can be taken back. Every vector is
 // also stored as codes; attention reads codes for tokens before the window and fp16 for those in it.
-// - A pass of separate rows writes straight into the ring (WINDOW_RING): a row attends to the tokens before it, and its own place
-// in
-//   the ring is that of a token that no query of the pass needs.
+// - A pass of separate rows writes straight into the ring (WINDOW_RING): a row attends to the tokens before it, and its own
+//   place in the ring is that of a token that no query of the pass needs.
 // - A pass of a block may be longer than the ring, and its first rows still attend to tokens that its last rows replace. So its
-// fp16
-//   vectors go into a block buffer first (WINDOW_BLOCK), attention reads ring and block, and keep_window() appends to the
-//   ring afterwards. Rows that later rows of the same span replace are not written.
+//   vectors go into a block buffer first (WINDOW_BLOCK), attention reads ring and block, and keep_window() appends to the ring
+//   afterwards. Rows that later rows of the same span replace are not written.
 // A dense rotation takes the fourth binding of kv_append, so norm, RoPE and channel scaling of keys have a dispatch of their own
 // then.
 #include "model/gpu/kv_append.h"

@@ -82,7 +82,7 @@ static std::string any_sorted_text(std::span<const std::string> texts, size_t fr
 }
 
 std::string any_text_gbnf(std::vector<std::string> texts) {
-    constexpr size_t few = 64;
+    constexpr size_t few = 64; // these stay in the order in which they were given, for readers of the grammar
     if (texts.size() > few) {
         std::ranges::sort(texts);
         texts.erase(std::unique(texts.begin(), texts.end()), texts.end());

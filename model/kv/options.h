@@ -5,6 +5,7 @@
 
 namespace tq {
 
+// The defaults are those of a side that is not named beside one that is.
 struct KvTypes {
     KvType k = KvType::tq4, v = KvType::tq4;
     bool operator==(const KvTypes&) const = default;
@@ -63,6 +64,7 @@ struct KvPreset {
     KvTypes types;
     uint32_t window = 0; // tokens, KvOptions::window
 };
+// The first is what commands use if no type is named.
 inline constexpr auto kv_presets = std::array{
     KvPreset{"balanced", {KvType::tq4u, KvType::tq4}, 256},
     KvPreset{"accurate", {KvType::tq5u, KvType::tq4t}, 256},

@@ -30,19 +30,20 @@ struct WindowPositions {
     uint32_t begin = 0;  // none before this one
     uint32_t since = 0;  // the length that the sequence had when `begin` came to be: at a shorter one, others were kept
 
-    // The sequence has `length` tokens, of which the vectors from `first` on are kept.
-    void start(uint32_t first, uint32_t length) { begin = first, since = length; }
+    // Notes that the sequence has `length` tokens, and vectors from position `from` on.
+    void start(uint32_t from, uint32_t length) { begin = from, since = length; }
     // Returns the first position in the window of a query at `position`; for earlier ones codes are used.
     uint32_t first(uint32_t position) const { return std::max(begin, position + 1 - std::min(position + 1, tokens)); }
     // Whether a query at `position` has a full window, or all there is.
     bool is_whole(uint32_t position) const { return tokens == 0 || begin + tokens <= position + 1 || begin == 0; }
     // Forgets positions from `to` on, after positions up to `end` have been stored: the vectors that they replaced are lost.
     void forget(uint32_t end, uint32_t to) {
-        const uint32_t first = std::min(to, std::max(begin, end - std::min(end, kept_window_tokens(tokens))));
-        start(first, first == begin ? std::min(since, to) : to);
+        const uint32_t left = std::min(to, std::max(begin, end - std::min(end, kept_window_tokens(tokens))));
+        start(left, left == begin ? std::min(since, to) : to);
     }
-    // Whether a sequence of positions up to `end` that is cut to `to` then has the window that it had at that length, or all that
-    // a query reads. (That `begin` stays is not enough: it may be that of a window which was put there at a greater length.)
+    // Returns whether a sequence of positions up to `end` that is cut to length `to` has the window that it had at that length,
+    // or all that a query reads. An equal `begin` is not enough: it may be that of a window that was put back at a greater
+    // length.
     bool survives(uint32_t end, uint32_t to) const {
         WindowPositions left = *this;
         left.forget(end, to);

@@ -9,7 +9,7 @@ namespace tq {
 PrefixCache::PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options)
     : forward_(forward), computation_(forward.computation()), layout_(cache().page_layout()), state_layout_(cache()),
       max_memory_bytes_(options.memory_bytes), min_state_bytes_(2 * cache().shape().slots * state_layout_.max_bytes()),
-      max_state_bytes_(std::max(options.memory_bytes, min_state_bytes_)), tree_(owner_name(owner)) {
+      tree_(owner_name(owner)) {
     if (!options.disk.directory.empty() && options.disk.max_bytes > 0)
         store_.emplace(options.disk, owner, layout_, state_layout_.max_bytes());
     if (options.shared.open) shared_.emplace(options.shared, layout_, state_layout_.max_bytes());
@@ -68,10 +68,10 @@ void PrefixCache::drop_bytes(PrefixNode& node) {
     released_ = true;
 }
 
-// Makes room in host memory, of which there is so much in all, at the cost of others that were used less recently; for a page not
-// at that of the states for which there always is room. Returns false where there is too little, or `kept` would have to go.
+// Makes room for a page or a state in host memory: the least recently used pages and states go, but for a page not the states
+// that have room in any case. Returns false if the room does not suffice, or if `kept` would have to go.
 bool PrefixCache::make_memory(uint64_t bytes, bool for_state, const PrefixNode* kept) {
-    const uint64_t limit = for_state ? max_state_bytes_ : max_memory_bytes_;
+    const uint64_t limit = for_state ? std::max(max_memory_bytes_, min_state_bytes_) : max_memory_bytes_;
     if (bytes > limit) return false;
     while (memory_bytes_ + bytes > limit) {
         PrefixNode* oldest = tree_.least_recent([](const PrefixNode& n) { return n.bytes != nullptr; });

@@ -3,7 +3,8 @@
 // disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
 // pages that were used least recently make room for others. Another machine may compute pages that are nowhere (remote_pages.h).
 // Slots also have windows and recurrent states. These are kept at the ends of some pages, in host memory, on the disk, and in the
-// store (state_record.h); a beginning is then found up to such an end.
+// store (state_record.h), and where prompts end and part within a page in host memory alone. A beginning is then found up to
+// such a place.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
@@ -30,12 +31,12 @@ struct PromptFetch {
 class PrefixCache final : public PageKeeper {
   public:
     struct Options {
-        uint64_t memory_bytes = 0; // of host memory; for states at least that of two of each slot
+        uint64_t memory_bytes = 0; // of host memory; two states of each slot have room in any case
         PageStore::Options disk{}; // no directory: none
-        // Off if it names no store. owner: only pages that this computation wrote count as cold, because other devices round
-        // differently.
+        // No store unless `open` is set. Then `owner` says whose pages count as cold: if it does not name the computation, those
+        // of any device do, though their last bits differ.
         SharedPages::Options shared{};
-        RemotePages::Options remote{}; // off if it names no machine; owner as above
+        RemotePages::Options remote{}; // no machine unless `compute` is set; `owner` likewise
     };
     // `forward` must outlive it. Takes over the spare pages of its cache.
     PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options);
@@ -148,7 +149,8 @@ class PrefixCache final : public PageKeeper {
     const std::string computation_; // when it was made
     const PageLayout layout_;
     const StateLayout state_layout_;
-    const uint64_t max_memory_bytes_, min_state_bytes_, max_state_bytes_; // of pages and states; always for states; for a state
+    const uint64_t max_memory_bytes_; // of pages and states
+    const uint64_t min_state_bytes_;  // room that states have in any case
     mutable PrefixTree tree_;
     std::optional<PageStore> store_;
     std::optional<SharedPages> shared_;

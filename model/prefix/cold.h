@@ -2,9 +2,9 @@
 // reused only if its stored vectors have the bits that a cold run would give them, and if the rest of the prompt then runs with
 // the kernels of the cold run. Both are questions about slices (model/span_run.cpp), because a token's bits depend on the kernels
 // of its slice, and these on the slice's length:
-// - All slices of at least BlockKernels::many tokens give a token the same bits. If slices are evened, a prompt of `many` tokens
-// or
-//   more has only such slices: all its tokens are cold, and all but its last `many` can be reused. A shorter prompt has none.
+// - All slices of at least BlockKernels::many tokens give a token the same bits. If slices are evened, a prompt of at least
+//   `many` tokens has only such slices: all its tokens are cold, and all but its last `many` can be reused. A shorter prompt has
+//   none.
 // - Otherwise only whole blocks from position 0 on are alike: a last slice of another length is not cold.
 // - If every row is separate (block == 0), each token has one set of bits, and all are cold.
 // Sampled tokens ran as separate rows. They are not cold, unless every row is. Windows and recurrent states add one more limit: a

@@ -62,7 +62,7 @@ class PrefixTree {
     PrefixNode& insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold);
     // Returns the page of exactly these ids after `parent`, of which `cold` are cold; null: it is not known.
     PrefixNode* known(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) const;
-    // Takes partly filled siblings of `node` out of the tree if all their tokens are in `node`, too.
+    // Takes partly filled siblings of `node` out of the tree if `node` has all their tokens, and as many cold ones.
     std::vector<std::unique_ptr<PrefixNode>> take_superseded(PrefixNode& node);
     PrefixNode& add(PrefixNode& parent, PageHead head); // a page that `parent` does not have yet
     // Removes the pages that are lost, unless others follow them that are not.

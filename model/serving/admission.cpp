@@ -151,8 +151,9 @@ void Batch::place(Sequence& sequence, uint32_t slot) {
     }
     if (model_.prefix && model_.forward->cache().shape().has_beside())
         for (const uint32_t mark :
-             {model_.prefix->known_tokens(sequence.request.prompt, sequence.request.tenant), sequence.prompt_tokens()})
-            sequence.request.marks.push_back(mark); // where it branches off, and where a conversation goes on
+             {// where the prompt branches off, and where a conversation goes on
+              model_.prefix->known_tokens(sequence.request.prompt, sequence.request.tenant), sequence.prompt_tokens()})
+            sequence.request.marks.push_back(mark);
     const uint32_t known = model_.prefix ? model_.prefix->take(slot, sequence.request.prompt, 0, true, sequence.request.tenant)
                                          : reuse(sequence, slot);
     sequence.cold = fork(sequence, slot, known);

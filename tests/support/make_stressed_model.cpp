@@ -3,6 +3,7 @@
 // model, where weights hold all of the stress, and measures caches of it: a Markdown table of the KL divergence of the next
 // token's probabilities from those with an exact cache, and of how often the most probable token is the same, in the second half
 // of each chunk of a text.
+// With --real-keys it makes another model, of random weights with the keys of trained ones (real_keys.h).
 //   make_stressed_model -m tools/demo-model/demo-q8_0.gguf --key-spread 1 -o stressed.gguf
 //   tools/demo-model/corpus.py --seed 77 --count 32 --budget 2000 > text.txt
 //   make_stressed_model -m tools/demo-model/demo-q8_0.gguf --value-spread 1 --key-bias 10 -f text.txt --caches tq4,tq4t/tq3t+16

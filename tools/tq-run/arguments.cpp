@@ -270,7 +270,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     command
         .add_option("--kv-window", a.window,
                     "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; "
-                    "default: by --kv, else 0")
+                    "default: by --kv (256 in the presets), 0 where -ctk or -ctv is given without --kv")
         .option_text("N")
         .group("KV cache")
         .check(number(0, max_window_tokens));

@@ -143,7 +143,8 @@ static void add_shared_flags(ArgumentParser& command, PrefixArguments& a) {
 void add_flags(ArgumentParser& command, PrefixArguments& a) {
     command
         .add_option("--cache-ram", a.memory_bytes,
-                    "maximum host memory for the prefix cache, in MiB; default: 8192, at most an eighth of the memory; 0: none")
+                    "maximum host memory for the prefix cache, in MiB; default: 8192, at most an eighth of the memory; 0: none "
+                    "but two states of each slot where the cache has a window or the model recurrent layers")
         .option_text("MB")
         .transform(memory_size())
         .group("KV cache");

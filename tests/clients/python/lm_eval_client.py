@@ -7,27 +7,21 @@ import pathlib
 from scripted import main
 
 # The scripted model knows "Once upon a time there was a small server." by heart, and nothing else.
-CHOICE = """
-task: own_choice
+TASK = """
+task: own_NAME
 dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/choice.jsonl}}
+dataset_kwargs: {data_files: {test: FOLDER/NAME.jsonl}}
 test_split: test
-output_type: multiple_choice
 doc_to_text: "{{begin}}"
+target_delimiter: ""
+"""
+CHOICE = """output_type: multiple_choice
 doc_to_choice: "{{choices}}"
 doc_to_target: "{{right}}"
-target_delimiter: ""
 metric_list: [{metric: acc}, {metric: acc_norm}]
 """
-WORDS = """
-task: own_words
-dataset_path: json
-dataset_kwargs: {data_files: {test: FOLDER/words.jsonl}}
-test_split: test
-output_type: generate_until
-doc_to_text: "{{begin}}"
+WORDS = """output_type: generate_until
 doc_to_target: "{{answer}}"
-target_delimiter: ""
 generation_kwargs: {until: [" server"], max_gen_toks: 40}
 metric_list: [{metric: exact_match}]
 """
@@ -45,8 +39,8 @@ def tasks():
     folder.mkdir(exist_ok=True)
     for name, rows in ROWS.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for name, text in (("choice", CHOICE), ("words", WORDS), ("chat", WORDS.replace("words", "chat"))):
-        (folder / f"{name}.yaml").write_text(text.replace("FOLDER", str(folder)))
+    for name, text in (("choice", CHOICE), ("words", WORDS), ("chat", WORDS)):
+        (folder / f"{name}.yaml").write_text((TASK + text).replace("FOLDER", str(folder)).replace("NAME", name))
     from lm_eval.tasks import TaskManager
 
     return TaskManager(include_path=str(folder), include_defaults=False)

@@ -73,13 +73,13 @@ bool Batch::waits_for_pages(Sequence& sequence) {
     return false;
 }
 
-// Without a prefix cache, the free slot that has the most of the prompt; else the first. All slots busy: their number.
+// The free slot that has the most of the prompt, or the first. All slots busy: their number.
 uint32_t Batch::free_slot(const Sequence& sequence) const {
     uint32_t best = uint32_t(slots_.size()), most = 0;
     for (uint32_t slot = 0; slot < slots_.size(); slot++) {
         if (slots_[slot].sequence) continue;
         const bool own = slots_[slot].tenant == sequence.request.tenant;
-        const uint32_t common = own ? common_ids(slots_[slot].ids, sequence.request.prompt) : 0;
+        const uint32_t common = own ? common_ids(slots_[slot].content.ids, sequence.request.prompt) : 0;
         if (best == slots_.size() || common > most) best = slot, most = common;
     }
     return best;
@@ -90,7 +90,7 @@ bool Batch::has_room(const Sequence& sequence) const {
     const Cache& cache = model_.forward->cache();
     uint64_t available = cache.free_pages() + (model_.prefix ? model_.prefix->spare_pages() : 0);
     for (const Slot& slot : slots_)
-        if (!slot.sequence) available += pages_of(slot.ids.size());
+        if (!slot.sequence) available += pages_of(slot.content.ids.size());
     return running_.empty() || pages_of(sequence.ids.size() + 1) + running_.size() <= available;
 }
 
@@ -120,17 +120,14 @@ bool Batch::admit(Sequence& sequence) {
     } catch (const OutOfMemory& error) {
         model_.forward->cache().truncate(slot, 0);
         if (!running_.empty()) return false;
-        totals_.failed++;
         saved_bytes_ -= sequence.saved_bytes();
-        sequence.stream->fail(error.what(), true, sequence.timings);
-        sequence.done = true;
+        fail(sequence, error.what(), true, std::current_exception());
         return false;
     }
-    slots_[slot] = {&sequence, {}, 0, {}};
+    slots_[slot] = {.sequence = &sequence};
     sequence.slot = slot;
-    if (model_.forward->cache().shape().has_beside())
-        sequence.pauses = checkpoint_positions(model_.forward->block_kernels(), position(sequence), sequence.prompt_tokens(),
-                                               sequence.request.marks);
+    sequence.pauses = pauses(sequence);
+    if (options_.reuse == Reuse::all) checkpoint(sequence); // to which a run that is stopped goes back
     sequence.admitted = ++admissions_;
     if (sequence.started == Sequence::Clock::time_point{}) {
         sequence.started = Sequence::Clock::now();
@@ -142,31 +139,50 @@ bool Batch::admit(Sequence& sequence) {
     return true;
 }
 
+// Where its prompt's run pauses for checkpoints; a conversation that goes on has them at all its marks.
+std::vector<uint32_t> Batch::pauses(const Sequence& sequence) const {
+    if (!model_.forward->cache().shape().has_beside()) return {};
+    const BlockKernels kernels = options_.reuse == Reuse::all ? BlockKernels{} : model_.forward->block_kernels();
+    return checkpoint_positions(kernels, position(sequence), sequence.prompt_tokens(), sequence.request.marks);
+}
+
 void Batch::place(Sequence& sequence, uint32_t slot) {
+    Request& request = sequence.request;
     if (restore(sequence, slot)) return;
-    if (sequence.request.prompt_logprobs) { // what is in the cache has no logits
+    if (request.prompt_logprobs) { // what is in the cache has no logits
         model_.forward->cache().truncate(slot, 0);
+        slots_[slot] = {};
         sequence.cold = 0;
         return;
     }
-    if (model_.prefix && model_.forward->cache().shape().has_beside())
-        for (const uint32_t mark :
-             {// where the prompt branches off, and where a conversation goes on
-              model_.prefix->known_tokens(sequence.request.prompt, sequence.request.tenant), sequence.prompt_tokens()})
-            sequence.request.marks.push_back(mark);
-    const uint32_t known = model_.prefix ? model_.prefix->take(slot, sequence.request.prompt, 0, true, sequence.request.tenant)
-                                         : reuse(sequence, slot);
-    sequence.cold = fork(sequence, slot, known);
+    const uint32_t own = reuse(sequence, slot);
+    uint32_t known = own;
+    if (model_.prefix) {
+        if (model_.forward->cache().shape().has_beside())
+            for (const uint32_t mark : {// where the prompt branches off, and where a conversation goes on
+                                        model_.prefix->known_tokens(request.prompt, request.tenant), sequence.prompt_tokens()})
+                request.marks.push_back(mark);
+        known = model_.prefix->take(slot, request.prompt, own, true, request.tenant);
+        if (known > own) sequence.cold = known;
+    }
+    const uint32_t forked = fork(sequence, slot, known);
+    if (forked > known) sequence.cold = forked;
+    model_.forward->cache().truncate(slot, forked);
 }
 
-// Without a prefix cache: what the slot has of the prompt stays.
+// Returns how many of the prompt's first tokens its slot has and keeps, and notes how many of them are cold.
 uint32_t Batch::reuse(Sequence& sequence, uint32_t slot) {
-    const Slot& idle = slots_[slot];
-    const bool own = idle.tenant == sequence.request.tenant;
-    uint32_t known = own ? std::min(common_ids(idle.ids, sequence.request.prompt), idle.cold) : 0;
-    sequence.request.marks.push_back(known);
-    known = reusable_of_slot(*model_.forward, slot, known, sequence.prompt_tokens());
-    model_.forward->cache().truncate(slot, known);
+    const Content idle = content(slot);
+    const bool is_own = slots_[slot].tenant == sequence.request.tenant;
+    slots_[slot] = {};
+    uint32_t known = is_own ? std::min(common_ids(idle.ids, sequence.request.prompt), sequence.prompt_tokens() - 1) : 0;
+    if (model_.forward->cache().shape().has_beside() && known > 0) sequence.request.marks.push_back(known);
+    if (options_.reuse == Reuse::all)
+        known = model_.forward->cache().kept(slot, known);
+    else
+        known = reusable_of_slot(*model_.forward, slot, std::min(known, idle.cold), sequence.prompt_tokens());
+    sequence.cold = std::min(idle.cold, known);
+    if (!model_.prefix) model_.forward->cache().truncate(slot, known);
     return known;
 }
 
@@ -194,11 +210,35 @@ bool Batch::restore(Sequence& sequence, uint32_t slot) {
             std::copy_n(page.begin(), std::min(page.size(), bytes.size()), bytes.begin());
         },
         sequence.saved_slot);
+    slots_[slot] = {};
     sequence.cold = sequence.saved_cold;
     saved_bytes_ -= sequence.saved_bytes();
     sequence.saved.clear();
     sequence.saved_slot = {};
     return true;
+}
+
+void Batch::restore(uint32_t slot, Content content, const PageSource& source, const SavedSlot& saved) {
+    slots_[slot] = {};
+    try {
+        model_.forward->cache().restore(slot, uint32_t(content.ids.size()), source, saved);
+    } catch (const DeviceLost& lost) {
+        model_ = reopen_(&lost);
+        return restore(slot, std::move(content), source, saved);
+    }
+    slots_[slot].content = std::move(content);
+}
+
+uint32_t Batch::resume(uint32_t slot, std::span<const uint32_t> ids) {
+    if (!model_.prefix) return 0;
+    slots_[slot] = {};
+    const auto fetch = model_.prefix->fetch(ids, 0, {}, false); // the next prompt asks another machine
+    while (fetch && model_.prefix->is_coming(*fetch, longest_look)) {
+    }
+    const uint32_t found = model_.prefix->take(slot, ids, 0, false);
+    model_.forward->cache().truncate(slot, found);
+    slots_[slot].content.ids.assign(ids.begin(), ids.begin() + found); // it is not known which of them are cold
+    return found;
 }
 
 } // namespace tq::serving

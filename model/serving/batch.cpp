@@ -1,28 +1,30 @@
 // A pass takes one token of every answer that runs, and slices of prompts that together are at most one block: so a stream waits
 // for one block of somebody's prompt at most. Prompts take turns at being first. The slices of a prompt are those that it would
-// have alone (BlockKernels::slice, cut at the pauses for checkpoints), so its bits do not depend on the other requests. If one
-// answer runs alone, the device samples ahead instead (run_sampled). Two errors do not end a pass's requests. If pages run out,
-// make_room() has the last request give way, and the pass is tried again. If a value is not finite, each part is run on its own
-// (run_apart), and only those that are at fault fail. Other errors make recover() open the device again.
+// have alone (BlockKernels::slice, cut at the pauses for checkpoints), so its bits do not depend on the other requests. A
+// sequence that is alone runs many blocks of its prompt in a pass, which several devices overlap, and its answer is drafted, or
+// sampled by the device ahead (answers.cpp). Two errors do not end a pass's requests. If pages run out, make_room() has the last
+// request give way, and the pass is tried again. If a value is not finite, each part is run on its own (run_apart), and only
+// those that are at fault fail. A pass with a draft that fails so is run without one. Other errors make recover() open the device
+// again.
 #include "model/serving/batch.h"
-#include "base/ensure.h"
 #include "model/prefix/cold.h"
-#include "model/serving/logprobs.h"
+#include "model/speculation/speculation.h"
 #include <algorithm>
 #include <new>
 
 namespace tq::serving {
 namespace {
 
-constexpr uint32_t separate_slice = 256; // ids of a prompt in a pass, where the kernels know no blocks
-constexpr size_t max_background = 8;     // that wait; older ones are dropped
+constexpr uint32_t separate_slice = 256;   // ids of a prompt in a pass, where the kernels know no blocks
+constexpr uint32_t min_part_tokens = 2048; // of a prompt in a pass, if it is alone
+constexpr size_t max_background = 8;       // that wait; older ones are dropped
 
 using Clock = Sequence::Clock;
 
 } // namespace
 
-Batch::Batch(Scheduler::Model model, Scheduler::Open reopen, const Scheduler::Options& options)
-    : model_(std::move(model)), reopen_(std::move(reopen)), options_(options), slots_(model_.forward->cache().shape().slots) {}
+Batch::Batch(Model model, Reopen reopen, BatchOptions options)
+    : model_(model), reopen_(std::move(reopen)), options_(std::move(options)), slots_(model_.forward->cache().shape().slots) {}
 
 Batch::~Batch() = default;
 
@@ -37,76 +39,102 @@ void Batch::add(std::unique_ptr<Sequence> sequence) {
 
 void Batch::step() {
     try {
-        if (!model_.forward) model_ = reopen_();
+        if (!model_.forward) model_ = reopen_(nullptr);
         drop_cancelled();
         admit();
         run_pass();
+    } catch (const DeviceLost& lost) {
+        recover(lost);
     } catch (const Error& error) {
-        recover(error.what());
+        if (options_.reopens_after_errors)
+            recover(error);
+        else
+            fail_all(error.what(), std::current_exception());
     } catch (const std::bad_alloc&) {
         fail_all("the machine is out of memory: close other programs, or start the server with fewer slots (-np) or a smaller "
-                 "context (-c)");
+                 "context (-c)",
+                 std::current_exception());
     }
-    for (const auto& sequence : running_)
-        if (sequence->done) leave(*sequence, false); // those with values
     std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
-    if (model_.prefix)
+    if (model_.prefix && options_.warn)
         for (const std::string& warning : model_.prefix->take_warnings()) options_.warn(warning);
 }
 
-// A token of every answer; and of the prompts, each in its turn, a block together.
+// A token of every answer, with a draft if it is alone; and of the prompts, each in its turn, a block together.
 std::vector<Batch::Part> Batch::next_parts() {
     std::vector<Part> parts;
     std::vector<Sequence*> prompts;
     for (const auto& sequence : running_) {
         const uint32_t done = position(*sequence);
-        if (done < sequence->prompt_tokens())
+        if (done < sequence->prompt_tokens()) {
             prompts.push_back(sequence.get());
-        else
-            parts.push_back({sequence.get(), done, done + 1, done + 1 == sequence->ids.size()});
+            continue;
+        }
+        parts.push_back({sequence.get(), done, done + 1, done + 1 == sequence->ids.size()});
+        if (parts.back().wants_logits) parts.back().draft = draft(*sequence);
     }
     BlockKernels kernels = model_.forward->block_kernels();
     if (kernels.block == 0) kernels.block = separate_slice;
     uint32_t room = kernels.block;
     std::ranges::rotate(prompts, prompts.begin() + (prompts.empty() ? 0 : next_prompt_++ % ptrdiff_t(prompts.size())));
     for (Sequence* sequence : prompts) {
-        const uint32_t done = position(*sequence), count = kernels.slice(sequence->next_pause(done) - done);
-        if (count > room) break;
+        const uint32_t done = position(*sequence), count = slice(*sequence, done, kernels);
+        if (count > room && !is_alone()) break;
         const bool last = done + count == sequence->ids.size();
         parts.push_back({sequence, done, done + count, last && sequence->request.max_tokens > 0});
-        room -= count;
+        room -= std::min(room, count);
     }
     return parts;
 }
 
+// Returns how many ids of a prompt run in this pass. The parts of a sequence that is alone are of whole blocks, so their slices
+// are those of one run.
+uint32_t Batch::slice(const Sequence& sequence, uint32_t done, const BlockKernels& kernels) const {
+    const uint32_t left = sequence.next_pause(done) - done;
+    if (!is_alone()) return kernels.slice(left);
+    const uint32_t part = (min_part_tokens + kernels.block - 1) / kernels.block * kernels.block;
+    return left > 2 * part ? part : left;
+}
+
 void Batch::run_pass() {
-    if (running_.empty() || run_sampled()) return;
+    if (running_.empty()) return;
     const auto start = Clock::now();
-    const std::vector<Part> parts = next_parts();
-    const bool has_prompt = std::ranges::any_of(parts, [](const Part& p) { return p.begin < p.sequence->prompt_tokens(); });
+    std::vector<Part> parts = next_parts();
+    const bool has_draft = std::ranges::any_of(parts, [](const Part& part) { return !part.draft.empty(); });
+    if (!has_draft && run_sampled(start)) return;
     try {
         run_parts(parts);
+        drafts_ = true;
     } catch (const NonFinite&) {
+        if (has_draft) return drop_draft(parts.front());
         run_apart(parts);
     } catch (const OutOfMemory& error) {
+        if (has_draft) return drop_draft(parts.front());
         if (make_room()) return;
-        Sequence& only = *running_.front();
-        totals_.failed++;
-        only.stream->fail(error.what(), true, only.timings);
-        only.done = true;
-        leave(only, true);
+        fail(*running_.front(), error.what(), true, std::current_exception());
     }
+    note_pass(parts, elapsed_ns(start, Clock::now()));
+}
+
+void Batch::note_pass(const std::vector<Part>& parts, uint64_t ns) {
+    const bool has_prompt = std::ranges::any_of(parts, [](const Part& p) { return p.begin < p.sequence->prompt_tokens(); });
     totals_.passes++;
-    const uint64_t ns = elapsed_ns(start, Clock::now());
     (has_prompt ? totals_.prompt_ns : totals_.decode_ns) += ns;
     uint64_t prompt_tokens = 0;
-    for (const Part& part : parts)
+    for (const Part& part : parts) {
         if (part.end <= part.sequence->prompt_tokens()) prompt_tokens += part.end - part.begin;
+        Speculation* speculation = part.sequence->request.speculation;
+        if (speculation == nullptr || has_prompt || parts.size() > 1) continue;
+        if (part.draft.empty())
+            speculation->ran_plain(1, double(ns));
+        else
+            speculation->verified(uint32_t(part.draft.size()) + 1, part.accepted + 1, double(ns));
+    }
     if (model_.prefix) model_.prefix->note_speed(prompt_tokens, std::chrono::nanoseconds(ns));
 }
 
 // What was sampled before an error is taken all the same: samplers and constraints have gone on.
-void Batch::run_parts(const std::vector<Part>& parts) {
+void Batch::run_parts(std::vector<Part>& parts) {
     std::vector<Sampled> sampled;
     try {
         run_forward(parts, sampled);
@@ -114,49 +142,71 @@ void Batch::run_parts(const std::vector<Part>& parts) {
         for (const Sampled& one : sampled) take(one);
         throw;
     }
-    proved_ = true;
-    for (const Part& part : parts) note_run(part);
+    losses_ = 0;
+    for (Part& part : parts) {
+        if (!part.draft.empty()) cut_draft(part);
+        part.end = std::max(part.begin, std::min(part.end, position(*part.sequence))); // less if the pass was stopped
+        note_run(part);
+        if (part.sequence->values) deliver_values(*part.sequence);
+    }
     for (const Sampled& one : sampled) take(one);
 }
 
-void Batch::run_forward(const std::vector<Part>& parts, std::vector<Sampled>& sampled) {
+void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled) {
     std::vector<Span> spans;
+    std::vector<uint32_t> with_draft;
     for (const Part& part : parts) {
-        const auto ids = std::span<const uint32_t>(part.sequence->ids).subspan(part.begin, part.end - part.begin);
-        const bool hidden = part.wants_logits && part.sequence->request.hidden;
-        spans.push_back({*part.sequence->slot, ids,
-                         part.tells_prompt() ? Span::Logits::all
-                         : hidden            ? Span::Logits::hidden
-                         : part.wants_logits ? Span::Logits::last
-                                             : Span::Logits::none});
+        const Sequence& sequence = *part.sequence;
+        auto ids = std::span<const uint32_t>(sequence.ids).subspan(part.begin, part.end - part.begin);
+        if (!part.draft.empty()) {
+            with_draft.assign(ids.begin(), ids.end());
+            with_draft.insert(with_draft.end(), part.draft.begin(), part.draft.end());
+            ids = with_draft; // of the only part
+        }
+        const bool hidden = part.wants_logits && sequence.request.hidden;
+        spans.push_back({*sequence.slot, ids,
+                         part.tells_prompt() || !part.draft.empty() ? Span::Logits::all
+                         : hidden                                   ? Span::Logits::hidden
+                         : part.wants_logits                        ? Span::Logits::last
+                                                                    : Span::Logits::none});
     }
     const auto each = [&](size_t span, uint32_t i, std::span<const float> logits) {
-        const Part& part = parts[span];
+        Part& part = parts[span];
         Sequence& sequence = *part.sequence;
         if (part.tells_prompt()) tell_prompt(sequence, part.begin + i, logits);
         if (sequence.wants_values())
-            deliver_values(sequence, logits);
-        else if (part.wants_logits && part.begin + i + 1 == part.end)
-            sampled.push_back(sample(sequence, logits));
+            note_values(sequence, logits);
+        else if (part.wants_logits && part.begin + i + 1 >= part.end)
+            sample(part, part.begin + i + 1 - part.end, logits, sampled);
     };
-    const auto wanted = [&](uint32_t, uint32_t) {
-        return !std::ranges::all_of(parts, [](const Part& part) { return part.sequence->stream->cancelled(); });
-    };
-    model_.forward->run(spans, each, wanted);
+    run_ids_ = 0;
+    model_.forward->run(spans, each, [&](uint32_t done, uint32_t) { return goes_on(parts, done); });
+}
+
+// Called during a pass, with the ids of it that have been run. A pass of several blocks ends at the end of one for somebody new.
+bool Batch::goes_on(const std::vector<Part>& parts, uint32_t done) {
+    const bool ends_block = std::exchange(run_ids_, done) != done;
+    const Part& part = parts.front();
+    const Sequence& sequence = *part.sequence;
+    const uint32_t known = sequence.timings.cached_tokens, total = sequence.prompt_tokens();
+    if (parts.size() == 1 && part.begin < total && sequence.request.on_prompt &&
+        !sequence.request.on_prompt(part.begin + done - std::min(known, part.begin), total - std::min(known, part.begin)))
+        sequence.stream->cancel();
+    if (std::ranges::all_of(parts, [](const Part& one) { return one.sequence->stream->cancelled(); })) return false;
+    return !(ends_block && parts.size() == 1 && options_.has_news && options_.has_news());
 }
 
 // After a value that is not finite: those that have it fail, the others go on.
-void Batch::run_apart(const std::vector<Part>& parts) {
-    for (const Part& part : parts) {
+void Batch::run_apart(std::vector<Part>& parts) {
+    for (Part& part : parts) {
         if (part.sequence->done) continue;
+        part.wants_logits &= part.end == part.sequence->ids.size(); // not if a token was sampled before the error
+        std::vector<Part> alone{part};
         try {
             run_again(part);
-            run_parts({part});
+            run_parts(alone);
         } catch (const NonFinite& error) {
-            totals_.failed++;
-            part.sequence->stream->fail(error.what(), true, part.sequence->timings);
-            part.sequence->done = true;
-            leave(*part.sequence, false);
+            fail(*part.sequence, error.what(), true, std::current_exception());
         }
     }
 }
@@ -175,10 +225,10 @@ void Batch::run_again(const Part& part) {
 
 void Batch::note_run(const Part& part) {
     Sequence& sequence = *part.sequence;
-    const uint32_t end = std::min(part.end, position(sequence));
+    const uint32_t end = part.end;
     if (end <= part.begin) return;
     const BlockKernels kernels = model_.forward->block_kernels();
-    if (sequence.cold == part.begin && (part.end <= sequence.prompt_tokens() || kernels.block == 0))
+    if (sequence.cold == part.begin && (end <= sequence.prompt_tokens() || kernels.block == 0))
         sequence.cold = cold_tokens(kernels, part.begin, end);
     const uint32_t prompt = std::min(end, sequence.prompt_tokens());
     if (prompt > sequence.counted) { // tokens that are run again do not count again
@@ -194,109 +244,15 @@ void Batch::note_run(const Part& part) {
     if (end == sequence.prompt_tokens() && sequence.request.max_tokens == 0) finish(sequence, Finish::length);
 }
 
-Batch::Sampled Batch::sample(Sequence& sequence, std::span<const float> logits) {
-    const Request& request = sequence.request;
-    try {
-        std::vector<float> biased;
-        if (!request.logit_bias.empty()) biased.assign(logits.begin(), logits.end());
-        for (const auto& [id, bias] : request.logit_bias) biased[id] += bias;
-        const uint32_t id = sequence.sampler->sample(biased.empty() ? logits : std::span<const float>(biased), sequence.ids,
-                                                     sequence.prompt_tokens());
-        return {&sequence, request.logprobs ? with_logprobs(id, logits, request.top_logprobs) : Token{id}, {}};
-    } catch (const Error& error) {
-        return {&sequence, {}, error.what()};
-    }
-}
-
-// `logits` follow the prompt's token at `position`. Tokens that are run again are not told again.
-void Batch::tell_prompt(Sequence& sequence, uint32_t position, std::span<const float> logits) {
-    const uint32_t next = position + 1;
-    if (next >= sequence.prompt_tokens() || next != sequence.told + 1) return;
-    sequence.told = next;
-    sequence.stream->push_prompt(with_logprobs(sequence.ids[next], logits, sequence.request.top_logprobs), sequence.timings);
-}
-
-void Batch::take(const Sampled& sampled) {
-    Sequence& sequence = *sampled.sequence;
-    if (sequence.done) return;
-    if (sampled.error.empty()) {
-        add_token(sequence, sampled.token);
-        return;
-    }
-    totals_.failed++;
-    sequence.stream->fail(sampled.error, false, sequence.timings);
+void Batch::finish(Sequence& sequence, Finish finish, std::optional<Token> end) {
+    sequence.stream->finish(finish, sequence.timings, std::move(end));
     sequence.done = true;
     leave(sequence, true);
 }
 
-void Batch::add_token(Sequence& sequence, Token token) {
-    RequestTimings& timings = sequence.timings;
-    const auto now = Clock::now();
-    if (sequence.answering == Clock::time_point{}) {
-        sequence.answering = now;
-        timings.prompt_ns = elapsed_ns(sequence.started, now);
-    }
-    timings.decode_ns = elapsed_ns(sequence.answering, now);
-    if (!sequence.request.ignore_end && options_.is_end && options_.is_end(token.id))
-        return finish(sequence, Finish::end, std::move(token));
-    sequence.ids.push_back(token.id);
-    timings.decoded_tokens++;
-    totals_.decoded_tokens++;
-    sequence.stream->push(std::move(token), timings);
-    if (sequence.answer_tokens() >= sequence.request.max_tokens) return finish(sequence, Finish::length);
-    if (sequence.ids.size() > model_.forward->context_size()) return finish(sequence, Finish::context_full);
-}
-
-void Batch::deliver_values(Sequence& sequence, std::span<const float> values) {
-    std::vector<float> hidden, scores;
-    if (sequence.request.hidden) hidden.assign(values.begin(), values.end());
-    for (const uint32_t id : sequence.request.scored) scores.push_back(values[id]);
-    sequence.timings.prompt_ns = elapsed_ns(sequence.started, Clock::now());
-    sequence.stream->finish_values(std::move(hidden), std::move(scores), sequence.timings);
-    sequence.done = true;
-}
-
-// One answer alone is sampled by the device, several tokens before the host reads any.
-bool Batch::run_sampled() {
-    Forward& forward = *model_.forward;
-    Sequence& sequence = *running_.front();
-    const Request& request = sequence.request;
-    if (running_.size() != 1 || *sequence.slot != 0 || forward.max_sampled() == 0 || request.constraint || request.logprobs ||
-        !request.logit_bias.empty() || !sequence.sampler->fits_device() || sequence.wants_values())
-        return false;
-    const uint32_t begin = forward.position();
-    if (sequence.answer_tokens() == 0 || begin + 1 != sequence.ids.size()) return false;
-    const uint32_t left = std::min(request.max_tokens - sequence.answer_tokens(), forward.cache().room(0));
-    const uint32_t most = std::min(left, waiting_.empty() ? forward.max_sampled() : 1);
-    if (most == 0) return false;
-    const uint32_t n = pace_.next(most);
-    const auto start = Clock::now();
-    const auto ids =
-        forward.run_sampled(sequence.ids.back(), n, sequence.sampler->device_sampling(n, sequence.ids, sequence.prompt_tokens()));
-    if (ids.empty()) return false;
-    const uint64_t ns = elapsed_ns(start, Clock::now());
-    pace_.took(n, ns);
-    proved_ = true;
-    totals_.passes++;
-    totals_.decode_ns += ns;
-    take_sampled(sequence, ids);
-    return true;
-}
-
-// Of the tokens that the device has sampled and run, those after the end of the answer are cut.
-void Batch::take_sampled(Sequence& sequence, const std::vector<uint32_t>& ids) {
-    const auto ends = [&](uint32_t id) { return !sequence.request.ignore_end && options_.is_end && options_.is_end(id); };
-    const uint32_t begin = uint32_t(sequence.ids.size());
-    const uint32_t last = std::min(uint32_t(std::ranges::find_if(ids, ends) - ids.begin()), uint32_t(ids.size()) - 1);
-    model_.forward->truncate(begin + last);
-    sequence.sampler->sampled(last + 1);
-    if (model_.forward->block_kernels().block == 0 && sequence.cold + 1 == begin) sequence.cold = begin + last;
-    for (uint32_t i = 0; i <= last; i++) add_token(sequence, Token{ids[i]});
-    if (!sequence.done && begin / page_tokens != (begin + last) / page_tokens) keep(sequence, false);
-}
-
-void Batch::finish(Sequence& sequence, Finish finish, std::optional<Token> end) {
-    sequence.stream->finish(finish, sequence.timings, std::move(end));
+void Batch::fail(Sequence& sequence, const std::string& why, bool server_fault, std::exception_ptr exception) {
+    totals_.failed++;
+    sequence.stream->fail(why, server_fault, sequence.timings, std::move(exception));
     sequence.done = true;
     leave(sequence, true);
 }
@@ -306,7 +262,7 @@ void Batch::checkpoint(Sequence& sequence) {
     try {
         model_.forward->cache().checkpoint(*sequence.slot);
     } catch (const Error& error) {
-        options_.warn(error.what());
+        warn(error.what());
     }
 }
 
@@ -316,27 +272,36 @@ void Batch::keep(Sequence& sequence, bool end) {
     if (!model_.prefix) return;
     const auto ids = std::span<const uint32_t>(sequence.ids).first(position(sequence));
     end = end && !sequence.wants_values();
-    if (end && sequence.cold == ids.size()) checkpoint(sequence);
+    if (end && (options_.reuse == Reuse::all || sequence.cold == ids.size())) checkpoint(sequence);
     try {
         model_.prefix->store(*sequence.slot, ids, sequence.cold, end, sequence.request.tenant);
         if (end || ids.size() == sequence.prompt_tokens())
             model_.prefix->store_states(*sequence.slot, ids, sequence.cold, end, sequence.request.tenant);
     } catch (const Error& error) {
-        options_.warn(error.what());
+        warn(error.what());
     }
 }
 
-// Gives up the slot. Without a prefix cache its content stays there.
+// Gives up the slot. Its content stays there, unless all of it is to be found in a prefix cache.
 void Batch::leave(Sequence& sequence, bool end) {
     if (!sequence.slot) return;
     keep(sequence, end);
-    const uint32_t slot = *sequence.slot, tokens = position(sequence);
+    Content content = this->content(*sequence.slot);
+    const uint32_t slot = *std::exchange(sequence.slot, std::nullopt);
     slots_[slot] = {};
-    sequence.slot.reset();
-    if (model_.prefix) return model_.forward->cache().truncate(slot, 0);
-    slots_[slot].ids.assign(sequence.ids.begin(), sequence.ids.begin() + tokens);
-    slots_[slot].cold = std::min(sequence.cold, tokens);
+    if (model_.prefix && !options_.keeps_slots) return model_.forward->cache().truncate(slot, 0);
+    slots_[slot].content = std::move(content);
     slots_[slot].tenant = sequence.request.tenant;
+}
+
+Batch::Content Batch::content(uint32_t slot) const {
+    if (!model_.forward) return {};
+    const Slot& at = slots_[slot];
+    const uint32_t tokens = model_.forward->cache().position(slot);
+    Content out{at.sequence ? at.sequence->ids : at.content.ids, at.sequence ? at.sequence->cold : at.content.cold};
+    if (out.ids.size() > tokens) out.ids.resize(tokens);
+    out.cold = std::min(out.cold, uint32_t(out.ids.size()));
+    return out;
 }
 
 std::optional<std::vector<std::byte>> Batch::page_content(std::span<const uint32_t> ids, const std::string& tenant) {
@@ -344,9 +309,9 @@ std::optional<std::vector<std::byte>> Batch::page_content(std::span<const uint32
     try {
         return model_.prefix->content(ids, tenant);
     } catch (const Error& error) { // if the device is lost, the next pass tells
-        options_.warn(error.what());
+        warn(error.what());
     } catch (const std::bad_alloc&) {
-        options_.warn("there is no memory for a page that another machine has asked for");
+        warn("there is no memory for a page that another machine has asked for");
     }
     return std::nullopt;
 }

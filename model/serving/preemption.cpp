@@ -6,13 +6,12 @@ namespace tq::serving {
 
 // Makes a running sequence give way, the one that was admitted last. Returns false where there is no other.
 bool Batch::make_room() {
-    if (!model_.prefix) // what idle slots have is worth the least
-        for (uint32_t slot = 0; slot < slots_.size(); slot++)
-            if (!slots_[slot].sequence && model_.forward->cache().position(slot) > 0) {
-                model_.forward->cache().truncate(slot, 0);
-                slots_[slot] = {};
-                return true;
-            }
+    for (uint32_t slot = 0; slot < slots_.size(); slot++) // what idle slots have is worth the least
+        if (!slots_[slot].sequence && model_.forward->cache().position(slot) > 0) {
+            model_.forward->cache().truncate(slot, 0);
+            slots_[slot] = {};
+            return true;
+        }
     if (running_.size() < 2) return false;
     const auto last = std::ranges::max_element(running_, {}, [](const auto& sequence) { return sequence->admitted; });
     preempt(**last);
@@ -49,36 +48,39 @@ void Batch::save(Sequence& sequence) {
 }
 
 // Opens the device again, and lets all that were running wait for it: what was in memory or on the disk comes back, the rest is
-// run again. Where no pass has succeeded since the device was opened, it is given up until the next request.
-void Batch::recover(const std::string& why) {
+// run again, without drafts, since what makes them may have been on that device. If the device was lost too often, it is given up
+// until the next request.
+void Batch::recover(const Error& error) {
+    const std::exception_ptr exception = std::current_exception();
+    const std::string why = error.what();
     totals_.device_losses++;
-    options_.warn(why);
-    const bool hopeless = !proved_;
+    warn(why);
     std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
-    for (const auto& sequence : running_) sequence->slot.reset();
+    for (const auto& sequence : running_) {
+        sequence->slot.reset();
+        sequence->request.speculation = nullptr;
+    }
     for (Slot& slot : slots_) slot = {};
     waiting_.splice(waiting_.begin(), running_);
-    model_.prefix.reset();
-    model_.forward.reset();
-    if (hopeless) fail_all(why);
-    proved_ = false;
+    model_ = {};
+    if (losses_++ >= options_.max_losses) fail_all(why, exception);
     pace_ = {};
     try {
-        model_ = reopen_();
-        options_.warn("the device was opened again; answers go on");
-    } catch (const Error& error) {
-        fail_all(fmt::format("{}; opening the device again failed: {}", why, error.what()));
-        options_.warn(error.what());
+        model_ = reopen_(&error);
+        warn("the device was opened again; answers go on");
+    } catch (const Error& again) {
+        fail_all(fmt::format("{}; opening the device again failed: {}", why, again.what()), std::current_exception());
+        warn(again.what());
     }
 }
 
-void Batch::fail_all(const std::string& why) {
+void Batch::fail_all(const std::string& why, std::exception_ptr exception) {
     for (const auto& sequence : running_)
         if (sequence->slot) leave(*sequence, false);
     waiting_.splice(waiting_.begin(), running_);
     for (const auto& sequence : waiting_) {
         totals_.failed++;
-        sequence->stream->fail(why, true, sequence->timings);
+        sequence->stream->fail(why, true, sequence->timings, exception);
     }
     waiting_.clear();
     saved_bytes_ = 0;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,10 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace tq {
+class Speculation;
+}
 
 namespace tq::serving {
 
@@ -43,8 +48,16 @@ struct Request {
     bool background = false;      // runs only while no other request is there, and is given up when one comes
     bool from_machine = false;    // another machine wants its pages: it is not sent to a third one
     bool hidden = false;          // no answer: Update::hidden is wanted
-    std::vector<uint32_t> scored; // no answer: the logits of these ids after the prompt are wanted, in Update::scores
+    bool logits = false;          // no answer: the logits after the prompt are wanted, in Update::scores
+    std::vector<uint32_t> scored; // no answer: those of these ids alone are wanted
     std::shared_ptr<Bell> bell;   // rung whenever the stream has something new, for who waits for several; null: none
+
+    // The following outlive the request.
+    Sampler* sampler = nullptr;         // that samples, and goes on with the next request; null: one is made from `sampling`
+    Speculation* speculation = nullptr; // drafts tokens while no other request runs; the answer is the same without
+    // Called by the thread that runs the pass, with the tokens of the prompt that have been run, of those that were not in the
+    // cache. If it returns false, the request is cancelled.
+    std::function<bool(uint32_t done, uint32_t total)> on_prompt;
 };
 
 struct Token {
@@ -65,6 +78,8 @@ struct RequestTimings {
     uint32_t cached_tokens = 0; // of the prompt, found
     uint32_t prompt_tokens = 0; // of the prompt, run
     uint32_t decoded_tokens = 0;
+    uint32_t drafted_tokens = 0;                         // that were verified
+    uint32_t accepted_tokens = 0;                        // of those, the ones that were right
     uint64_t queue_ns = 0, prompt_ns = 0, decode_ns = 0; // prompt_ns ends with the first token, decode_ns begins there
 };
 
@@ -78,9 +93,10 @@ struct Update {
     std::optional<Token> end;  // of Finish::end: the token that ended the answer
     bool server_fault = false; // of failed: true if the device or memory failed, false if the request cannot be answered
     std::string error;
-    RequestTimings timings;    // also before it is done
-    std::vector<float> hidden; // [hidden_size]: the state of the prompt's last token after the last norm
-    std::vector<float> scores;
+    std::exception_ptr exception{}; // of failed: what was thrown, if anything
+    RequestTimings timings;         // also before it is done
+    std::vector<float> hidden;      // [hidden_size]: the state of the prompt's last token after the last norm
+    std::vector<float> scores;      // [vocab_size], or of Request::scored
 };
 
 // The end of a request that its client holds. A scheduler writes from its thread; any one other thread reads.
@@ -100,7 +116,7 @@ class Stream {
     void progress(uint32_t prompt_done, const RequestTimings& timings);
     void finish(Finish finish, const RequestTimings& timings, std::optional<Token> end = {});
     void finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings);
-    void fail(std::string error, bool server_fault, const RequestTimings& timings);
+    void fail(std::string error, bool server_fault, const RequestTimings& timings, std::exception_ptr exception = {});
 
   private:
     void change(const RequestTimings& timings, const std::function<void(Update&)>& change);

@@ -1,6 +1,7 @@
 #include "model/serving/scheduler.h"
 #include "model/serving/batch.h"
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 
 namespace tq::serving {
@@ -8,8 +9,10 @@ namespace tq::serving {
 // The thread, and what it shares with those that submit.
 class Scheduler::Loop {
   public:
-    Loop(Scheduler::Model model, Scheduler::Open reopen, Scheduler::Options options)
-        : options_(with_warn(std::move(options))), batch_(std::move(model), std::move(reopen), options_),
+    Loop(Scheduler::Model model, Scheduler::Open open, Scheduler::Options options)
+        : options_(std::move(options)), open_again_(std::move(open)), model_(std::move(model)),
+          batch_(
+              parts(), [this](const Error*) { return reopen(); }, batch_options()),
           context_size_(batch_.forward().context_size()), slots_(batch_.forward().cache().shape().slots),
           kv_(batch_.forward().kv()), bytes_per_token_(batch_.forward().kv_bytes_per_token()), status_(batch_.status()),
           thread_([this] { run(); }) {}
@@ -34,9 +37,20 @@ class Scheduler::Loop {
     uint64_t kv_bytes_per_token() const { return bytes_per_token_; }
 
   private:
-    static Scheduler::Options with_warn(Scheduler::Options options) {
-        if (!options.warn) options.warn = [](const std::string&) {};
-        return options;
+    Batch::Model parts() const { return {model_.forward.get(), model_.prefix.get()}; }
+    Batch::Model reopen() {
+        model_.prefix.reset(); // before its forward pass
+        model_.forward.reset();
+        model_ = open_again_();
+        return parts();
+    }
+    BatchOptions batch_options() {
+        BatchOptions out;
+        out.is_end = options_.is_end;
+        out.memory_bytes = options_.memory_bytes;
+        out.has_news = [this] { return has_news_.load(); };
+        out.warn = options_.warn;
+        return out;
     }
     void check(const Request& request) const;
     void require_place();
@@ -46,7 +60,10 @@ class Scheduler::Loop {
     void answer_looks();
 
     const Scheduler::Options options_;
-    Batch batch_; // of the thread alone, from its start on
+    const Scheduler::Open open_again_;
+    std::atomic<bool> has_news_ = false; // requests or looks for pages that the thread has not taken
+    Scheduler::Model model_;             // this and the batch are of the thread alone, from its start on
+    Batch batch_;
     const uint32_t context_size_, slots_;
     const KvOptions kv_;
     const uint64_t bytes_per_token_;
@@ -88,8 +105,8 @@ std::shared_ptr<Stream> Scheduler::Loop::submit(Request request) {
     check(request);
     auto sequence = std::make_unique<Sequence>();
     sequence->ids = request.prompt;
-    sequence->sampler.emplace(request.sampling, request.ignore_end ? options_.excluded_ends : options_.excluded);
-    sequence->sampler->constrain(request.constraint.get());
+    sequence->own_sampler.emplace(request.sampling, request.ignore_end ? options_.excluded_ends : options_.excluded);
+    sequence->own_sampler->constrain(request.constraint.get());
     sequence->stream = std::make_shared<Stream>(request.bell);
     sequence->request = std::move(request);
     auto stream = sequence->stream;
@@ -101,6 +118,7 @@ std::shared_ptr<Stream> Scheduler::Loop::submit(Request request) {
         if (!sequence->request.background) open_.push_back(stream);
         new_.push_back(std::move(sequence));
         is_idle_ = false;
+        has_news_ = true;
     }
     changed_.notify_all();
     return stream;
@@ -126,6 +144,7 @@ bool Scheduler::Loop::take_new() {
     changed_.wait(lock, [&] { return stopping_ || !new_.empty() || !looks_.empty() || !batch_.idle(); });
     for (auto& sequence : new_) batch_.add(std::move(sequence));
     new_.clear();
+    has_news_ = false;
     status_.waiting = batch_.waiting();
     return !stopping_;
 }
@@ -166,6 +185,7 @@ std::optional<std::vector<std::byte>> Scheduler::Loop::page_content(std::vector<
     std::unique_lock lock(mutex_);
     if (stopping_) return std::nullopt;
     looks_.push_back(look);
+    has_news_ = true;
     changed_.notify_all();
     looked_.wait(lock, [&] { return look->done; });
     return std::move(look->content);

@@ -6,6 +6,7 @@
 #include "model/forward.h"
 #include "model/prefix/cache.h"
 #include "model/serving/request.h"
+#include "model/serving/status.h"
 #include <deque>
 #include <functional>
 #include <memory>
@@ -26,33 +27,14 @@ struct Draining : Error {
     using Error::Error;
 };
 
-struct SlotStatus {
-    bool busy = false;
-    uint32_t cached_tokens = 0, prompt_tokens = 0, decoded_tokens = 0; // of its request: as in RequestTimings
-    uint32_t tokens = 0;                                               // in its pages
-    uint32_t pages = 0;
-    std::vector<uint32_t> checkpoints{}; // Cache::checkpoints()
-    uint64_t request = 0;                // counted from 1
-};
-
-struct Status {
-    std::vector<SlotStatus> slots;
-    uint32_t waiting = 0, running = 0;
-    uint32_t pages = 0, free_pages = 0, spare_pages = 0; // spare: only the prefix cache has them
-    uint64_t requests = 0, rejected = 0, cancelled = 0, failed = 0, preempted = 0, device_losses = 0; // so far
-    uint64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0, passes = 0;                    // so far
-    uint64_t prompt_ns = 0, decode_ns = 0; // of passes with a slice of a prompt, and of those without
-    PrefixCache::Statistics found;
-};
-
 class Scheduler {
   public:
     struct Options {
         uint32_t queue = 256; // waiting requests
         std::function<bool(uint32_t id)> is_end;
         std::vector<bool> excluded, excluded_ends;            // ids never to be sampled; with those that end an answer
-        uint64_t memory_bytes = 0;                            // for preempted requests' pages; those beyond are run again
-        std::function<void(const std::string& warning)> warn; // called from the scheduler's thread with sentences for people
+        uint64_t memory_bytes = 0;                            // as in BatchOptions, as are the others
+        std::function<void(const std::string& warning)> warn; // called from the scheduler's thread
     };
     // Makes a forward pass and its prefix cache (null: none): at first, and again when the device was lost.
     struct Model {

@@ -15,8 +15,8 @@ struct Sequence {
     uint64_t number;
     Request request;
     std::shared_ptr<Stream> stream;
-    std::optional<Sampler> sampler;
-    std::vector<uint32_t> ids; // the prompt, and the answer so far
+    std::optional<Sampler> own_sampler; // if the request brings none
+    std::vector<uint32_t> ids;          // the prompt, and the answer so far
     Clock::time_point submitted = Clock::now(), started{}, answering{};
 
     std::optional<uint32_t> slot{}; // while it runs
@@ -25,8 +25,12 @@ struct Sequence {
     std::vector<uint32_t> pauses{}; // of its prompt, at which checkpoints are kept (checkpoint_positions())
     uint32_t told = 0;              // tokens of the prompt whose logprobs were told
     RequestTimings timings{};
-    bool done = false;     // its stream knows
-    uint64_t admitted = 0; // increases with every admission: the one that came last gives way first
+    struct Values { // that are wanted instead of an answer
+        std::vector<float> hidden, scores;
+    };
+    std::optional<Values> values{}; // once they are there
+    bool done = false;              // its stream knows
+    uint64_t admitted = 0;          // increases with every admission: the one that came last gives way first
 
     // If the sequence gave way: the content of its slot, page by page. Empty if there was no memory for it; the tokens of its
     // answer are then run again, one by one as they were before.
@@ -37,6 +41,7 @@ struct Sequence {
     bool asked = false;                   // the shared store and another machine, for what they have of the prompt
     std::shared_ptr<PromptFetch> fetch{}; // while that is coming
 
+    Sampler& sampler() { return request.sampler ? *request.sampler : *own_sampler; }
     uint32_t prompt_tokens() const { return uint32_t(request.prompt.size()); }
     // Returns the position at which the run of its prompt pauses next, after `done` tokens of it.
     uint32_t next_pause(uint32_t done) const {
@@ -49,7 +54,7 @@ struct Sequence {
         for (const auto& page : saved) bytes += page.size();
         return bytes;
     }
-    bool wants_values() const { return request.hidden || !request.scored.empty(); }
+    bool wants_values() const { return request.hidden || request.logits || !request.scored.empty(); }
 };
 
 inline uint64_t elapsed_ns(Sequence::Clock::time_point from, Sequence::Clock::time_point to) {

@@ -78,9 +78,10 @@ void Stream::finish_values(std::vector<float> hidden, std::vector<float> scores,
     });
 }
 
-void Stream::fail(std::string error, bool server_fault, const RequestTimings& timings) {
+void Stream::fail(std::string error, bool server_fault, const RequestTimings& timings, std::exception_ptr exception) {
     change(timings, [&](Update& update) {
         update.error = std::move(error);
+        update.exception = std::move(exception);
         update.server_fault = server_fault;
         update.finish = Finish::failed;
         update.done = true;

@@ -1,5 +1,5 @@
 // Proposals for the next tokens of a sequence (speculative decoding). A wrong proposal costs time and changes nothing else: the
-// model verifies each of its tokens (model/decoder.h).
+// model verifies each of its tokens (model/serving/answers.cpp).
 #pragma once
 #include "model/forward.h"
 #include <cstdint>

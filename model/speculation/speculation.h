@@ -1,5 +1,5 @@
 // Speculative decoding: which drafts are verified, and what became of them. It outlives answers, so that what it has measured
-// serves the next one. model/decoder.h verifies.
+// serves the next one. model/serving/answers.cpp verifies.
 #pragma once
 #include "model/speculation/drafter.h"
 #include "model/speculation/policy.h"

@@ -164,17 +164,17 @@ TEST_CASE("an answer for which memory runs out ends there, and the session goes 
     CHECK(generate(session, {1, 2}, {.max_tokens = 3}).ids.size() == 3);
 }
 
-TEST_CASE("after a failure the cache is what it was before") {
+TEST_CASE("after a failure the cache has what was run") {
     ToyForward forward(64);
     Session session(forward);
     session.prefill(Ids{1, 2, 3});
     forward.breaks_at = 5;
     CHECK_THROWS_AS(session.prefill(Ids{1, 2, 3, 4, 5, 6}), Error);
-    CHECK(session.cached_ids() == Ids{1, 2, 3});
+    CHECK(session.cached_ids() == Ids{1, 2, 3, 4, 5});
     forward.breaks_at = SIZE_MAX;
     forward.take_ran();
     session.prefill(Ids{1, 2, 3, 4, 5, 6});
-    CHECK(forward.take_ran() == Ids{4, 5, 6});
+    CHECK(forward.take_ran() == Ids{6});
     CHECK(forward.tokens() == Ids{1, 2, 3, 4, 5, 6});
 }
 
@@ -225,12 +225,9 @@ struct Pair {
     }
 
     // Records everything that the caller sees, in order.
-    static std::vector<std::string> follow(Session& session, Sampler& sampler, const Ids& prompt, GenerateOptions options,
-                                           size_t interrupted_after) {
+    static std::vector<std::string> follow(Session& session, Sampler& sampler, const Ids& prompt, GenerateOptions options) {
         std::vector<std::string> seen;
-        size_t asked = 0;
         options.on_token = [&](uint32_t id) { seen.push_back("token " + std::to_string(id)); };
-        options.interrupted = [&] { return asked++ >= interrupted_after; };
         const Generated result = session.generate(prompt, sampler, options);
         for (const uint32_t id : result.ids) seen.push_back(std::to_string(id));
         const Timings& t = result.timings;
@@ -239,12 +236,29 @@ struct Pair {
         seen.push_back(result.reason);
         return seen;
     }
-    void check(const Ids& prompt, const GenerateOptions& options, size_t interrupted_after = SIZE_MAX) {
+    void check(const Ids& prompt, const GenerateOptions& options) {
         GenerateOptions drafting = options;
         drafting.speculation = speculation.get();
-        const auto seen = follow(a, sampler_a, prompt, drafting, interrupted_after);
+        const auto seen = follow(a, sampler_a, prompt, drafting);
         accepted += a.timings().accepted_tokens;
-        CHECK(seen == follow(b, sampler_b, prompt, options, interrupted_after));
+        CHECK(seen == follow(b, sampler_b, prompt, options));
+        check_caches();
+    }
+    // An answer that is interrupted leaves what one of that length does.
+    void check_interrupted(const Ids& prompt, GenerateOptions options, size_t after) {
+        GenerateOptions interrupted = options;
+        interrupted.speculation = speculation.get();
+        interrupted.interrupted = [&, asked = size_t(0)]() mutable { return asked++ >= after; };
+        const Generated result = a.generate(prompt, sampler_a, interrupted);
+        CHECK((result.stop == Stop::interrupted || result.ids.size() == options.max_tokens));
+        options.max_tokens = uint32_t(result.ids.size());
+        if (options.max_tokens > 0)
+            CHECK(b.generate(prompt, sampler_b, options).ids == result.ids);
+        else if (!a.cached_ids().empty())
+            b.prefill(a.cached_ids());
+        check_caches();
+    }
+    void check_caches() {
         CHECK(a.cached_ids() == b.cached_ids());
         CHECK(ahead.tokens() == plain.tokens());
         CHECK(sampler_a.device_sampling(1).random == sampler_b.device_sampling(1).random);
@@ -298,7 +312,7 @@ TEST_CASE("drafting shows in nothing but the calls") {
                 prompt.resize(std::min<size_t>(prompt.size(), 60));
                 prompt.push_back(end);
             }
-            for (size_t after = 1; after < 40; ++after) pair.check(prompt, {.max_tokens = 50}, after);
+            for (size_t after = 1; after < 40; ++after) pair.check_interrupted(prompt, {.max_tokens = 50}, after);
             CHECK((adaptive || pair.accepted > 0));
             for (uint32_t context = 4; context < 45; ++context) {
                 Pair short_one(context);
@@ -320,19 +334,19 @@ TEST_CASE("drafting shows in nothing but the calls") {
         }
 }
 
-TEST_CASE("an interrupt stops a draft model that reads the prompt, before there is an answer") {
+TEST_CASE("an interrupt stops a draft model that reads the prompt, before the prompt is run") {
     ToyForward forward(64);
     Session session(forward);
     auto drafter = std::make_unique<ToyDrafter>();
     drafter->asks = true;
     Speculation speculation(std::move(drafter), {});
     uint32_t asked = 0;
-    GenerateOptions options{.interrupted = [&] { return ++asked >= 2; }};
+    GenerateOptions options{.interrupted = [&] { return ++asked >= 1; }};
     options.speculation = &speculation;
     const auto result = generate(session, {1, 2}, options);
     CHECK(result.stop == Stop::interrupted);
     CHECK(result.ids.empty());
-    CHECK(session.cached_ids() == Ids{1, 2});
+    CHECK(session.cached_ids().empty());
 }
 
 TEST_CASE("sampling ahead shows in nothing but the calls") {
@@ -347,7 +361,7 @@ TEST_CASE("sampling ahead shows in nothing but the calls") {
         prompt.resize(std::min<size_t>(prompt.size(), 60));
         prompt.push_back(end);
     }
-    for (size_t after = 0; after < 40; ++after) pair.check(prompt, {.max_tokens = 50}, after);
+    for (size_t after = 0; after < 40; ++after) pair.check_interrupted(prompt, {.max_tokens = 50}, after);
 }
 
 TEST_CASE("sampling ahead stops where the context or memory does") {
@@ -379,7 +393,7 @@ TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
     }};
     CHECK_THROWS_AS(session.generate(Ids{1, 2, 3}, sampler, options), Error);
     CHECK(forward.tokens() == session.cached_ids());
-    CHECK(session.cached_ids().size() == 3 + 8);
+    CHECK(session.cached_ids().size() >= 3 + 8);
     forward.breaks_at = 30;
     CHECK_THROWS_AS(session.generate(Ids{1, 2}, sampler, {}), Error);
     CHECK(forward.tokens() == session.cached_ids());

@@ -3,16 +3,17 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/statistics.h"
-#include "base/stopwatch.h"
-#include "model/decoder.h"
 #include "model/files/calibration.h"
 #include "model/formats/json.h"
+#include "model/session.h"
+#include "model/speculation/speculation.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include "tools/tq-run/bench/run.h"
 #include "tools/tq-run/progress.h"
 #include "tools/tq-run/shared_model.h"
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tq::bench {
 namespace {
@@ -22,19 +23,23 @@ constexpr uint32_t tokens_per_edit = 24;
 
 using Ids = std::vector<uint32_t>;
 
-// Leaves sampling to the host: a device cannot sample a given text.
-class HostSampled final : public Forward {
+// Has a model say a given text, and notes what it would have said at each place.
+class GivenText final : public TokenConstraint {
   public:
-    explicit HostSampled(Forward& forward) : forward_(forward), facts_(without_sampling(forward.facts())) {}
-    bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
-        return forward_.run(spans, each, progress);
+    explicit GivenText(const Ids& text) : text_(text) {}
+    void apply(std::span<float> logits) override {
+        sampled.push_back(uint32_t(std::ranges::max_element(logits) - logits.begin()));
+        const uint32_t given = text_[sampled.size() - 1];
+        const float its = logits[given];
+        std::ranges::fill(logits, -std::numeric_limits<float>::infinity());
+        logits[given] = its;
     }
-    const ForwardFacts& facts() const override { return facts_; }
-    Cache& cache() override { return forward_.cache(); }
+    void accept(uint32_t) override {}
+
+    Ids sampled;
 
   private:
-    Forward& forward_;
-    const ForwardFacts facts_;
+    const Ids& text_;
 };
 
 struct Decoded {
@@ -50,38 +55,18 @@ struct Gain {
     uint32_t drafted = 0, accepted = 0;
 };
 
-// Returns the logits that follow the prompt; the cache keeps what it has of it.
-std::span<const float> read_prompt(Forward& forward, const Ids& prompt, Ids& cached) {
-    const bool keeps = cached == prompt && forward.position() >= prompt.size() && forward.kv().window == 0;
-    const size_t kept = forward.cache().cut(0, keeps ? uint32_t(prompt.size()) - 1 : 0);
-    const auto logits = forward.run(std::span(prompt).subspan(kept), keep_going);
-    if (logits.empty()) throw LoadStopped();
-    cached = prompt;
-    return logits;
-}
-
-Decoded decode(Forward& device, const SpecText& text, uint32_t tokens, Ids& cached, Speculation* speculation) {
-    HostSampled host(device);
-    Forward& forward = text.answer.empty() ? device : static_cast<Forward&>(host);
-    const auto logits = read_prompt(forward, text.prompt, cached);
-    if (speculation != nullptr && !speculation->begin(text.prompt, keep_going)) throw LoadStopped();
-    SamplerOptions options;
-    options.temperature = 0;
-    Sampler sampler(options);
-    Ids in_cache = text.prompt, all = text.prompt;
-    Decoded out;
-    const Stopwatch stopwatch;
-    Decoder decoder(forward, in_cache, sampler, logits, speculation);
-    for (uint32_t i = 0; i < tokens; i++) {
-        if (interrupted()) throw LoadStopped();
-        out.sampled.push_back(decoder.sample(all, text.prompt.size()));
-        all.push_back(text.answer.empty() ? out.sampled.back() : text.answer[i]);
-        if (i + 1 < tokens) decoder.run(all, text.prompt.size(), tokens - i - 1);
-    }
-    out.seconds = stopwatch.seconds();
-    out.drafted = decoder.drafted();
-    out.accepted = decoder.accepted();
-    return out;
+Decoded decode(Session& session, const SpecText& text, uint32_t tokens, Speculation* speculation) {
+    SamplerOptions greedy;
+    greedy.temperature = 0;
+    Sampler sampler(greedy);
+    GivenText given(text.answer);
+    if (!text.answer.empty()) sampler.constrain(&given);
+    GenerateOptions options{.max_tokens = tokens, .interrupted = interrupted};
+    options.speculation = speculation;
+    const Generated result = session.generate(text.prompt, sampler, options);
+    if (result.stop == Stop::interrupted) throw LoadStopped();
+    return {text.answer.empty() ? result.ids : given.sampled, double(result.timings.decode_ns) * 1e-9,
+            result.timings.drafted_tokens, result.timings.accepted_tokens};
 }
 
 // One model on one device with one cache.
@@ -89,7 +74,8 @@ class SpecRun {
   public:
     SpecRun(const Arguments& arguments, Subject& subject, const SharedModel& shared, const KvOptions& kv, Console& console)
         : arguments_(arguments), setup_(subject.setup), console_(console), plain_(make(shared, kv, false)),
-          drafting_(make(shared, kv, true)), model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
+          drafting_(make(shared, kv, true)), plain_session_(*plain_), drafting_session_(*drafting_),
+          model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
 
     Gain measure(const SpecText& text, uint32_t tokens);
 
@@ -107,23 +93,24 @@ class SpecRun {
         return drafts;
     }
     Decoded decode_drafting(const SpecText& text, uint32_t tokens);
+    static double rate(const Decoded& decoded, uint32_t tokens) { return (tokens - 1) / decoded.seconds; } // after the first
 
     const Arguments& arguments_;
     Setup& setup_;
     Console& console_;
     const std::unique_ptr<Forward> plain_, drafting_;
+    Session plain_session_, drafting_session_;
     const std::unique_ptr<Speculator> model_drafts_; // a lookup begins anew with each answer
-    Ids plain_prompt_, drafting_prompt_;             // in their caches
 };
 
 Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
     const auto lookup = model_drafts_ ? nullptr : speculator();
-    return decode(*drafting_, text, tokens, drafting_prompt_, (lookup ? lookup : model_drafts_)->speculation.get());
+    return decode(drafting_session_, text, tokens, (lookup ? lookup : model_drafts_)->speculation.get());
 }
 
 Gain SpecRun::measure(const SpecText& text, uint32_t tokens) {
     console_.status(fmt::format("{}: checking", text.name));
-    const Decoded expected = decode(*drafting_, text, tokens, drafting_prompt_, nullptr);
+    const Decoded expected = decode(drafting_session_, text, tokens, nullptr);
     const auto check = [&](const Decoded& got) {
         const auto same = std::ranges::mismatch(got.sampled, expected.sampled).in1 - got.sampled.begin();
         if (size_t(same) < expected.sampled.size())
@@ -132,16 +119,16 @@ Gain SpecRun::measure(const SpecText& text, uint32_t tokens) {
                  same, text.name);
     };
     check(decode_drafting(text, tokens));
-    decode(*plain_, text, tokens, plain_prompt_, nullptr); // warms up
+    decode(plain_session_, text, tokens, nullptr); // warms up
     Gain row{text.name, uint32_t(text.prompt.size()), tokens};
     const auto say = [&](const std::string& what) { console_.status(fmt::format("{}: {}", text.name, what)); };
     const auto rates = repeat(arguments_, say, [&] {
-        const double plain = tokens / decode(*plain_, text, tokens, plain_prompt_, nullptr).seconds;
+        const double plain = rate(decode(plain_session_, text, tokens, nullptr), tokens);
         const Decoded got = decode_drafting(text, tokens);
         check(got);
         row.drafted += got.drafted;
         row.accepted += got.accepted;
-        return std::optional(std::pair(plain, tokens / got.seconds));
+        return std::optional(std::pair(plain, rate(got, tokens)));
     });
     const auto median_of = [&](double std::pair<double, double>::*part) {
         std::vector<double> all;

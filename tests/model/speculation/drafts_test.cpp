@@ -1,6 +1,5 @@
 // Speculative decoding on the CPU path: the answers of plain decoding, whatever is drafted.
 #include "model/cpu/forward.h"
-#include "model/decoder.h"
 #include "model/reference/forward.h"
 #include "model/speculation/draft_model.h"
 #include "model/speculation/ngram.h"
@@ -170,24 +169,40 @@ TEST_CASE("a value that is not finite in a row that is rejected ends nothing") {
     CHECK(got.timings.drafted_tokens == 0);
 }
 
-TEST_CASE("the tokens may be another's: a decoder takes what it is given") {
-    const auto forward = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = 200, .threads = 1, .speculative = true}),
-               plain = make({.kv = {KvType::tq4, KvType::tq4}, .context_size = 200, .threads = 1});
+TEST_CASE("drafts of a text that a constraint gives are verified as others are, and the rows have the logits of plain decoding") {
+    // Allows the next token of a text alone, and notes the logits.
+    struct Given final : TokenConstraint {
+        explicit Given(const Ids& text) : text(text) {}
+        void apply(std::span<float> logits) override {
+            rows.emplace_back(logits.begin(), logits.end());
+            for (uint32_t id = 0; id < logits.size(); id++)
+                if (id != text[rows.size() - 1]) logits[id] = -std::numeric_limits<float>::infinity();
+        }
+        void accept(uint32_t id) override { CHECK(id == text[rows.size() - 1]); }
+        const Ids& text;
+        std::vector<std::vector<float>> rows;
+    };
+    const ForwardOptions plain_options{.kv = {KvType::tq4, KvType::tq4}, .context_size = 200, .threads = 1};
+    ForwardOptions options = plain_options;
+    options.speculative = true;
+    const auto forward = make(options), plain = make(plain_options);
     std::mt19937 random(6);
     const Ids prompt = random_ids(random, 30), text = random_ids(random, 50);
     Ids said = prompt;
     said.insert(said.end(), text.begin(), text.end());
     Speculation speculation(std::make_unique<Oracle>(said, 0.4, 1), {.adaptive = false});
     Sampler sampler(greedy()), other(greedy());
-    Ids cached = prompt, all = prompt;
-    const auto logits = forward->run(prompt);
-    plain->run(prompt);
-    Decoder decoder(*forward, cached, sampler, logits, &speculation);
-    for (const uint32_t id : text) {
-        all.push_back(id);
-        decoder.run(all, prompt.size(), 20);
-        CHECK(decoder.sample(all, prompt.size()) == other.sample(plain->run(std::span(&id, 1))));
-    }
-    CHECK(cached == said);
-    CHECK(decoder.accepted() > 10);
+    Given given(text), plainly(text);
+    sampler.constrain(&given);
+    other.constrain(&plainly);
+    Session drafting(*forward), undrafted(*plain);
+    const GenerateOptions generate{.max_tokens = uint32_t(text.size())};
+    GenerateOptions with_drafts = generate;
+    with_drafts.speculation = &speculation;
+    const Generated got = drafting.generate(prompt, sampler, with_drafts);
+    CHECK(got.ids == text);
+    CHECK(undrafted.generate(prompt, other, generate).ids == text);
+    CHECK(given.rows == plainly.rows);
+    CHECK(drafting.cached_ids() == Ids(said.begin(), said.end() - 1)); // the last one is not run
+    CHECK(got.timings.accepted_tokens > 10);
 }

@@ -1,6 +1,4 @@
 #include "model/session.h"
-#include "base/stopwatch.h"
-#include "model/speculation/speculation.h"
 #include <algorithm>
 
 namespace tq {
@@ -92,10 +90,6 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
 Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
     require_fits(prompt);
     const auto goes_on = [&] { return !(options.interrupted && options.interrupted()); };
-    const Stopwatch stopwatch;
-    if (options.speculation && !options.speculation->begin(prompt, [&](uint32_t, uint32_t) { return goes_on(); }))
-        return {.stop = Stop::interrupted};
-    const uint64_t begin_ns = options.speculation ? stopwatch.nanoseconds() : 0; // a draft model has read the prompt
     Request request{.max_tokens = options.max_tokens, .marks = options.marks};
     request.sampler = &sampler;
     request.speculation = options.speculation;
@@ -111,7 +105,6 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     try {
         do {
             update = step(*stream);
-            timings_.prompt_ns += begin_ns;
             if (!prompt_done && update.prompt_done == prompt.size()) {
                 prompt_done = true;
                 if (options.after_prompt) options.after_prompt();

@@ -14,12 +14,28 @@ namespace tq::serving {
 using Clock = Sequence::Clock;
 
 // Returns ids to verify after the sequence's last token, no more than may follow. Memory runs out as if they came one by one.
-std::vector<uint32_t> Batch::draft(const Sequence& sequence) const {
+std::vector<uint32_t> Batch::draft(Sequence& sequence) {
     const Request& request = sequence.request;
     if (!request.speculation || !drafts_ || !is_alone() || sequence.answer_tokens() == 0) return {};
     const uint32_t most = std::min({request.max_tokens - sequence.answer_tokens(), model_.forward->cache().room(*sequence.slot),
                                     model_.forward->max_separate_rows()});
-    return most > 1 ? request.speculation->draft(sequence.ids, most - 1) : std::vector<uint32_t>();
+    if (most <= 1) return {};
+    if (!std::exchange(sequence.drafts, true)) begin_drafts(sequence);
+    return request.speculation->draft(sequence.ids, most - 1);
+}
+
+// Has the drafter read the prompt, which counts as time of the prompt.
+void Batch::begin_drafts(Sequence& sequence) {
+    const Request& request = sequence.request;
+    const auto start = Clock::now();
+    const uint32_t all = sequence.prompt_tokens();
+    request.speculation->begin(request.prompt, [&](uint32_t, uint32_t) {
+        if (request.on_prompt && !request.on_prompt(all, all)) sequence.stream->cancel();
+        return !sequence.stream->cancelled();
+    });
+    const auto time = Clock::now() - start;
+    sequence.answering += time;
+    sequence.timings.prompt_ns += uint64_t(std::chrono::nanoseconds(time).count());
 }
 
 // After a pass: the rows of wrong tokens go.
@@ -29,6 +45,8 @@ void Batch::cut_draft(Part& part) {
     model_.forward->cache().truncate(*sequence.slot, part.end);
     sequence.timings.drafted_tokens += uint32_t(part.draft.size());
     sequence.timings.accepted_tokens += part.accepted;
+    totals_.drafted_tokens += part.draft.size();
+    totals_.accepted_tokens += part.accepted;
 }
 
 // After a pass with a draft that failed, which one without may not: it is the next.

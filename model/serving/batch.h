@@ -126,7 +126,8 @@ class Batch {
     uint32_t position(const Sequence& sequence) const { return model_.forward->cache().position(*sequence.slot); }
 
     // answers.cpp
-    std::vector<uint32_t> draft(const Sequence& sequence) const;
+    std::vector<uint32_t> draft(Sequence& sequence);
+    void begin_drafts(Sequence& sequence);
     void cut_draft(Part& part);
     void drop_draft(const Part& part);
     bool run_sampled(Sequence::Clock::time_point start);

@@ -108,6 +108,7 @@ std::shared_ptr<Stream> Scheduler::Loop::submit(Request request) {
     sequence->own_sampler.emplace(request.sampling, request.ignore_end ? options_.excluded_ends : options_.excluded);
     sequence->own_sampler->constrain(request.constraint.get());
     sequence->stream = std::make_shared<Stream>(request.bell);
+    if (!request.speculation) request.speculation = options_.speculation;
     sequence->request = std::move(request);
     auto stream = sequence->stream;
     {

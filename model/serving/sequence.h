@@ -24,6 +24,7 @@ struct Sequence {
     uint32_t counted = 0;           // tokens of the prompt that timings know of
     std::vector<uint32_t> pauses{}; // of its prompt, at which checkpoints are kept (checkpoint_positions())
     uint32_t told = 0;              // tokens of the prompt whose logprobs were told
+    bool drafts = false;            // what drafts its tokens has read the prompt
     RequestTimings timings{};
     struct Values { // that are wanted instead of an answer
         std::vector<float> hidden, scores;

@@ -2,6 +2,8 @@
 #pragma once
 #include "model/prefix/cache.h"
 #include "model/serving/scheduler.h"
+#include "model/speculation/ngram.h"
+#include "model/speculation/speculation.h"
 #include "tests/support/small_model.h"
 #include "tests/support/spans.h"
 #include <atomic>
@@ -51,8 +53,8 @@ class LosableForward final : public Forward {
 struct SchedulerSetup {
     KvOptions kv{KvType::tq4, KvType::tq4};
     uint32_t slots = 4, pages = 0, queue = 256, batch = 32;
-    bool deterministic = false, prefix = true;
-    uint64_t memory_pages = 100; // of preempted requests
+    bool deterministic = false, prefix = true, drafts = false; // drafts: those of a lookup, whether they pay or not
+    uint64_t memory_pages = 100;                               // of preempted requests
     std::function<bool(uint32_t)> is_end = [](uint32_t id) { return id == 5; };
     SharedPages::Options shared{}; // a store for the prefix cache
 };
@@ -67,6 +69,7 @@ class SchedulerUnderTest {
         options.excluded.resize(model.config.vocab_size);
         options.excluded_ends = options.excluded;
         options.excluded_ends[5] = true;
+        if (setup.drafts) options.speculation = &speculation_;
         serving::Scheduler::Model first = open();
         options.memory_bytes = setup.memory_pages * first.forward->cache().page_layout().bytes(page_tokens);
         scheduler_ = std::make_unique<serving::Scheduler>(
@@ -110,6 +113,7 @@ class SchedulerUnderTest {
     const MakeForward make_;
     const SchedulerSetup setup_;
     const test::TemporaryDirectory directory_;
+    Speculation speculation_{std::make_unique<NgramDrafter>(), {.adaptive = false}};
     const std::shared_ptr<Losses> losses_ = std::make_shared<Losses>();
     std::atomic<uint32_t> opened_ = 0;
     std::unique_ptr<serving::Scheduler> scheduler_;

@@ -115,6 +115,8 @@ void add_own(MetricsText& out, const serving::Status& s, const serving::Schedule
     out.gauge("tqrun_prefix_memory_bytes", "Host memory of the prefix cache.", double(s.found.memory_bytes));
     add_parts(out, "tqrun_requests_total", "Requests, and how some ended.", "what",
               {{"submitted", s.requests}, {"rejected", s.rejected}, {"cancelled", s.cancelled}, {"failed", s.failed}});
+    out.counter("tqrun_drafted_tokens_total", "Drafted tokens that were verified.", double(s.drafted_tokens));
+    out.counter("tqrun_accepted_tokens_total", "Of these, the ones that were right.", double(s.accepted_tokens));
     out.counter("tqrun_preemptions_total", "Requests that gave way to others for a while.", double(s.preempted));
     out.counter("tqrun_device_losses_total", "Losses of the device.", double(s.device_losses));
 }

@@ -54,6 +54,10 @@ Json timings_json(const serving::RequestTimings& timings) {
     };
     add("prompt", timings.prompt_tokens, timings.prompt_ns);
     add("predicted", timings.decoded_tokens, timings.decode_ns);
+    if (timings.drafted_tokens > 0) {
+        json["draft_n"] = timings.drafted_tokens;
+        json["draft_n_accepted"] = timings.accepted_tokens;
+    }
     return json;
 }
 

@@ -26,6 +26,29 @@ SpeculationOptions SpeculationArguments::options() const {
     return {.draft_max = std::min(draft_max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
+static Option add_number(ArgumentParser& command, const char* name, uint32_t& value, const char* help) {
+    return command.add_option(name, value, help).option_text("N").group("Speculative decoding");
+}
+
+static void add_lengths(ArgumentParser& command, SpeculationArguments& a) {
+    add_number(command, "--draft-max", a.draft_max,
+               "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does")
+        .check(number(1, 1024));
+    add_number(command, "--draft-min", a.draft_min, "shorter drafts are not verified; default: 1").check(number(0, 1024));
+}
+
+void add_lookup_flags(ArgumentParser& command, SpeculationArguments& a) {
+    command
+        .add_option(
+            "--spec", a.kind,
+            "draft tokens of a request that runs alone, which are then verified together, for the same answer in less time: "
+            "ngram (looks them up in the text so far), none; default: none")
+        .option_text("HOW")
+        .group("Speculative decoding")
+        .one_of("none ngram");
+    add_lengths(command, a);
+}
+
 void add_flags(ArgumentParser& command, SpeculationArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help).option_text(type).group("Speculative decoding");
@@ -42,9 +65,7 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
     add("--device-draft", a.device, "device of the draft model, as --device; default: that of the model", "NAME");
     add("--threads-draft", a.threads, "threads of the draft model on the CPU; default: those of -t", "N")
         .transform(thread_number());
-    add("--draft-max", a.draft_max, "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does", "N")
-        .check(number(1, 1024));
-    add("--draft-min", a.draft_min, "shorter drafts are not verified; default: 1", "N").check(number(0, 1024));
+    add_lengths(command, a);
 }
 
 namespace {

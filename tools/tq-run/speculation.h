@@ -17,6 +17,8 @@ struct SpeculationArguments {
 };
 
 void add_flags(ArgumentParser& command, SpeculationArguments& arguments);
+// The flags of drafts without a draft model.
+void add_lookup_flags(ArgumentParser& command, SpeculationArguments& arguments);
 
 struct Speculator {
     std::optional<Model> model;     // the draft model; none: prompt lookup

@@ -200,6 +200,29 @@ TEST_CASE("tenants do not find what others have sent") {
     CHECK(collect(*scheduler->submit(std::move(request))).last.timings.cached_tokens == 0);
 }
 
+TEST_CASE("a request that runs alone is drafted, and its answer is the same") {
+    Request request;
+    std::mt19937 random(3);
+    request.prompt = random_ids(random, 40);
+    request.max_tokens = 120; // greedily a small model repeats itself
+    request.sampling.temperature = 0;
+    request.ignore_end = true;
+    SchedulerUnderTest plain(small(), make, {}), drafting(small(), make, {.drafts = true});
+    const StreamAnswer expected = collect(*plain->submit(copy_of(request)));
+    for (int turn = 0; turn < 2; turn++) {
+        const StreamAnswer got = collect(*drafting->submit(copy_of(request)));
+        CHECK(got.ids == expected.ids);
+        CHECK(got.last.timings.accepted_tokens > 20);
+        CHECK(got.last.timings.drafted_tokens >= got.last.timings.accepted_tokens);
+    }
+    const Status status = drafting.rest();
+    CHECK(status.accepted_tokens > 40);
+    CHECK(status.decoded_tokens == 240);
+    CHECK(plain.rest().drafted_tokens == 0);
+    check_scheduler(small(), make, {.drafts = true}, 16, false);
+    check_scheduler(small(), make, {.pages = 5, .drafts = true}, 10, true);
+}
+
 TEST_CASE("what waits beyond the queue is refused, and a cancelled request makes room") {
     SchedulerUnderTest scheduler(small(), make, {.slots = 1, .queue = 2, .is_end = {}});
     std::vector<std::shared_ptr<Stream>> streams;

@@ -71,7 +71,7 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     return options;
 }
 
-Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engine) {
+Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engine, const Speculator* drafts) {
     Scheduler::Options options;
     options.queue = a.queue;
     options.is_end = [&tokenizer = engine.model.tokenizer](uint32_t id) { return tokenizer.is_end_of_generation(id); };
@@ -79,6 +79,7 @@ Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engi
     options.excluded_ends = engine.unsampled(true);
     options.memory_bytes = std::min(preempted_bytes, uint64_t(a.prefix.memory_bytes.value_or(int64_t(preempted_bytes))));
     options.warn = [](const std::string& warning) { write_error(fmt::format("tq-run: {}\n", warning)); };
+    options.speculation = drafts ? drafts->speculation.get() : nullptr;
     return options;
 }
 
@@ -87,9 +88,10 @@ class Backend {
   public:
     Backend(const ServeArguments& arguments, Setup setup, Console& console)
         : arguments_(arguments), console_(console), options_(setup.options), engine_(start_engine(std::move(setup), console)),
-          kv_(kv_description(*engine_)), prefill_(prefill_options(arguments.prefix, *engine_)),
+          drafts_(start_speculation(arguments.speculation, *engine_, 0, console)), kv_(kv_description(*engine_)),
+          prefill_(prefill_options(arguments.prefix, *engine_)),
           scheduler_(
-              parts(), [this] { return reopen(); }, scheduler_options(arguments, *engine_)),
+              parts(), [this] { return reopen(); }, scheduler_options(arguments, *engine_, drafts_.get())),
           service_(engine_->model, scheduler_, service_options(arguments, *engine_, prefill_)) {}
 
     server::Service& service() { return service_; }
@@ -110,6 +112,7 @@ class Backend {
     Console& console_;
     const ForwardOptions options_;
     const std::unique_ptr<Engine> engine_;
+    const std::unique_ptr<Speculator> drafts_; // none: null
     const std::string kv_;
     const server::PrefillOptions prefill_;
     Scheduler scheduler_;

@@ -216,11 +216,11 @@ void main() {
         return;
     }
     const uint page = page_of(slot, at_position) * p.slice_heads + head, at = page * PAGE + at_position % PAGE;
-    // The first token of a page is stored twice; drivers compile one copy of what comes before.
-    [[dont_unroll]] for (uint once = p.sinks != 0 && at_position % PAGE == 0 ? 0 : 1; once < 2; once++) {
+    // The first tokens of a page are stored twice; drivers compile one copy of what comes before.
+    [[dont_unroll]] for (uint once = p.sinks != 0 && at_position % PAGE < FIRST_TOKENS ? 0 : 1; once < 2; once++) {
         load_vector(t, at_position);
         if (once == 0) {
-            append_exact(p.sinks + page * (head_dim / 2));
+            append_exact(p.sinks + (page * FIRST_TOKENS + at_position % PAGE) * (head_dim / 2));
             continue;
         }
 #ifndef TRELLIS

@@ -49,6 +49,9 @@
      : KV_BITS(type) == 6u           ? 64u                                                                                       \
                                      : 32u)
 
+// The first tokens of each page that are kept in fp16 beside their codes. Attention reads those of a sequence's first page.
+#define FIRST_TOKENS 2u
+
 // Keys that an invocation of attention_decode scores at a time: with more of them the kernel has more instructions to fetch.
 #define DECODE_STEPS 2u
 

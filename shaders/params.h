@@ -121,7 +121,7 @@ struct attention_params {
     uint ring_tokens;   // per head
     uint block_tokens;  // per head of the pass's block; 0 without one
     uint part_step;     // the splits' lengths are multiples of this
-    uint sinks;         // 1: position 0 is left to attention_sink
+    uint sinks;         // number of first positions that are left to attention_sink: 0 or FIRST_TOKENS
     uint page_scores;   // as in q_norm_rope_params
     uint pages;
 };

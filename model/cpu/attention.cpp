@@ -119,7 +119,7 @@ void add_decoded(std::span<Partial> parts, const float* weights, const float* va
 // Attends to a range for one row's query heads of a kv head: parts[group] get the softmax over it.
 void attend_range(const StoredVectors& from, const float* q, const QueryPages& pages, std::span<Partial> parts,
                   const VectorRange& range, AttentionScratch& scratch) {
-    const auto [head, begin, end, position, is_sink] = range;
+    const auto [head, begin, end, position, left_out] = range;
     const auto& [k, v, blocks] = from;
     const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
@@ -129,7 +129,7 @@ void attend_range(const StoredVectors& from, const float* q, const QueryPages& p
     if (multiplies_codes(k.codec)) code_scores.emplace(k, q, heads, scratch.tiles.first(heads * d).data());
     if (multiplies_codes(v.codec)) code_sums.emplace(v);
     for (Partial& part : parts) part.reset();
-    if (is_sink && end <= 1) return;
+    if (end <= left_out) return;
     const auto tile_at = [&](uint32_t first) { return from.tile(head, first, std::min(kv_tile, end - first)); };
     for (uint32_t first = begin, after; first < end; first = after) {
         after = first + kv_tile;
@@ -145,7 +145,8 @@ void attend_range(const StoredVectors& from, const float* q, const QueryPages& p
             score_decoded(scores, q, vectors, tile.count, heads, d);
         }
         for (size_t g = 0; g < heads; g++) pages.add(scores + g * kv_tile, g, position + first - begin, tile.count);
-        for (size_t g = 0; g < heads && is_sink && first == 0; g++) scores[g * kv_tile] = -std::numeric_limits<float>::infinity();
+        for (size_t g = 0; g < heads && first == 0; g++)
+            std::fill_n(scores + g * kv_tile, left_out, -std::numeric_limits<float>::infinity());
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
         if (code_sums) {
             code_sums->add(parts, scores, tile, then_values);
@@ -165,10 +166,10 @@ void attend_window(const LayerCache& cache, const Row& row, const float* q, cons
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
     for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
     const uint32_t ring = window.k.block_tokens, begins = first_in_window(cache, row),
-                   first = std::max(begins, cache.has_sinks() ? 1u : 0u), begin = first % ring, count = row.position + 1 - first,
-                   end = std::min(begin + count, ring);
-    attend_range(window, scaled.data(), pages, before, {head, begin, end, first, false}, scratch);
-    attend_range(window, scaled.data(), pages, behind, {head, 0, count - (end - begin), first + end - begin, false}, scratch);
+                   first = std::min(std::max(begins, cache.first_tokens()), row.position + 1), begin = first % ring,
+                   count = row.position + 1 - first, end = std::min(begin + count, ring);
+    attend_range(window, scaled.data(), pages, before, {head, begin, end, first, 0}, scratch);
+    attend_range(window, scaled.data(), pages, behind, {head, 0, count - (end - begin), first + end - begin, 0}, scratch);
     for (const auto parts : {before, behind})
         for (Partial& part : parts) part.scale(1 / window_unit);
 }
@@ -186,15 +187,16 @@ HWY_EXPORT(attend_window);
 HWY_EXPORT(query_tile);
 HWY_EXPORT(attend_block);
 
-// Leaves the partials of a sequence's first token.
+// Leaves the partials of a sequence's first tokens.
 void attend_sink(const LayerCache& cache, const Row& row, const float* q, const QueryPages& pages, std::span<Partial> parts,
                  uint32_t head) {
-    const Sink sink(cache, row.slot, head);
+    const Sinks sinks(cache, row.slot, head, row.position);
     const size_t d = cache.k.head_dim();
     for (size_t g = 0; g < parts.size(); g++) {
-        parts[g].largest = sink.score(q + g * d, d) + pages.at(g, 0);
-        parts[g].total = 1;
-        std::copy_n(sink.value.begin(), d, parts[g].sums.begin());
+        const Sinks::Weights weights = sinks.weights(q + g * d, d, row.position, pages.at(g, 0));
+        parts[g].largest = weights.largest;
+        parts[g].total = weights.total;
+        for (size_t c = 0; c < d; c++) parts[g].sums[c] = sinks.sum(weights, row.position, c);
     }
 }
 
@@ -246,7 +248,7 @@ struct Operands {
 };
 
 // The division of a row's work: for each kv head pieces of `ranges` ranges of the positions that are read as codes, of the
-// window, and of the first token where it is kept in fp16. Each leaves partials: [range, then two of the window, one of
+// window, and of the first tokens where they are kept in fp16. Each leaves partials: [range, then two of the window, one of
 // that][head].
 struct RowPieces {
     uint32_t row, coded, ranges, first_piece, first_part;
@@ -281,7 +283,7 @@ void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std:
     const auto of_head = [&](uint32_t i) { return parts.subspan(row.first_part + i * of.heads + head * group, group); };
     if (range < row.ranges) HWY_DYNAMIC_DISPATCH(attend_range)
     (in_pages(of.cache, of.rows[row.row]), q, pages, of_head(range),
-     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.has_sinks()}, scratch);
+     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.first_tokens()}, scratch);
     else if (range == row.ranges && of.cache.window) HWY_DYNAMIC_DISPATCH(attend_window)(
         of.cache, of.rows[row.row], q, pages, of_head(range), of_head(range + 1), head, scratch);
     else attend_sink(of.cache, of.rows[row.row], q, pages, of_head(row.ranges + (of.cache.window ? 2 : 0)), head);

@@ -86,22 +86,6 @@ inline uint32_t first_in_window(const LayerCache& cache, Row row) {
     return cache.window ? cache.sequences.window(row.slot).first(row.position) : row.position + 1;
 }
 
-// The first token of a sequence, where it is kept in fp16 (model/kv/window.h): a query's softmax begins with it.
-struct Sink {
-    std::array<float, 256> key, value;
-
-    Sink(const LayerCache& cache, uint32_t slot, uint32_t head) {
-        const size_t d = cache.k.head_dim();
-        decode_window(std::span(key).first(d), cache.k.sink(cache.first_block(slot), head));
-        decode_window(std::span(value).first(d), cache.v.sink(cache.first_block(slot), head));
-    }
-    float score(const float* q, size_t d) const {
-        float sum = 0;
-        for (size_t c = 0; c < d; c++) sum += q[c] * key[c];
-        return sum;
-    }
-};
-
 // What is added to queries' scores (host::PageScores), from some query on.
 struct QueryPages {
     const PageScores* of = nullptr; // null: nothing
@@ -119,10 +103,48 @@ struct QueryPages {
     }
 };
 
-// Some vectors of a kv head: begin .. end - 1, of which the first is that of `position`; without vector 0 where that `is_sink`.
+// The first tokens of a sequence, where they are kept in fp16 (model/kv/window.h): a query's softmax begins with them.
+struct Sinks {
+    std::array<std::array<float, 256>, FIRST_TOKENS> keys, values;
+
+    Sinks(const LayerCache& cache, uint32_t slot, uint32_t head, uint32_t last_position) {
+        const size_t d = cache.k.head_dim();
+        for (uint32_t t = 0; t < FIRST_TOKENS && t <= last_position; t++) {
+            const host::Place at{cache.first_block(slot), t};
+            decode_window(std::span(keys[t]).first(d), cache.k.sink(at, head));
+            decode_window(std::span(values[t]).first(d), cache.v.sink(at, head));
+        }
+    }
+
+    // The softmax of a query at `position` over those that it sees: its greatest score, the sum of the weights, which are given.
+    struct Weights {
+        float largest, total;
+        std::array<float, FIRST_TOKENS> of;
+    };
+    Weights weights(const float* q, size_t d, uint32_t position, float added) const {
+        const uint32_t count = std::min(position + 1, FIRST_TOKENS);
+        Weights out{-std::numeric_limits<float>::infinity(), 0, {}};
+        for (uint32_t t = 0; t < count; t++) {
+            for (size_t c = 0; c < d; c++) out.of[t] += q[c] * keys[t][c];
+            out.of[t] += added;
+            out.largest = std::max(out.largest, out.of[t]);
+        }
+        for (uint32_t t = 0; t < count; t++) out.total += out.of[t] = std::exp(out.of[t] - out.largest);
+        return out;
+    }
+    // Returns channel c of the weighted sum of the values that a query at `position` sees.
+    float sum(const Weights& weights, uint32_t position, size_t c) const {
+        float out = weights.of[0] * values[0][c];
+        for (uint32_t t = 1; t < FIRST_TOKENS && t <= position; t++) out += weights.of[t] * values[t][c];
+        return out;
+    }
+};
+
+// Some vectors of a kv head: begin .. end - 1, of which the first is that of `position`; without the vectors below
+// `left_out`.
 struct VectorRange {
     uint32_t head, begin, end, position;
-    bool is_sink;
+    uint32_t left_out;
 };
 
 // The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of row i / group().

@@ -60,11 +60,11 @@ void append(const LayerCache& cache, KvSide which, std::span<const float> x, std
     if (!w.empty()) HWY_DYNAMIC_DISPATCH(norm_and_rope_vector)(vector, w, rope.turns(row, d), eps);
     if (!conditions.empty()) condition_key(vector, conditions, head, rope.page_turns(row, d));
     encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
-    const bool is_sink = cache.has_sinks() && place.token == 0;
+    const bool is_sink = place.token < cache.first_tokens();
     if (!is_sink && !cache.window) return;
     const std::span<uint32_t> in_window =
         cache.window ? cache.window->side(which).codes(cache.window_place(row), head) : std::span<uint32_t>();
-    const std::span<uint32_t> exact = is_sink ? side.sink(place.block, head) : in_window;
+    const std::span<uint32_t> exact = is_sink ? side.sink(place, head) : in_window;
     HWY_DYNAMIC_DISPATCH(encode_window_vector)(side.codec, exact.data(), vector); // which it may overwrite
     if (is_sink) std::copy_n(exact.begin(), in_window.size(), in_window.begin());
 }

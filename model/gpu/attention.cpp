@@ -202,7 +202,9 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
     const uint64_t d = pass.head_dim;
     for (const CacheSlice& slice : layer.slices) {
         const uint64_t row = uint64_t(slice.heads) * group * d;
-        const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 12, s.tokens * row * 2}; });
+        const Work work = per_step(pass.step, [=](const Step& s) {
+            return Work{s.tokens * row * (8 + 4 * FIRST_TOKENS), s.tokens * row * 4 * FIRST_TOKENS};
+        });
         pass.recorder.dispatch<shader::attention_sink>(
             {slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, is_qjl(layer.v.type)},
             attention_sink_params{heads, slice.first_head, slice.heads, group, slice.layout.k_sinks, slice.layout.v_sinks,
@@ -285,7 +287,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
     const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here);
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
     const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
-    const uint32_t sinks = parts.sinks ? 1 : 0;
+    const uint32_t sinks = parts.sinks ? FIRST_TOKENS : 0;
     const auto part_of = [&](uint64_t begin, uint64_t end) {
         return View(*partials.buffer, partials.offset + begin, end - begin);
     };

@@ -17,7 +17,7 @@ uint64_t scale_part(KvType type, uint32_t head_dim, uint64_t vectors) {
 }
 
 uint64_t sink_part(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t pages) {
-    return round_up(uint64_t(heads) * pages * sink_words(types, head_dim), 4);
+    return round_up(uint64_t(heads) * pages * FIRST_TOKENS * sink_words(types, head_dim), 4);
 }
 
 uint64_t slice_words(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t pages) {
@@ -66,8 +66,8 @@ std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types,
     return slices;
 }
 
-// The vectors of one side of a slice's page, [slice.heads][page_tokens]: codes, and scales if there are any; and [slice.heads],
-// the first token's in fp16, if they are kept.
+// The vectors of one side of a slice's page, [slice.heads][page_tokens]: codes, and scales if there are any; and
+// [slice.heads][FIRST_TOKENS], the first tokens' in fp16, if they are kept.
 struct PagePart {
     uint64_t codes, scales, sinks; // offsets in bytes
     uint64_t code_bytes, scale_bytes, sink_bytes;
@@ -83,7 +83,8 @@ struct PagePart {
 
 PagePart page_part(const LayerCache& layer, const CacheSlice& slice, KvSide side, uint32_t page) {
     const uint64_t vectors = uint64_t(slice.heads) * page_tokens, code_bytes = vectors * layer.side(side).words() * 4,
-                   scale_bytes = vectors * layer.side(side).scales() * 2, sink_bytes = slice.heads * layer.sink_words() * 4ull;
+                   scale_bytes = vectors * layer.side(side).scales() * 2,
+                   sink_bytes = slice.heads * FIRST_TOKENS * layer.sink_words() * 4ull;
     return {slice.layout.codes(side) * 4ull + page * code_bytes,
             slice.layout.scales(side) * 4ull + page * scale_bytes,
             slice.layout.sinks(side) * 4ull + page * sink_bytes,
@@ -105,7 +106,7 @@ template <class Use> void each_part(const LayerCache& layer, const CacheSlice& s
 
 constexpr std::array both_sides{KvSide::key, KvSide::value};
 
-// A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales, then the first token's
+// A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales, then the first tokens'
 // vectors. Calls use(part of the page, its part of the copy) for each of these, for all layers.
 template <class Use> void each_copied_part(const KvCache& cache, uint32_t page, const Buffer& copy, const Use& use) {
     uint64_t at = 0;
@@ -119,7 +120,7 @@ template <class Use> void each_copied_part(const KvCache& cache, uint32_t page, 
             }
 }
 
-// Calls use(layer, side, head, offset of its codes in the copy, that of its scales, that of its first vector).
+// Calls use(layer, side, head, offset of its codes in the copy, that of its scales, that of its first tokens' vectors).
 template <class Use> void each_copied_head(const KvCache& cache, const Use& use) {
     uint64_t at = 0;
     for (uint32_t layer = 0; layer < cache.layers.size(); layer++)

@@ -28,13 +28,14 @@ CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t bl
     : codec(std::move(codec)), heads(heads), blocks(blocks), block_tokens(block_tokens),
       words_(new uint32_t[size_t(blocks) * heads * block_tokens * this->codec.words()]),
       scales_(new uint16_t[size_t(blocks) * heads * block_tokens * this->codec.scales()]), sink_words(sink_words),
-      sinks_(new uint32_t[size_t(blocks) * heads * sink_words]) {}
+      sinks_(new uint32_t[size_t(blocks) * heads * FIRST_TOKENS * sink_words]) {}
 
 void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     for (uint32_t head = 0; head < heads && tokens > 0; head++) {
         std::copy_n(codes(from, head).data(), size_t(tokens) * codec.words(), codes(to, head).data());
         std::copy_n(scales(from, head).data(), size_t(tokens) * codec.scales(), scales(to, head).data());
-        if (from.token == 0 && to.token == 0) std::ranges::copy(sink(from.block, head), sink(to.block, head).begin());
+        for (uint32_t t = 0; from.token == 0 && to.token == 0 && t < std::min(tokens, FIRST_TOKENS); t++)
+            std::ranges::copy(sink({from.block, t}, head), sink({to.block, t}, head).begin());
     }
 }
 
@@ -135,7 +136,7 @@ void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> b
             for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
                 copy_bytes(layout.codes(bytes, tokens, layer, which, head), side.codes({page, 0}, head).data());
                 copy_bytes(layout.scales(bytes, tokens, layer, which, head), side.scales({page, 0}, head).data());
-                copy_bytes(layout.sink(bytes, tokens, layer, which, head), side.sink(page, head).data());
+                copy_bytes(layout.sink(bytes, tokens, layer, which, head), side.sink({page, 0}, head).data());
             }
         }
 }
@@ -149,7 +150,7 @@ void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::
             for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
                 copy_bytes(side.codes({page, 0}, head).data(), layout.codes(bytes, tokens, layer, which, head));
                 copy_bytes(side.scales({page, 0}, head).data(), layout.scales(bytes, tokens, layer, which, head));
-                copy_bytes(side.sink(page, head).data(), layout.sink(bytes, tokens, layer, which, head));
+                copy_bytes(side.sink({page, 0}, head).data(), layout.sink(bytes, tokens, layer, which, head));
             }
         }
 }

@@ -37,8 +37,8 @@ struct CacheSide {
     uint32_t heads, blocks, block_tokens;
     std::unique_ptr<uint32_t[]> words_;  // [blocks][heads][block_tokens][codec.words()]
     std::unique_ptr<uint16_t[]> scales_; // [blocks][heads][block_tokens][codec.scales()]
-    uint32_t sink_words;                 // of a block's first token in fp16; 0: it is not kept
-    std::unique_ptr<uint32_t[]> sinks_;  // [blocks][heads][sink_words]
+    uint32_t sink_words;                 // of a block's first token in fp16; 0: none is kept
+    std::unique_ptr<uint32_t[]> sinks_;  // [blocks][heads][FIRST_TOKENS][sink_words]
 
     // Throws std::bad_alloc.
     CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t block_tokens, uint32_t sink_words = 0);
@@ -48,9 +48,9 @@ struct CacheSide {
     std::span<uint16_t> scales(Place at, uint32_t head) const {
         return {&scales_[index(at, head) * codec.scales()], codec.scales()};
     }
-    // The fp16 vector of a block's first token (model/kv/window.h).
-    std::span<uint32_t> sink(uint32_t block, uint32_t head) const {
-        return {&sinks_[(size_t(block) * heads + head) * sink_words], sink_words};
+    // The fp16 vector of one of a block's first tokens (model/kv/window.h).
+    std::span<uint32_t> sink(Place at, uint32_t head) const {
+        return {&sinks_[((size_t(at.block) * heads + head) * FIRST_TOKENS + at.token) * sink_words], sink_words};
     }
     // Copies the vectors of all heads of `tokens` tokens, which lie within a block on either side.
     void copy(Place from, Place to, uint32_t tokens) const;
@@ -97,6 +97,7 @@ struct LayerCache {
 
     bool held() const { return k.blocks > 0; }
     bool has_sinks() const { return k.sink_words != 0; }
+    uint32_t first_tokens() const { return has_sinks() ? FIRST_TOKENS : 0; } // that are read in fp16
     // Returns the page of a slot's first token; the slot has one.
     uint32_t first_block(uint32_t slot) const { return sequences.table(slot)[0]; }
     const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }

@@ -13,8 +13,8 @@ struct KvTypes {
     constexpr bool coded() const { return is_coded(k) || is_coded(v); }
 };
 
-// Returns the 32-bit words of a page's first token in fp16 (model/kv/page_layout.h), a vector of either side; 0: nothing is
-// coded.
+// Returns the 32-bit words of a vector of either side in fp16, as the FIRST_TOKENS of each page are kept
+// (model/kv/page_layout.h); 0: nothing is coded.
 constexpr uint32_t sink_words(KvTypes types, uint32_t head_dim) { return types.coded() ? code_words(KvType::f16, head_dim) : 0; }
 
 // Other types for layers first .. last; negative numbers count from the end, -1 being the last layer.

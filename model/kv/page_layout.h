@@ -1,6 +1,8 @@
 // The bytes of a page of the cache: the same on every device, in files and in memory.
 #pragma once
 #include "model/kv/codec.h"
+#include "shaders/kv_types.h"
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,12 +11,12 @@
 namespace tq {
 
 // A page of n tokens is, for each layer its keys and then its values, the codes [kv_heads][n][words] of 32 bits, after them the
-// scales [kv_heads][n][scales] in fp16, and after those, where the layer has codes, the first token's vectors once more in fp16
-// [kv_heads][sink words] (turboquant.md). A page that is partly filled has the bytes of its n tokens only, one of none has no
-// bytes.
+// scales [kv_heads][n][scales] in fp16, and after those, where the layer has codes, the first tokens' vectors once more in fp16
+// [kv_heads][min(n, FIRST_TOKENS)][sink words] (turboquant.md). A page that is partly filled has the bytes of its n tokens only,
+// one of none has no bytes.
 class PageLayout {
   public:
-    // The 32-bit words and fp16 scales of one vector, and the words of the first token's in fp16; 0: it is not kept.
+    // The 32-bit words and fp16 scales of one vector, and the words of a first token's in fp16; 0: none is kept.
     struct Vector {
         uint32_t words, scales, sink;
     };
@@ -24,7 +26,11 @@ class PageLayout {
 
     uint64_t bytes(uint32_t tokens) const { return begin(begin_.size() - 1, tokens); }
     // Returns the n of bytes(n).
-    uint32_t tokens(uint64_t bytes) const { return bytes == 0 ? 0 : uint32_t((bytes - sinks_.back()) / begin_.back()); }
+    uint32_t tokens(uint64_t bytes) const {
+        for (uint32_t n = 0; n < FIRST_TOKENS; n++)
+            if (bytes <= this->bytes(n)) return n;
+        return uint32_t((bytes - FIRST_TOKENS * sinks_.back()) / begin_.back());
+    }
     uint32_t layers() const { return uint32_t(vectors_.size() / 2); }
     uint32_t kv_heads() const { return kv_heads_; }
     Vector vector(uint32_t layer, KvSide side) const { return vectors_[index(layer, side)]; }
@@ -42,10 +48,10 @@ class PageLayout {
         const size_t codes = size_t(kv_heads_) * of.words * 4, vector = of.scales * size_t(2);
         return page.subspan(begin(index(layer, side), tokens) + codes * tokens + head * tokens * vector, tokens * vector);
     }
-    // The same of the first token's vector.
+    // The same of the first tokens' vectors.
     template <class Byte>
     std::span<Byte> sink(std::span<Byte> page, uint32_t tokens, uint32_t layer, KvSide side, uint32_t head) const {
-        const size_t i = index(layer, side), vector = tokens == 0 ? 0 : vectors_[i].sink * size_t(4);
+        const size_t i = index(layer, side), vector = std::min(tokens, FIRST_TOKENS) * vectors_[i].sink * size_t(4);
         return page.subspan(begin(i + 1, tokens) - (kv_heads_ - head) * vector, vector);
     }
 
@@ -53,11 +59,11 @@ class PageLayout {
     static size_t index(uint32_t layer, KvSide side) { return 2 * size_t(layer) + (side == KvSide::value ? 1 : 0); }
 
     // Returns the bytes of a page before side i.
-    size_t begin(size_t i, uint32_t tokens) const { return tokens == 0 ? 0 : begin_[i] * tokens + sinks_[i]; }
+    size_t begin(size_t i, uint32_t tokens) const { return begin_[i] * tokens + sinks_[i] * std::min(tokens, FIRST_TOKENS); }
 
     uint32_t kv_heads_;
     std::vector<Vector> vectors_;
-    std::vector<size_t> begin_, sinks_; // bytes of a token, and of the first tokens' vectors, before each side, and of all
+    std::vector<size_t> begin_, sinks_; // bytes of a token, and of a first token's vectors, before each side, and of all
 };
 
 // The layout of windows (model/kv/window.h) beside pages of this layout: for each layer with codes the keys and then the values,

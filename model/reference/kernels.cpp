@@ -72,7 +72,7 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
             if (!conditions.empty()) condition_key(vector, conditions, head, rope.page_turns(row, d));
             const Place place = cache.place(row);
             encode(side.codec, side.codes(place, head), side.scales(place, head), vector);
-            if (cache.has_sinks() && place.token == 0) encode_window(side.codec, side.sink(place.block, head), vector);
+            if (place.token < cache.first_tokens()) encode_window(side.codec, side.sink(place, head), vector);
             if (!cache.window) continue;
             const CacheSide& window = cache.window->side(which);
             encode_window(side.codec, window.codes(cache.window_place(row), head), vector);
@@ -83,8 +83,8 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
 // Loads the vector of a position that a query attends to.
 static void load(std::span<float> x, const LayerCache& cache, KvSide which, Row at, uint32_t head, bool from_window) {
     const CacheSide& side = cache.side(which);
-    if (at.position == 0 && cache.has_sinks())
-        decode_window(x, side.sink(cache.first_block(at.slot), head));
+    if (at.position < cache.first_tokens())
+        decode_window(x, side.sink({cache.first_block(at.slot), at.position}, head));
     else if (from_window)
         decode_window(x, cache.window->side(which).codes(cache.window_place(at), head));
     else

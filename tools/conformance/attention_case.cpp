@@ -20,8 +20,8 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
                 words[at.scales(kind) + half / 2] |= uint32_t(side.scales(place, head)[n]) << (16 * (half % 2));
             }
         }
-        for (uint32_t i = 0; i < side.blocks * heads; i++)
-            std::ranges::copy(side.sink(i / heads, first_head + i % heads),
+        for (uint32_t i = 0; i < side.blocks * heads * FIRST_TOKENS; i++)
+            std::ranges::copy(side.sink({i / FIRST_TOKENS / heads, i % FIRST_TOKENS}, first_head + i / FIRST_TOKENS % heads),
                               words.begin() + std::ptrdiff_t(at.sinks(kind) + i * side.sink_words));
     }
     return words;
@@ -60,7 +60,7 @@ void poison_pages(const host::LayerCache& layer) {
         const size_t vectors = size_t(side->blocks) * side->heads * side->block_tokens;
         std::fill_n(side->words_.get(), vectors * side->codec.words(), 0xffffffffu);
         std::fill_n(side->scales_.get(), vectors * side->codec.scales(), uint16_t(0x7e00));
-        std::fill_n(side->sinks_.get(), size_t(side->blocks) * side->heads * side->sink_words, 0xfe00fe00u);
+        std::fill_n(side->sinks_.get(), size_t(side->blocks) * side->heads * FIRST_TOKENS * side->sink_words, 0xfe00fe00u);
     }
 }
 
@@ -81,12 +81,14 @@ void reserve_scattered(Cache& cache, uint32_t slot, uint32_t length) {
     }
 }
 
-// Gives the first token of a slot, which is read in fp16, the codes of another vector.
+// Gives the first tokens of a slot, which are read in fp16, the codes of other vectors.
 void replace_first_codes(Rig& rig, const host::LayerCache& layer, KvSide which, uint32_t slot, float deviation) {
     const host::CacheSide& side = layer.side(which);
-    const host::Place place = layer.place({slot, 0});
-    for (uint32_t head = 0; head < side.heads && layer.has_sinks(); head++)
-        encode(side.codec, side.codes(place, head), side.scales(place, head), rig.random.normals(side.head_dim(), deviation));
+    for (uint32_t position = 0; position < layer.first_tokens(); position++) {
+        const host::Place place = layer.place({slot, position});
+        for (uint32_t head = 0; head < side.heads; head++)
+            encode(side.codec, side.codes(place, head), side.scales(place, head), rig.random.normals(side.head_dim(), deviation));
+    }
 }
 
 std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {

@@ -94,9 +94,9 @@ struct TwinCache {
             const auto codes = std::span(slice).subspan(layout.codes(side) + size_t(at) * with.words(), with.words());
             encode(with, codes, scales, x.subspan(size_t(i) * d, d));
             const uint32_t sink_words = cache.layers[layer].sink_words();
-            if (sink_words != 0 && at % page_tokens == 0)
-                encode_window(with, std::span(slice).subspan(layout.sinks(side) + at / page_tokens * sink_words, sink_words),
-                              x.subspan(size_t(i) * d, d));
+            const uint32_t token = at % page_tokens, sink = (at / page_tokens * FIRST_TOKENS + token) * sink_words;
+            if (sink_words != 0 && token < FIRST_TOKENS)
+                encode_window(with, std::span(slice).subspan(layout.sinks(side) + sink, sink_words), x.subspan(size_t(i) * d, d));
             for (uint32_t n = 0; n < scales.size(); n++) {
                 const uint32_t half = at * with.scales() + n;
                 uint32_t& pair = slice[layout.scales(side) + half / 2];
@@ -111,7 +111,7 @@ struct TwinCache {
             const gpu::CacheSlice& slice = cache.layers[layer].slices[s];
             std::vector<uint32_t> words = rig.read(slice.buffer), want = expected[s];
             for (const KvSide side : {KvSide::key, KvSide::value})
-                for (size_t i = 0; i < size_t(cache.pages) * slice.heads * cache.layers[layer].sink_words(); i++)
+                for (size_t i = 0; i < size_t(cache.pages) * slice.heads * FIRST_TOKENS * cache.layers[layer].sink_words(); i++)
                     for (auto* all : {&words, &want}) with_one_nan((*all)[slice.layout.sinks(side) + i]);
             outcome = worse(outcome, compare_words(words, want));
         }

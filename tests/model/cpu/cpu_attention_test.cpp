@@ -26,8 +26,8 @@ void store_codes(const host::LayerCache& cache, KvSide which, uint32_t first, ui
         for (uint32_t head = 0; head < side.heads; head++) {
             const host::Place place = cache.place(row);
             encode(side.codec, side.codes(place, head), side.scales(place, head), random.normals(side.head_dim()));
-            if (place.token == 0 && cache.has_sinks()) // another vector, so that reading the codes is noticed
-                encode_window(side.codec, side.sink(place.block, head), random.normals(side.head_dim()));
+            if (place.token < cache.first_tokens()) // another vector, so that reading the codes is noticed
+                encode_window(side.codec, side.sink(place, head), random.normals(side.head_dim()));
         }
 }
 

@@ -1,4 +1,4 @@
-// The bytes of a page: codes, scales and the first token's vectors of all layers, without gaps.
+// The bytes of a page: codes, scales and the first tokens' vectors of all layers, without gaps.
 #include "model/kv/page_layout.h"
 #include <doctest/doctest.h>
 #include <numeric>
@@ -34,8 +34,9 @@ std::vector<std::byte> numbered(const PageLayout& layout, uint32_t tokens) {
 
 TEST_CASE("the parts of a page are all of its bytes") {
     const PageLayout layout = small_layout();
-    for (const uint32_t tokens : {1u, 2u, 255u, 256u}) {
-        CHECK(layout.bytes(tokens) == heads * (tokens * (4 * (4 + 3 + 16 + 16) + 2 * (1 + 2)) + 2 * 8 * 4));
+    for (const uint32_t tokens : {1u, 2u, 3u, 255u, 256u}) {
+        CHECK(layout.bytes(tokens) ==
+              heads * (tokens * (4 * (4 + 3 + 16 + 16) + 2 * (1 + 2)) + std::min(tokens, 2u) * 2 * 8 * 4));
         CHECK(layout.tokens(layout.bytes(tokens)) == tokens);
         const std::vector<std::byte> page = numbered(layout, tokens);
         CHECK(std::ranges::find(page, std::byte(0)) == page.end());
@@ -45,10 +46,10 @@ TEST_CASE("the parts of a page are all of its bytes") {
     CHECK(numbered(layout, 0).empty());
 }
 
-TEST_CASE("the first tokens of a page keep its first token's vectors") {
+TEST_CASE("a part of a page keeps the vectors of the first tokens that it has") {
     const PageLayout layout = small_layout();
     const std::vector<std::byte> page = numbered(layout, 256);
-    for (const uint32_t wanted : {1u, 7u, 256u}) {
+    for (const uint32_t wanted : {1u, 2u, 7u, 256u}) {
         std::vector<std::byte> begin(layout.bytes(wanted));
         copy_first_tokens(layout, begin, wanted, page, 256);
         CHECK(begin == numbered(layout, wanted));

@@ -126,6 +126,11 @@ int run(const TuneArguments& arguments) {
     measured.memory_limit_bytes = 0;
     measured.alone = !arguments.search.shard.text.empty();
     Setup setup = set_up(measured, console);
+    if (setup.options.kv.window >= arguments.search.chunk_tokens)
+        throw UsageError(
+            fmt::format("a window of {} tokens has all of a chunk of {} in fp16, so that no type costs anything: give a "
+                        "smaller --kv-window or a larger --chunk-tokens",
+                        setup.options.kv.window, arguments.search.chunk_tokens));
     TypeSearchOptions options = arguments.search;
     options.types = parse_types(arguments.types);
     const uint32_t layers = setup.model.config.num_hidden_layers;

@@ -258,7 +258,7 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "--budget and -c are two ways"));
     CHECK(contains(error({"-o", "mix.txt", "--budget", "800"}), "must end in .json"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--types", "tq2,tq7"}), "unknown KV cache type 'tq7'"));
-    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "safe"}), "tune chooses the cache types"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "compact"}), "tune chooses the cache types"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--log", broken.path().string()}), "of another measurement"));
     CHECK_FALSE(std::filesystem::exists(out));
 

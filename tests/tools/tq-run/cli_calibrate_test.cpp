@@ -83,9 +83,6 @@ TEST_CASE("a window is kept on the CPU and the device, said, and refused where t
         tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-window", "3", "-o", "jsonl"});
     REQUIRE_MESSAGE(bench.status == 0, bench.error);
     CHECK(nlohmann::json::parse(bench.output.substr(0, bench.output.find('\n'))).at("kv_window_bytes") == 4 * 2 * 19 * 2 * 256);
-    const Finished residual = tq_run({"logits", "--ids", "1", "--device", "cpu", "-ctv", "tq3q", "--kv-window", "3"});
-    CHECK(residual.status == 1);
-    CHECK(contains(residual.error, "choose another -ctv"));
 }
 
 namespace {

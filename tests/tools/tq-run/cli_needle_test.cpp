@@ -70,9 +70,9 @@ TEST_CASE("the demo model finds its facts with an f16 cache, on the CPU and on t
     }
     const TemporaryFile log;
     const Finished worse = needle(
-        {"--lengths", "900", "--samples", "1", "--device", "cpu", "-ctk", "a2", "-ctv", "a2", "--log", log.path().string()});
+        {"--lengths", "900", "--samples", "1", "--device", "cpu", "-ctk", "tq2", "-ctv", "tq2", "--log", log.path().string()});
     REQUIRE_MESSAGE(worse.status == 0, worse.error);
-    CHECK(contains(worse.output, "found exactly, a2_128/a2_128"));
+    CHECK(contains(worse.output, "found exactly, tq2/tq2"));
     CHECK(contains(worse.output, "found exactly, f16/f16"));
     const auto rows = lines(log.path());
     const auto [exact, all] = found(rows);

@@ -184,7 +184,7 @@ void add_tune(ArgumentParser& app, Action& action) {
         add("--budget", a.budget, "size limit of the cache in bytes per token; or give -c, with or without --memory", "BYTES")
             .check(number(1, 1e12));
         add("--types", a.types, fmt::format("cache types to choose from; default: {}", default_types), "LIST")
-            .check(parsed_by(parse_types));
+            .check(cache_types(parse_types));
         add("--chunks", a.search.chunks, "number of chunks to measure on, and of others to check on; default: 2", "N")
             .check(number(1, 1 << 20));
         add("--chunk-tokens", a.search.chunk_tokens, "tokens of each chunk; default: 512", "N").check(number(16, 1 << 20));

@@ -160,7 +160,8 @@ KvOptions KvArguments::options() const {
     if (!layers.empty())
         for (const KvLayers& exception : parse_kv_layers(layers)) kv.layers.push_back(exception);
     if (!conditioning.empty()) kv.conditioning = parse_key_conditioning(conditioning);
-    kv.window = window.value_or(kv.window);
+    const auto coded = [](const KvLayers& exception) { return exception.types.coded(); };
+    kv.window = KvTypes{kv.k, kv.v}.coded() || std::ranges::any_of(kv.layers, coded) ? window.value_or(kv.window) : 0;
     return kv;
 }
 

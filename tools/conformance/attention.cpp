@@ -296,7 +296,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
         for (const KvOptions& kv : {mixed, blocks}) add_attention(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
     for (const uint32_t d : {64u, 128u, 256u})
         for (const auto& [group, tokens] : {std::pair(1u, 1u), {5u, 7u}, {8u, 1u}})
-            add_attention(rows, all[0], {unequal, d, 2 * group, 2, 50, tokens});
+            add_attention(rows, all[0], {tq4, d, 2 * group, 2, 50, tokens});
     for (const KvOptions& kv : {tq4, blocks, unequal}) // scales are denormal fp16 numbers
         add_attention(rows, all[0], {kv, 128, 4, 2, 77, 9, 2, 1, 0, 1e-4f});
     add_attention(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
@@ -324,7 +324,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
               {mixed, 128, 10, 2, 40, 11},
               {unequal, 128, 4, 2, 40, 11},
               {unequal, 64, 2, 2, 50, 1},
-              {unequal, 256, 16, 2, 50, 1},
+              {tq4, 256, 16, 2, 50, 1},
               {trellis, 128, 4, 2, 77, 9},
               {nibble_trellis, 128, 4, 2, 77, 9}})
             add_attention(rows, all[i], shape);

@@ -17,14 +17,14 @@ const uint sharers = lanes * 8 < head_dim ? lanes : head_dim / 8;
 const uint chunks = head_dim / 8 / sharers;
 const uint turns = lanes / sharers;
 
-shared vec4 query[k_parts * rows * head_dim / 4]; // [part][row][head_dim]; in the end the sums of other turns [row][head_dim]
-shared float scores[v_parts * rows * batch];      // [part][row][key]; later the weights of the values
+shared vec4 query[rows * head_dim / 4]; // [row][head_dim]; in the end the sums of other turns [row][head_dim]
+shared float scores[rows * batch];       // [row][key]; later the weights of the values
 
 const uint acc_size = rows * chunks * 2;
 
 void load_queries() {
-    for (uint i = gl_LocalInvocationID.x; i < k_parts * rows * head_dim / 4; i += lanes)
-        query[i] = query_of(i / (rows * head_dim / 4), i / (head_dim / 4) % rows, i % (head_dim / 4));
+    for (uint i = gl_LocalInvocationID.x; i < rows * head_dim / 4; i += lanes)
+        query[i] = query_of(i / (head_dim / 4), i % (head_dim / 4));
     prepare_levels();
     barrier();
 }
@@ -37,35 +37,26 @@ uint vector_of(uint key, uint first) { return vector_near(key, PAGE % batch == 0
 
 // s[i * rows + r] = query[r] . key i, where key i is visible to the row
 void score(uint first, uint end, inout float s[scored]) {
-    vec4 sums[scored], residuals[scored];
-    for (uint i = 0; i < keys * rows; i++) sums[i] = residuals[i] = vec4(0.0);
+    vec4 sums[scored];
+    for (uint i = 0; i < scored; i++) sums[i] = vec4(0.0);
     for (uint b = 0; b < head_dim / 32; b++) {
-        vec4 k[keys * 8], z[keys * 8];
+        vec4 k[keys * 8];
         for (uint i = 0; i < keys; i++) {
-            vec4 k_of[8], z_of[8];
-            load32(k_type, p.k_codes, p.k_scales, vector_of(min(key_of(first, i), end - 1), first), b, k_of, z_of);
-            for (uint j = 0; j < 8; j++) {
-                k[i * 8 + j] = k_of[j];
-                if (k_parts == 2) z[i * 8 + j] = z_of[j];
-            }
+            vec4 k_of[8];
+            load32(k_type, p.k_codes, p.k_scales, vector_of(min(key_of(first, i), end - 1), first), b, k_of);
+            for (uint j = 0; j < 8; j++) k[i * 8 + j] = k_of[j];
         }
         for (uint r = 0; r < rows; r++)
             for (uint j = 0; j < 8; j++) {
-                const uint from = r * (head_dim / 4) + b * 8 + j;
-                const vec4 of_row = query[from];
-                for (uint i = 0; i < keys; i++) {
-                    sums[i * rows + r] += of_row * k[i * 8 + j];
-                    if (k_parts == 2) residuals[i * rows + r] += query[rows * head_dim / 4 + from] * z[i * 8 + j];
-                }
+                const vec4 of_row = query[r * (head_dim / 4) + b * 8 + j];
+                for (uint i = 0; i < keys; i++) sums[i * rows + r] += of_row * k[i * 8 + j];
             }
     }
     for (uint i = 0; i < keys; i++) {
         const uint key = key_of(first, i);
         const vec2 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1), first));
         for (uint r = 0; r < rows; r++) {
-            float sum = score_of(sums[i * rows + r], by);
-            if (k_parts == 2) sum += sum_of(residuals[i * rows + r]) * by.y;
-            sum += page_score(r, min(key, end - 1));
+            const float sum = score_of(sums[i * rows + r], by) + page_score(r, min(key, end - 1));
             if (sees(r, key, end)) s[i * rows + r] = sum;
         }
     }
@@ -125,9 +116,9 @@ void main() {
     const uint lane = gl_LocalInvocationID.x, begin = key_range().x, end = key_range().y;
     if (!is_read(begin)) return;
 
-    vec4 acc[v_parts * acc_size]; // [part][row][chunk][2]: sums of values by their weights
+    vec4 acc[acc_size]; // [row][chunk][2]: sums of values by their weights
     float l[rows];
-    for (uint i = 0; i < v_parts * acc_size; i++) acc[i] = vec4(0.0);
+    for (uint i = 0; i < acc_size; i++) acc[i] = vec4(0.0);
     for (uint r = 0; r < rows; r++) l[r] = 0.0;
     begin_maxima();
     load_queries();
@@ -139,56 +130,47 @@ void main() {
         update_maxima(s);
         for (uint i = 0; i < keys; i++) {
             const uint key = key_of(first, i);
-            const vec2 by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1), first));
+            const float by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1), first)).x;
             for (uint r = 0; r < rows; r++) {
                 const float weight = s[i * rows + r] == nothing ? 0.0 : exp(s[i * rows + r] - row_max[r]);
                 l[r] = (i == 0 ? l[r] * row_scale[r] : l[r]) + weight;
-                scores[r * batch + key - first] = weight == 0.0 ? 0.0 : weight * by.x;
-                if (v_parts == 2) scores[(rows + r) * batch + key - first] = weight == 0.0 ? 0.0 : weight * by.y;
+                scores[r * batch + key - first] = weight == 0.0 ? 0.0 : weight * by;
             }
         }
         barrier();
 
         for (uint r = 0; r < rows; r++)
-            for (uint i = 0; i < 2 * chunks; i++)
-                for (uint part = 0; part < v_parts; part++) acc[part * acc_size + r * 2 * chunks + i] *= row_scale[r];
+            for (uint i = 0; i < 2 * chunks; i++) acc[r * 2 * chunks + i] *= row_scale[r];
         const uint count = min(batch, end - first);
         for (uint t = turn(); t < count; t += turns)
             for (uint c = 0; c < chunks; c++) {
-                float v[8], z[8];
-                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + t, first), (c * sharers + share()) * 8, 8, v, z);
+                float v[8];
+                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + t, first), (c * sharers + share()) * 8, 8, v);
                 for (uint r = 0; r < rows; r++)
-                    for (uint i = 0; i < 2; i++) {
-                        const uint at = (r * chunks + c) * 2 + i;
-                        acc[at] += scores[r * batch + t] * vec4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
-                        if (v_parts == 2)
-                            acc[acc_size + at] += scores[(rows + r) * batch + t] * vec4(z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]);
-                    }
+                    for (uint i = 0; i < 2; i++)
+                        acc[(r * chunks + c) * 2 + i] += scores[r * batch + t] * vec4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
             }
         barrier();
     }
 
     // Turn 0 adds the other turns' results to its own. The loop must not be unrolled, since its code is long.
     if (turns > 1)
-        for (uint part = 0; part < v_parts; part++)
-            [[dont_unroll]] for (uint other = 1; other < turns; other++) {
-                barrier();
-                if (turn() == other)
-                    for (uint i = 0; i < acc_size; i++) query[i * sharers + share()] = acc[part * acc_size + i];
-                barrier();
-                if (turn() == 0)
-                    for (uint i = 0; i < acc_size; i++) acc[part * acc_size + i] += query[i * sharers + share()];
-            }
+        [[dont_unroll]] for (uint other = 1; other < turns; other++) {
+            barrier();
+            if (turn() == other)
+                for (uint i = 0; i < acc_size; i++) query[i * sharers + share()] = acc[i];
+            barrier();
+            if (turn() == 0)
+                for (uint i = 0; i < acc_size; i++) acc[i] += query[i * sharers + share()];
+        }
     for (uint r = 0; r < rows; r++) scores[r * lanes + lane] = l[r];
     barrier();
     for (uint r = 0; r < rows; r++) {
         if (row_token(r) >= end_token) continue;
         if (turn() == 0)
-            for (uint part = 0; part < v_parts; part++)
-                for (uint i = 0; i < 2 * chunks; i++)
-                    for (uint c = 0; c < 4; c++)
-                        partials[part_of(r) + part * head_dim + (i / 2 * sharers + share()) * 8 + i % 2 * 4 + c] =
-                            acc[part * acc_size + r * 2 * chunks + i][c];
+            for (uint i = 0; i < 2 * chunks; i++)
+                for (uint c = 0; c < 4; c++)
+                    partials[part_of(r) + (i / 2 * sharers + share()) * 8 + i % 2 * 4 + c] = acc[r * 2 * chunks + i][c];
         if (lane == 0) partials[part_of(r) + part_size - 2] = row_max[r];
     }
     for (uint r = lane; r < rows; r += lanes) {

@@ -3,8 +3,7 @@
 // each of `tile` tokens: every key and value is decoded once for all of them.
 // Where there is a full-precision window, one dispatch excludes its tokens and another attends to them alone, into a partial of
 // its own.
-// A partial: acc[head_dim] = sum of exp(score - m) s_v L_v; for values with QJL's bit the same sum of residual lengths and
-// signs; then m, then l = sum of exp(score - m).
+// A partial: acc[head_dim] = sum of exp(score - m) s_v L_v; then m, then l = sum of exp(score - m).
 #include "params.h"
 #include "context.glsl"
 
@@ -32,10 +31,9 @@ uint q_word(uint i) { return query_words[i]; }
 CONTEXT_AT(3)
 
 const uint rows = heads * tile;
-const uint k_parts = 1 + KV_QJL(k_type), v_parts = 1 + KV_QJL(v_type); // 2: levels, and QJL's signs
 const float nothing = -1e30; // masked score: a finite stand-in for minus infinity
 const uint per_kv_head = group / heads; // workgroups per kv head
-const uint part_size = v_parts * head_dim + 2;
+const uint part_size = head_dim + 2;
 
 uint first_token, end_token; // rows of the pass
 uint first_position, slot;   // of first_token
@@ -69,11 +67,11 @@ uint row_head(uint r) {
     return (p.first_head + gl_WorkGroupID.y / per_kv_head) * group + gl_WorkGroupID.y % per_kv_head * heads + r % heads;
 }
 
-// Returns channels [4 i, 4 i + 4) of a row's query, or of its projection. Whatever is loaded is loaded without a branch, here and below:
+// Returns channels [4 i, 4 i + 4) of a row's query. Whatever is loaded is loaded without a branch, here and below:
 // compilers wait for a load at the end of its branch, and loads that follow one another take as long as all of them.
-vec4 query_of(uint part, uint r, uint i) {
+vec4 query_of(uint r, uint i) {
     const uint at = (min(row_token(r), end_token - 1) * p.heads + row_head(r)) * (head_dim / 4) + i;
-    return mix(vec4(0.0), uintBitsToFloat(q(part * p.projected / 4 + at)), bvec4(row_token(r) < end_token));
+    return mix(vec4(0.0), uintBitsToFloat(q(at)), bvec4(row_token(r) < end_token));
 }
 
 // Returns what a row's scores of the keys of a page have more, since these lack a mean (q_norm_rope.comp); plain keys lack none.
@@ -119,7 +117,7 @@ uint vector_near(uint key, uint near) {
                : p.ring + (slot * p.slice_heads + head) * p.ring_tokens + key % p.ring_tokens;
 }
 
-// Returns the factors of a vector's loaded values and of QJL's signs.
+// Returns what vector_scales() does, for a window its unit.
 vec2 scales_of(uint type, uint scales, uint at) {
     return window == WINDOW_ONLY ? vec2(WINDOW_INVERSE_UNIT, 0.0) : vector_scales(type, scales, at);
 }

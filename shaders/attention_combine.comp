@@ -6,17 +6,15 @@
 #include "context.glsl"
 
 // y[t][head] = R^T (sum of the splits' accumulators) / (sum of their weights * gain), R the values' rotation, or the identity;
-// the accumulator of QJL's signs is projected back first, and the result is multiplied by what the values were divided by. One
-// workgroup per query head (x) and row (y).
+// the result is multiplied by what the values were divided by. One workgroup per query head (x) and row (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
-layout(constant_id = 3) const uint has_projection = 0; // partials have a second accumulator, for the signs of the residuals
-layout(constant_id = 4) const uint window = 0; // 1: one partial more, for the window
-layout(constant_id = 5) const uint scaled = 0; // channel scaling of values
-layout(constant_id = 6) const uint sinks = 0;  // 1: one more, for the first token
+layout(constant_id = 3) const uint window = 0; // 1: one partial more, for the window
+layout(constant_id = 4) const uint scaled = 0; // channel scaling of values
+layout(constant_id = 5) const uint sinks = 0;  // 1: one more, for the first token
 layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
@@ -29,7 +27,7 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #include "rotate.glsl"
 #include "parts.glsl"
 
-const uint part_size = (1 + has_projection) * head_dim + 2;
+const uint part_size = head_dim + 2;
 
 // Returns the offset of split s's partial, or, from s = parts on, of the window's and the first token's.
 uint part_at(uint head, uint s, uint parts) {
@@ -82,9 +80,7 @@ struct Part { float weight; uint at; };
         Part part[n];                                                                                                           \
         [[unroll]] for (uint j = 0; j < n; j++) part[j] = Part(of_invocation(i + j, own), part_at(head, first + i + j, parts)); \
         EACH_CHANNEL(c) {                                                                                                       \
-            [[unroll]] for (uint j = 0; j < n; j++) OWN(terms, c) += part[j].weight * partials[part[j].at + c];                 \
-            if (has_projection != 0)                                                                                            \
-                [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += part[j].weight * partials[part[j].at + head_dim + c]; \
+            [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += part[j].weight * partials[part[j].at + c];                 \
         }                                                                                                                       \
     }
 
@@ -98,7 +94,7 @@ void main() {
     float m = -1e30, l = 0.0;
     for (uint s = self(); s < count; s += width) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);
     m = greatest(m);
-    EACH_CHANNEL(i) OWN(terms, i) = OWN(channel, i) = 0.0;
+    EACH_CHANNEL(i) OWN(channel, i) = 0.0;
     [[dont_unroll]] for (uint first = 0; first < count; first += width) {
         const uint n = min(width, count - first);
         float by = 0.0;
@@ -113,12 +109,7 @@ void main() {
         [[dont_unroll]] for (; i < n; i++) ADD_PARTS(1, first, i, by)
     }
     l = sum_of_all(l);
-    if (has_projection != 0) {
-        EACH_CHANNEL(i) OWN(channel, i) *= p.residual_scale / l;
-        hadamard(1);
-        FLIP(p.projection);
-    }
-    EACH_CHANNEL(i) OWN(channel, i) = OWN(terms, i) / l + (has_projection != 0 ? OWN(channel, i) : 0.0);
+    EACH_CHANNEL(i) OWN(channel, i) /= l;
     rotate_back(rotation);
     const uint scales = VALUE_SCALES_AT(rotation) + gl_WorkGroupID.x / p.group * head_dim;
     EACH_CHANNEL(i) y[head * head_dim + i] = scaled != 0 ? OWN(channel, i) * matrix[scales + i] : OWN(channel, i);

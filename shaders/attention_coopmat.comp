@@ -41,7 +41,7 @@ uint own_key() { return gl_SubgroupInvocationID % sharers; }
 float row_factor, row_max = nothing, row_sum = 0.0;
 float unit = exp2(-24.0); // the least power of two above all values' scales so far
 
-vec4 query_of_row(uint r, uint i) { return mix(vec4(0.0), query_of(0, min(r, rows - 1), i), bvec4(r < rows)); }
+vec4 query_of_row(uint r, uint i) { return mix(vec4(0.0), query_of(min(r, rows - 1), i), bvec4(r < rows)); }
 
 void load_queries() {
     for (uint r = gl_LocalInvocationID.x; r < strips * m; r += lanes) largest[r] = 0;

@@ -57,14 +57,14 @@ float sums[summed];                 // of weighted values, over 2^11 level_unit 
 void load_queries() {
     if (!half_keys) {
         for (uint i = gl_LocalInvocationID.x; i < heads * head_dim / 4; i += lanes)
-            query[i] = query_of(0, i / (head_dim / 4), i % (head_dim / 4));
+            query[i] = query_of(i / (head_dim / 4), i % (head_dim / 4));
         return;
     }
     [[dont_unroll]] for (uint h = gl_LocalInvocationID.x / subgroup; h < heads; h += subgroups) {
         vec4 q[query_vectors];
         uvec4 most = uvec4(0);
         [[unroll]] for (uint n = 0; n < query_vectors; n++) {
-            q[n] = query_of(0, h, min(n * subgroup + lane(), head_dim / 4 - 1));
+            q[n] = query_of(h, min(n * subgroup + lane(), head_dim / 4 - 1));
             most = max(most, floatBitsToUint(q[n]) & 0x7fffffffu);
         }
         const uint largest = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
@@ -122,8 +122,8 @@ void multiply(uint n, uint at, vec2 scales, out float f[heads]) {
             f[h] = unequal ? float(products[h].x) * scales.x + float(products[h].y) * scales.y : float(products[h].x) + float(products[h].y);
         return;
     }
-    vec4 v[8], z[8];
-    load32(k_type, p.k_codes, p.k_scales, at, part(), v, z);
+    vec4 v[8];
+    load32(k_type, p.k_codes, p.k_scales, at, part(), v);
     [[unroll]] for (uint h = 0; h < heads; h++) {
         vec4 products = vec4(0.0);
         [[unroll]] for (uint i = 0; i < 8; i++) products += query[h * (head_dim / 4) + part() * 8 + i] * v[i];
@@ -218,8 +218,8 @@ void add_window(uint first, uint end, uint begin) {
         } else {
             [[unroll]] for (uint i = 0; i < window_of_sums; i++) {
                 const uint key = turn + (begin + i) * turns, from = first_weight() + key * heads;
-                float v[8], z[8];
-                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + key, first, end), c, 8, v, z);
+                float v[8];
+                load_channels(v_type, p.v_codes, p.v_scales, vector_of(first + key, first, end), c, 8, v);
                 [[unroll]] for (uint h = 0; h < heads; h++)
                     [[unroll]] for (uint j = 0; j < 8; j++)
                         sums[(h * chunks + chunk) * 8 + j] += uintBitsToFloat(weights[from + h]) * v[j];

@@ -6,7 +6,7 @@
 #define UNROLL [[unroll]]
 #include "attention.glsl"
 
-// attention.comp for types without QJL's bit, for Mesa's software driver (read.glsl), where an invocation is a SIMD lane:
+// attention.comp for Mesa's software driver (read.glsl), where an invocation is a SIMD lane:
 // shared memory, and arrays with an index that is unknown at compile time, are read lane by lane, and barriers are expensive.
 // So a lane has its own keys and its own maximum: it scores `run` keys, `width` channels at a time, whose queries stay in
 // registers; then it sums their values in the same way. Only at the end are the lanes' sums combined.
@@ -33,12 +33,12 @@ void score(uint first, uint end, uint count) {
     for (uint b = 0; b < blocks; b++) {
         vec4 query[rows * width / 4];
         UNROLL for (uint r = 0; r < rows; r++)
-            UNROLL for (uint j = 0; j < width / 4; j++) query[r * width / 4 + j] = query_of(0, r, b * width / 4 + j);
+            UNROLL for (uint j = 0; j < width / 4; j++) query[r * width / 4 + j] = query_of(r, b * width / 4 + j);
         for (uint i = 0; i < count; i++) {
             const uint at = vector_of(first, i, end);
-            vec4 terms[rows], k[8], unused[8];
+            vec4 terms[rows], k[8];
             UNROLL for (uint r = 0; r < rows; r++) terms[r] = vec4(0.0);
-            load32(k_type, p.k_codes, p.k_scales, at, b, k, unused);
+            load32(k_type, p.k_codes, p.k_scales, at, b, k);
             UNROLL for (uint r = 0; r < rows; r++)
                 UNROLL for (uint j = 0; j < 8; j++) terms[r] += query[r * width / 4 + j] * k[j];
             const vec2 by = scales_of(k_type, p.k_scales, at);
@@ -77,8 +77,8 @@ void add_values(uint first, uint end, uint count) {
             UNROLL for (uint j = 0; j < width / 4; j++)
                 a[r * width / 4 + j] = acc[(r * blocks + b) * width / 4 + j] * row_scale[r];
         for (uint i = 0; i < count; i++) {
-            vec4 v[8], unused[8];
-            load32(v_type, p.v_codes, p.v_scales, vector_of(first, i, end), b, v, unused);
+            vec4 v[8];
+            load32(v_type, p.v_codes, p.v_scales, vector_of(first, i, end), b, v);
             UNROLL for (uint r = 0; r < rows; r++)
                 UNROLL for (uint j = 0; j < 8; j++) a[r * width / 4 + j] += scores[i * rows + r] * v[j];
         }

@@ -10,7 +10,6 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
-layout(constant_id = 2) const uint has_projection = 0; // partials have a second accumulator
 layout(push_constant) uniform Push { attention_sink_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 layout(binding = 1) readonly buffer Q { float q[]; };
@@ -19,7 +18,7 @@ CONTEXT_AT(3)
 #include "head_vector.glsl"
 #include "half_value.glsl"
 
-const uint part_size = (1 + has_projection) * head_dim + 2;
+const uint part_size = head_dim + 2;
 
 // Returns channel i of the vector that begins at word `first`.
 float exact_value(uint first, uint i) { return half_value(cache[first + i / 2] >> (16 * (i & 1))) * WINDOW_INVERSE_UNIT; }
@@ -48,7 +47,6 @@ void main() {
         float sum = first_weight * exact_value(p.v_sinks + first, i);
         if (sees_second) sum += second_weight * exact_value(p.v_sinks + second, i);
         partials[at + i] = sum;
-        if (has_projection != 0) partials[at + head_dim + i] = 0.0;
     }
     if (gl_LocalInvocationID.x != 0) return;
     partials[at + part_size - 2] = largest;

@@ -64,12 +64,3 @@ uint sqrt_quotient_half_bits(float n, uint s, int e) {
     if (above < 0 || (above == 0 && (root & 1u) == 1u)) root++;
     return min(exponent >= -14 ? (uint(exponent + 14) << 10) + root : root, 0x7bffu);
 }
-
-// Returns the value of finite fp16 bits * 2^-e, exactly; it must be 0 (then without its sign) or normal in fp32.
-float scaled_half(uint bits, int e) {
-    const uint exponent = (bits >> 10) & 31u;
-    const float fraction = float(exponent == 0 ? bits & 1023u : (bits & 1023u) + 1024u);
-    if (fraction == 0.0) return 0.0;
-    const uint scaled = floatBitsToUint(fraction) + (uint(int(max(exponent, 1u)) - 25 - e) << 23);
-    return uintBitsToFloat(scaled | (bits & 0x8000u) << 16);
-}

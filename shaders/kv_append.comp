@@ -10,7 +10,7 @@
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
 // rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they need no weights: binding 2 is the
 // matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
-// subgroup variant is for types with one scale per vector, and for rotations that are not dense; the trellis variant is only for
+// subgroup variant is for types without blocks, and for rotations that are not dense; the trellis variant is only for
 // trellis types, whose search takes drivers too long to compile for the others.
 // once more for subgroups
 // once more for trellises
@@ -38,7 +38,6 @@ CONTEXT_AT(3)
 #include "exact.glsl"
 
 shared uint codes[head_dim];
-shared uint level_scale;
 
 // Reduce every invocation's number; on integers, so that the order does not matter. All invocations call these.
 #ifdef SUBGROUP
@@ -65,7 +64,7 @@ uint workgroup_add(uint own) {
 #endif
 
 #if !defined(SUBGROUP) && !defined(TRELLIS)
-#define SEVERAL_SCALES
+#define BLOCKS
 #include "blocks_codec.glsl"
 #endif
 #include "turboquant.glsl"
@@ -116,19 +115,11 @@ void store_scale(uint at, uint n, uint half_word) {
     atomicOr(cache[p.scales + (i >> 1)], half_word << shift);
 }
 
-#ifdef SEVERAL_SCALES
+#ifdef BLOCKS
 void append_blocks(uint at, int e, bool finite) {
-    const uint length = KV_FAMILY(type) == KV_BLOCKS ? 32 : min(KV_GROUP(type), head_dim);
-    EACH(block, head_dim / length) {
-        const uint first = block * length;
-        if (KV_FAMILY(type) == KV_BLOCKS) {
-            const uint scale = KV_BITS(type) == 8 ? encode_q8_0(first, e) : encode_q4_0(first, e);
-            store_scale(at, block, finite ? scale : 0x7e00u);
-        } else {
-            const uint both = encode_affine(first, length, KV_BITS(type), e);
-            store_scale(at, 2 * block, finite ? both & 0xffffu : 0x7e00u);
-            store_scale(at, 2 * block + 1, finite ? both >> 16 : 0x7e00u);
-        }
+    EACH(block, head_dim / 32) {
+        const uint scale = KV_BITS(type) == 8 ? encode_q8_0(block * 32, e) : encode_q4_0(block * 32, e);
+        store_scale(at, block, finite ? scale : 0x7e00u);
     }
     barrier();
 }
@@ -137,15 +128,15 @@ void append_blocks(uint at, int e, bool finite) {
 void append_coded(uint at) {
     const int e = normalise_exponents();
     const bool empty = e == zero_vector || e == nonfinite_vector;
-    if (KV_ROTATED(type) != 0) rotate(rotation);
-#ifdef SEVERAL_SCALES
-    if (KV_FAMILY(type) != KV_TURBOQUANT) append_blocks(at, empty ? 0 : e, e != nonfinite_vector);
+#ifdef BLOCKS
+    if (KV_FAMILY(type) == KV_BLOCKS) append_blocks(at, empty ? 0 : e, e != nonfinite_vector);
 #endif
     if (KV_FAMILY(type) == KV_TURBOQUANT) {
+        rotate(rotation);
         const uvec2 scales = encode_turboquant(empty ? 0 : e);
         if (gl_LocalInvocationID.x == 0) { // a vector that is not finite keeps a NaN scale: it appears in every score
             store_scale(at, 0, e == nonfinite_vector ? 0x7e00u : scales.x);
-            if (KV_SCALES(type, head_dim) == 2) store_scale(at, 1, e == nonfinite_vector ? 0x7e00u : scales.y);
+            if (unequal) store_scale(at, 1, e == nonfinite_vector ? 0x7e00u : scales.y);
         }
     }
     EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = packed_word(w);

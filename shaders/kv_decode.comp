@@ -33,14 +33,8 @@ float scale_at(uint at, uint n) {
 }
 
 float coded_value(uint base, uint at, uint i) {
-    const uint length = KV_FAMILY(type) == KV_AFFINE ? min(KV_GROUP(type), head_dim) : 32, group = i / length;
-    const float level = code_level(type, code_at(base, i));
-    if (KV_FAMILY(type) == KV_AFFINE) {
-        precise float part = level * scale_at(at, 2 * group);
-        precise float value = part + scale_at(at, 2 * group + 1);
-        return value;
-    }
-    precise float value = level * scale_at(at, KV_FAMILY(type) == KV_BLOCKS ? group : KV_UNEQUAL(type) != 0 ? i & 1 : 0);
+    const uint n = KV_FAMILY(type) == KV_BLOCKS ? i / 32 : KV_UNEQUAL(type) != 0 ? i & 1 : 0;
+    precise float value = code_level(type, code_at(base, i)) * scale_at(at, n);
     return value;
 }
 
@@ -50,20 +44,6 @@ float plain_value(uint base, uint i) {
     return KV_FAMILY(type) == KV_BF16 ? uintBitsToFloat(half_word << 16) : half_value(half_word);
 }
 
-// channel += the residual that its signs and length encode
-void add_residual(uint base, uint at) {
-    EACH(i, head_dim) channel[i] = residual_sign(type, code_at(base, i));
-    hadamard(1);
-    FLIP(p.projection);
-    precise float unit = scale_at(at, 1) * QJL_FACTOR;
-    precise float per_channel = unit * inverse_head_dim();
-    EACH(i, head_dim) {
-        precise float part = channel[i] * per_channel;
-        precise float sum = coded_value(base, at, i) + part;
-        channel[i] = sum;
-    }
-}
-
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
@@ -71,10 +51,8 @@ void main() {
     const uint base = p.codes + at * KV_WORDS(type, head_dim);
     if (!KV_IS_CODED(type))
         EACH(i, head_dim) channel[i] = plain_value(base, i);
-    else if (KV_QJL(type) != 0)
-        add_residual(base, at);
     else
         EACH(i, head_dim) channel[i] = coded_value(base, at, i);
-    if (KV_ROTATED(type) != 0) rotate_back(rotation);
+    if (KV_FAMILY(type) == KV_TURBOQUANT) rotate_back(rotation);
     EACH(i, head_dim) x[(t * p.heads + p.first_head + gl_WorkGroupID.x) * head_dim + i] = channel[i];
 }

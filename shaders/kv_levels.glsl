@@ -5,7 +5,6 @@ uint byte_of(uint word, uint i) { return (word >> (8 * (i & 3))) & 0xffu; }
 
 // Returns the level of a magnitude index of `bits` bits. No table: drivers put constant arrays into slow memory.
 float magnitude_level(uint bits, uint index) {
-    if (bits == 0) return 1.0;
     if (bits == 1) return float(byte_of(TQ2_LEVELS, index));
     if (bits == 2) return float(byte_of(TQ3_LEVELS, index));
     if (bits == 3) return float(byte_of(index < 4 ? TQ4_LEVELS_LOW : TQ4_LEVELS_HIGH, index));
@@ -21,7 +20,7 @@ float magnitude_level(uint bits, uint index) {
 }
 
 // Returns the bits of a magnitude index of a TurboQuant type.
-uint magnitude_bits(uint type) { return KV_BITS(type) - 1 - KV_QJL(type); }
+uint magnitude_bits(uint type) { return KV_BITS(type) - 1; }
 
 // Returns the signed level of a trellis index: that of 15 - index is the negative, for tq4t that of index ^ 16.
 int trellis_level(uint bits, uint index) {
@@ -91,16 +90,12 @@ float signed_level(uint bits, uint code) {
     return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
 }
 
-// Returns a code's level, before the scale of its vector or group and without QJL's bit.
+// Returns a code's level, before the scale of its vector or block.
 float code_level(uint type, uint code) {
     if (KV_UNEQUAL(type) != 0)
         return code < odd_code(type) ? signed_level(KV_BITS(type), code) : signed_level(KV_BITS(type) - 2, code - odd_code(type));
     if (KV_TRELLIS(type) != 0)
         return float(trellis_level(KV_BITS(type), KV_BITS(type) == 3 ? (code & 3u) | trellis_branch(3, code >> 2) << 2 : code));
-    if (KV_FAMILY(type) == KV_AFFINE) return float(code);
     if (KV_FAMILY(type) == KV_BLOCKS) return KV_BITS(type) == 8 ? float(int(code << 24) >> 24) : float(int(code) - 8);
     return signed_level(magnitude_bits(type), code);
 }
-
-// Returns +-1: the sign that QJL keeps of the projected residual.
-float residual_sign(uint type, uint code) { return (code >> (KV_BITS(type) - 1u)) != 0 ? -1.0 : 1.0; }

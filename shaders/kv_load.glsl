@@ -12,24 +12,21 @@ layout(binding = CACHE_BINDING) readonly buffer CacheWords { uint cache_words[];
 uint cache_word(uint i) { return cache_words[i]; }
 #endif
 
-// Returns number n of the vector's fp16 scales (and zeros).
+// Returns number n of the vector's fp16 scales.
 float stored_scale(uint type, uint scales, uint at, uint n) {
     const uint i = at * KV_SCALES(type, head_dim) + n;
     return half_value(cache_word(scales + (i >> 1)) >> (16 * (i & 1)));
 }
 
-// Returns the factors of a vector's loaded values and of QJL's signs; or of its even and its odd channels, where their bits are unequal.
+// Returns the factor of a vector's loaded values; or those of its even and its odd channels, where their bits are unequal.
 vec2 vector_scales(uint type, uint scales, uint at) {
     if (KV_FAMILY(type) != KV_TURBOQUANT) return vec2(1.0, 0.0);
-    return vec2(stored_scale(type, scales, at, 0), KV_SCALES(type, head_dim) == 1 ? 0.0 : stored_scale(type, scales, at, 1));
+    return vec2(stored_scale(type, scales, at, 0), KV_UNEQUAL(type) == 0 ? 0.0 : stored_scale(type, scales, at, 1));
 }
 
-// Returns the scale x and zero y of channel c's group: a value is its code's level * x + y.
-vec2 group_scale(uint type, uint scales, uint at, uint c) {
-    if (KV_FAMILY(type) == KV_BLOCKS) return vec2(stored_scale(type, scales, at, c / 32), 0.0);
-    if (KV_FAMILY(type) != KV_AFFINE) return vec2(1.0, 0.0);
-    const uint group = KV_GROUPS(type, head_dim) == 1 ? 0 : c / KV_GROUP(type);
-    return vec2(stored_scale(type, scales, at, 2 * group), stored_scale(type, scales, at, 2 * group + 1));
+// Returns the scale of channel c's block.
+float block_scale(uint type, uint scales, uint at, uint c) {
+    return KV_FAMILY(type) == KV_BLOCKS ? stored_scale(type, scales, at, c / 32) : 1.0;
 }
 
 // Returns a plain value. A driver may flush denormal fp16 values; the error is at most that of rounding a value of 0.125.
@@ -45,14 +42,14 @@ float level_of(uint type, uint code) { return code_level(type, code); }
 #else
 const uint table_levels = KV_UNEQUAL(k_type) != 0 ? 64 : KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
 shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
-bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) - KV_QJL(type) <= 4; }
+bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) <= 4; }
 void prepare_levels() {
     for (uint i = gl_LocalInvocationID.x; i < 2 * table_levels; i += lanes)
         level_table[i] = code_level(i < table_levels ? k_type : v_type, i & (table_levels - 1));
 }
 float level_of(uint type, uint code) {
     if (!has_level_table(type)) return code_level(type, code);
-    const uint bits = KV_UNEQUAL(type) != 0 ? 6 : KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type) - KV_QJL(type);
+    const uint bits = KV_UNEQUAL(type) != 0 ? 6 : KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type);
     return level_table[(type == k_type ? 0 : table_levels) + (code & ((1u << bits) - 1u))];
 }
 #endif
@@ -60,8 +57,8 @@ float level_of(uint type, uint code) {
 // Rotates a word so that bit `at` becomes bit 0, the bits below it the highest.
 uint turned(uint word, uint at) { return word >> at | (word << 1) << (31 - at); }
 
-// v[0 .. n - 1] = channels [c, c + n) of vector `at`, z = QJL's signs; n <= 8, c a multiple of n.
-void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8], out float z[8]) {
+// v[0 .. n - 1] = channels [c, c + n) of vector `at`; n <= 8, c a multiple of n.
+void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8]) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
     if (!KV_IS_CODED(type) && n == 8) { // 16 bytes at a time
         const uint halves = KV_FAMILY(type) == KV_F32 ? 2 : 1;
@@ -87,14 +84,13 @@ void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, 
     const uint next_word = low == 8 && n > 4 ? cache_word(base + c / 4 + 1) : 0;
     const uint high_word =
         high == 0 ? 0 : turned(cache_word(base + (head_dim * low + c * high) / 32), (c * high - before) & 31);
-    const vec2 by = group_scale(type, scales, at, c);
+    const float by = block_scale(type, scales, at, c);
     for (uint i = 0; i < n; i++) {
         const uint part = low == 8 && i >= 4 ? next_word >> (8 * (i & 3)) : low_word >> (low * i);
         const uint high_code = high == 0 ? 0 : (high_word >> (high * i)) & ((1u << (high + before)) - 1u);
         const uint code = (part & ((1u << (low + before_low)) - 1u)) | high_code << low;
         v[i] = level_of(type, code);
-        if (KV_FAMILY(type) != KV_TURBOQUANT) v[i] = v[i] * by.x + by.y;
-        if (KV_QJL(type) != 0) z[i] = residual_sign(type, code);
+        if (KV_FAMILY(type) == KV_BLOCKS) v[i] *= by;
     }
 }
 
@@ -136,8 +132,8 @@ uint block_code(uint type, CodeBlock block, uint k) {
 #define UNROLL
 #endif
 
-// v = channels [32 b, 32 b + 32) of vector `at`, z = QJL's signs
-void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], out vec4 z[8]) {
+// v = channels [32 b, 32 b + 32) of vector `at`
+void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8]) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
     if (KV_FAMILY(type) == KV_F32) {
         for (uint i = 0; i < 8; i++) v[i] = uintBitsToFloat(cache(base / 4 + b * 8 + i));
@@ -151,12 +147,11 @@ void load32(uint type, uint codes, uint scales, uint at, uint b, out vec4 v[8], 
         return;
     }
     const CodeBlock block = load_block(type, base, b);
-    const vec2 by = group_scale(type, scales, at, 32 * b);
+    const float by = block_scale(type, scales, at, 32 * b);
     UNROLL for (uint i = 0; i < 8; i++)
         UNROLL for (uint j = 0; j < 4; j++) {
             const uint code = block_code(type, block, 4 * i + j);
             v[i][j] = level_of(type, code);
-            if (KV_FAMILY(type) != KV_TURBOQUANT) v[i][j] = v[i][j] * by.x + by.y;
-            if (KV_QJL(type) != 0) z[i][j] = residual_sign(type, code);
+            if (KV_FAMILY(type) == KV_BLOCKS) v[i][j] *= by;
         }
 }

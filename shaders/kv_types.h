@@ -1,23 +1,19 @@
 // The number of a KV cache type, one text for GLSL and C++: its properties can be read off it, also in constant expressions.
-// bits 0-3 family, 4-7 bits of a code, 8-11 channels of a group / 32, 12 stored rotated, 13 highest bit of a code is QJL's, 14
-// a code's level depends on the codes before it (a trellis), 15 even places have a bit more and odd ones a bit less, each half with
-// a scale of its own
+// bits 0-3 family, 4-7 bits of a code, 8 in blocks, 12 stored rotated, 14 a code's level depends on the codes before it (a trellis), 15
+// even places have a bit more and odd ones a bit less, each half with a scale of its own
 #define KV_F32 0u
 #define KV_F16 1u
 #define KV_BF16 2u
 #define KV_TURBOQUANT 3u // one scale per vector, levels by codebook
 #define KV_BLOCKS 4u     // ggml's q8_0 and q4_0: one scale per 32 channels
-#define KV_AFFINE 5u     // scale and zero per group
 
-#define KV_TYPE(family, bits, group, rotated, qjl) ((family) | (bits) << 4 | (group) / 32u << 8 | (rotated) << 12 | (qjl) << 13)
-#define KV_TRELLIS_TYPE(bits) (KV_TYPE(KV_TURBOQUANT, bits, 0u, 1u, 0u) | 1u << 14)
+#define KV_BLOCKS_TYPE(bits) (KV_BLOCKS | (bits) << 4 | 1u << 8)
+#define KV_TURBOQUANT_TYPE(bits) (KV_TURBOQUANT | (bits) << 4 | 1u << 12)
+#define KV_TRELLIS_TYPE(bits) (KV_TURBOQUANT_TYPE(bits) | 1u << 14)
 #define KV_UNEQUAL_BIT (1u << 15)
-#define KV_UNEQUAL_TYPE(bits) (KV_TYPE(KV_TURBOQUANT, bits, 0u, 1u, 0u) | KV_UNEQUAL_BIT)
+#define KV_UNEQUAL_TYPE(bits) (KV_TURBOQUANT_TYPE(bits) | KV_UNEQUAL_BIT)
 #define KV_FAMILY(type) ((type) & 15u)
 #define KV_BITS(type) ((type) >> 4 & 15u)
-#define KV_GROUP(type) (((type) >> 8 & 15u) * 32u)
-#define KV_ROTATED(type) ((type) >> 12 & 1u)
-#define KV_QJL(type) ((type) >> 13 & 1u)
 #define KV_TRELLIS(type) ((type) >> 14 & 1u)
 #define KV_UNEQUAL(type) ((type) >> 15 & 1u)
 #define KV_IS_CODED(type) (KV_FAMILY(type) >= KV_TURBOQUANT) // codes and scales, not plain values
@@ -27,20 +23,16 @@
 // of it are in the first plane.
 #define KV_LOW_BITS(bits) ((bits) == 3u ? 2u : ((bits) & 4u) != 0u ? 4u : (bits)) // glslang folds no || of constants
 
-// The number of 32-bit words of a vector's codes or values, and of its fp16 scales (and zeros).
+// The number of 32-bit words of a vector's codes or values, and of its fp16 scales.
 #define KV_WORDS(type, head_dim)                                                                                                 \
     (KV_FAMILY(type) == KV_F32 ? (head_dim) : KV_IS_CODED(type) ? (head_dim) / 32u * KV_BITS(type) : (head_dim) / 2u)
-#define KV_GROUPS(type, head_dim) ((head_dim) > KV_GROUP(type) ? (head_dim) / KV_GROUP(type) : 1u)
 #define KV_SCALES(type, head_dim)                                                                                                \
-    (KV_FAMILY(type) == KV_TURBOQUANT ? 1u + KV_QJL(type) + KV_UNEQUAL(type)                                                                   \
-     : KV_FAMILY(type) == KV_BLOCKS   ? (head_dim) / 32u                                                                         \
-     : KV_FAMILY(type) == KV_AFFINE   ? 2u * KV_GROUPS(type, head_dim)                                                           \
-                                      : 0u)
+    (KV_FAMILY(type) == KV_TURBOQUANT ? 1u + KV_UNEQUAL(type) : KV_FAMILY(type) == KV_BLOCKS ? (head_dim) / 32u : 0u)
 
 // 1 for TurboQuant types whose levels fp16 holds exactly. Of these: the bits that determine the levels of two
 // neighbouring codes, 0 where they are too many for a table; and the entries of a table of pairs, or of single levels
 // (level_pairs.glsl).
-#define KV_HALF_LEVELS(type) (KV_FAMILY(type) != KV_TURBOQUANT ? 0u : KV_QJL(type) != 0u ? 0u : KV_BITS(type) > 6u ? 0u : 1u)
+#define KV_HALF_LEVELS(type) (KV_FAMILY(type) != KV_TURBOQUANT ? 0u : KV_BITS(type) > 6u ? 0u : 1u)
 #define KV_PAIR_BITS(type) (KV_BITS(type) + KV_TRELLIS(type) > 4u ? 0u : 2u * KV_BITS(type) + 2u * KV_TRELLIS(type))
 #define KV_LEVEL_TABLE_SIZE(type)                                                                                                \
     (KV_HALF_LEVELS(type) == 0u      ? 0u                                                                                        \
@@ -54,9 +46,6 @@
 
 // Keys that an invocation of attention_decode scores at a time: with more of them the kernel has more instructions to fetch.
 #define DECODE_STEPS 2u
-
-// sqrt(pi / 2): the factor from the mean of |z| of a normal variable z to its standard deviation.
-#define QJL_FACTOR 1.25331414f
 
 // Scale rules of TurboQuant types, and rotations.
 #define SCALE_NORM 0u

@@ -62,7 +62,8 @@ struct route_params { uint count; uint used; uint weights_at; uint normalise; };
 struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
 struct add_experts_params { uint cols; uint used; uint weights_at; };
 
-// Signs: bit i % 32 of word i / 32 set means that channel i is negated. `projection`: the signs of QJL's projection.
+// `signs`: bit i % 32 of word i / 32 set means that channel i is negated.
+
 // What q_norm_rope conditions: keys lack the mean of their page, queries have its product with them.
 #define CONDITION_NONE 0
 #define CONDITION_KEYS 1
@@ -72,14 +73,11 @@ struct q_norm_rope_params {
     uint heads;
     float eps;             // of the norm; below 0: heads have none
     float scale;           // 1 / sqrt(head_dim), over the rotation's gain where the keys are rotated
-    uint projected;        // offset of the projected queries in q, in floats
-    float projected_scale; // scale * sqrt(pi / 2) / head_dim
     uint group;            // conditioned: query heads that share a kv head's channel scaling
     uint page_scores;      // offset of the page scores [rows][heads][pages] in q, in floats
     uint pages;            // of a head; 0: no page scores, since keys lack no mean
     float page_scale;      // 1 / sqrt(head_dim)
     uint signs[8];
-    uint projection[8];
 };
 
 // Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are [page][slice_heads][PAGE].
@@ -93,7 +91,6 @@ struct kv_append_params {
     uint sinks;       // offset of the fp16 vectors of the pages' first tokens; 0: none are kept
     float eps;        // as in q_norm_rope_params
     uint signs[8];
-    uint projection[8];
 };
 
 struct kv_decode_params {
@@ -103,7 +100,6 @@ struct kv_decode_params {
     uint codes;
     uint scales;
     uint signs[8];
-    uint projection[8];
 };
 
 struct attention_params {
@@ -115,7 +111,6 @@ struct attention_params {
     uint k_scales;
     uint v_codes;
     uint v_scales;
-    uint projected;     // as in q_norm_rope_params
     uint window_tokens; // number of window tokens that a row attends to
     uint ring;          // WINDOW_ONLY: number of the first vector of the slots' rings
     uint ring_tokens;   // per head
@@ -141,12 +136,10 @@ struct attention_combine_params {
     uint heads;
     uint splits;
     uint part_step;       // the splits' lengths are multiples of this
-    float residual_scale; // sqrt(pi / 2) / head_dim
     uint window_parts;    // offsets in `partials` of the window's partials, and of the first tokens', in floats
     uint sink_parts;
     uint group;           // scaled: query heads that share the scales of a kv head's values
     uint signs[8];
-    uint projection[8];
 };
 
 struct swiglu_params {

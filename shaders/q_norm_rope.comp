@@ -6,8 +6,7 @@
 #include "context.glsl"
 
 // q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C is the channel scaling of the head, where there is any, and R
-// the keys' rotation, or the identity when they are not rotated. Where the keys have QJL's bit, q[projected + ...] is the
-// projection of that, times projected_scale. One workgroup per head (x) and token (y).
+// the keys' rotation, or the identity when they are not rotated. One workgroup per head (x) and token (y).
 // Where the keys of a page lack a mean, a page score is page_scale times the query's product with it after RoPE. A mean turns with the
 // first position of its page, so that the product is a sum over the pairs of channels of that position's cosines and sines; channels that do not turn
 // are left out, since their products are the same for all pages.
@@ -16,9 +15,8 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
-layout(constant_id = 3) const uint has_projection = 0;
-layout(constant_id = 4) const uint conditioned = 0;
-layout(constant_id = 5) const uint rotary = 128;
+layout(constant_id = 3) const uint conditioned = 0;
+layout(constant_id = 4) const uint rotary = 128;
 layout(push_constant) uniform Push { q_norm_rope_params p; };
 layout(binding = 0) buffer Q { float q[]; };
 layout(binding = 1) readonly buffer Weight { float weight[]; };
@@ -64,9 +62,4 @@ void main() {
     }
     rotate(rotation);
     EACH_CHANNEL(i) q[base + i] = OWN(channel, i) * p.scale;
-    if (has_projection != 0) {
-        FLIP(p.projection);
-        hadamard(1);
-        EACH_CHANNEL(i) q[p.projected + base + i] = OWN(channel, i) * p.projected_scale;
-    }
 }

@@ -1,6 +1,5 @@
-// The TurboQuant quantiser, the counterpart of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`, the
-// parameters' QJL signs as p.projection, `shared uint codes[head_dim]`, `shared uint level_scale`, workgroup_max and
-// workgroup_add, and includes rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
+// The TurboQuant quantiser, the counterpart of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`,
+// `shared uint codes[head_dim]`, workgroup_max and workgroup_add, and includes rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
 #ifdef TRELLIS
 #include "trellis.glsl"
 #else
@@ -60,49 +59,18 @@ uint scale_of(uint rule, float norm2, float projected, uint square_levels, int e
                                          : quotient_half_bits(norm2, projected, e);
 }
 
-#ifndef TRELLIS
-// channel = the residual of the levels; an almost cancelled element counts as zero.
-void subtract_levels(uint scale, int e) {
-    const float unit = scaled_half(scale, e);
-    EACH_CHANNEL(i) {
-        const float y = OWN(channel, i);
-        precise float part = unit * magnitude_level(magnitude_bits(type), codes[i] & ((1u << magnitude_bits(type)) - 1u));
-        precise float above = y - part, below = y + part;
-        const float rest = y < 0.0 ? below : above;
-        OWN(channel, i) = ((floatBitsToUint(rest) >> 23) & 255u) < 127u - 39u ? 0.0 : rest;
-    }
-}
-
-// Adds QJL's bit to every code, above the magnitude's bits. Returns the residual's length as fp16 bits. Ends with a barrier.
-uint add_residual_signs(int e) {
-    subtract_levels(level_scale, e);
-    sum_squares(1);
-    const float residual2 = terms[0];
-    FLIP(p.projection);
-    hadamard(1);
-    EACH_CHANNEL(i) codes[i] |= OWN(channel, i) < 0.0 ? 1u << (KV_BITS(type) - 1u) : 0u;
-    barrier();
-    return gl_LocalInvocationID.x != 0 || residual2 == 0.0 ? 0u : sqrt_quotient_half_bits(residual2, 1, e);
-}
-#endif
-
-// codes = those of channel * 2^e, packed later. Returns the scales (level scale, residual's length; or of even and odd channels),
-// which only invocation 0 gets. Ends with a barrier.
+// codes = those of channel * 2^e, packed later. Returns the scales, where bits are unequal of even and odd channels, which only
+// invocation 0 gets. Ends with a barrier.
 uvec2 encode_turboquant(int e) {
     sum_squares(last_sum);
     const vec2 norm2 = sums_of_terms();
     const uvec2 square_levels = choose_codes(norm2);
     const vec2 projected = sums_of_terms();
-    const uint rule = KV_QJL(type) != 0 ? SCALE_LEAST_SQUARES : scale_rule;
-    uint odd_scale = 0;
+    uvec2 scales = uvec2(0);
     if (gl_LocalInvocationID.x == 0) {
-        level_scale = scale_of(rule, norm2.x, projected.x, square_levels.x, e);
-        if (unequal) odd_scale = scale_of(rule, norm2.y, projected.y, square_levels.y, e);
+        scales.x = scale_of(scale_rule, norm2.x, projected.x, square_levels.x, e);
+        if (unequal) scales.y = scale_of(scale_rule, norm2.y, projected.y, square_levels.y, e);
     }
     barrier();
-    if (unequal) return uvec2(level_scale, odd_scale);
-#ifndef TRELLIS
-    if (KV_QJL(type) != 0) return uvec2(level_scale, add_residual_signs(e));
-#endif
-    return uvec2(level_scale, 0);
+    return scales;
 }

@@ -210,7 +210,7 @@ void each_piece(ThreadPool& pool, uint32_t count, const std::function<void(uint3
 }
 
 void finish(std::span<float> y, const KvCodec& values) {
-    if (is_rotated(values.type)) rotate_back(y, values.rotation);
+    if (is_turboquant(values.type)) rotate_back(y, values.rotation);
 }
 
 // Combines the partials of one query head into y[d].

@@ -21,7 +21,7 @@ namespace tq::cpu::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR
 
 inline bool multiplies_codes(const KvCodec& codec) {
-    return is_turboquant(codec.type) && !is_qjl(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
+    return is_turboquant(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
 }
 
 // Calls use(of, h) for the heads h .. h + of - 1 of a group: as many fours as possible, then twos, then one.

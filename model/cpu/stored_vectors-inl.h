@@ -1,5 +1,5 @@
 // Decodes stored keys and values to fp32, bit for bit as decode_stored, for one target: codes to bytes, bytes to levels, levels
-// to floats: channel i of a vector is level[i] * scale + zero, with a scale and a zero for the vector or each of its groups.
+// to floats: channel i of a vector is level[i] * scale, with a scale for the vector, its halves or each of its blocks.
 #if defined(TQ_CPU_STORED_VECTORS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_STORED_VECTORS_INL_H
 #undef TQ_CPU_STORED_VECTORS_INL_H
@@ -220,13 +220,11 @@ HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRIC
 class CodedVectors {
   public:
     HWY_INLINE explicit CodedVectors(const KvCodec& codec)
-        : codec_(codec), levels_(codec.type), odd_levels_(Levels::odd(codec.type)), is_affine_(family(codec.type) == KV_AFFINE),
-          group_(codec.head_dim() * (is_affine_ ? 2 : 1) / std::max(1u, codec.scales())) {}
+        : codec_(codec), levels_(codec.type), odd_levels_(Levels::odd(codec.type)),
+          block_(codec.head_dim() / std::max(1u, codec.scales())) {}
 
     // to[head_dim] = the decoded vector.
     HWY_INLINE void load(float* HWY_RESTRICT to, std::span<const uint32_t> codes, std::span<const uint16_t> scales) const {
-        if (is_qjl(codec_.type)) // its residual must be rotated back
-            return decode_stored(codec_, {to, codec_.head_dim()}, codes, scales);
         if (is_unequal(codec_.type)) return load_unequal(to, reinterpret_cast<const uint8_t*>(codes.data()), scales);
         HWY_ALIGN uint8_t bytes[256];
         const size_t d = codec_.head_dim();
@@ -234,22 +232,19 @@ class CodedVectors {
             load_trellis(bytes, codes, code_bits(codec_.type), levels_, d);
         else
             load_levels(bytes, reinterpret_cast<const uint8_t*>(codes.data()), code_bits(codec_.type), levels_, d);
-        for (size_t at = 0, i = 0; at < d; at += group_) {
+        const bool is_uniform = levels_.kind == Levels::Kind::uniform;
+        for (size_t at = 0, i = 0; at < d; at += block_) {
             const float scale = half_to_float(scales[i++]);
-            if (is_affine_)
-                store_floats(to + at, bytes + at, group_, scale, half_to_float(scales[i++]));
-            else if (levels_.kind == Levels::Kind::uniform)
-                store_floats(to + at, reinterpret_cast<const int8_t*>(bytes) + at, group_, 2 * scale, scale);
-            else
-                store_floats(to + at, reinterpret_cast<const int8_t*>(bytes) + at, group_, scale, 0);
+            store_floats(to + at, reinterpret_cast<const int8_t*>(bytes) + at, block_, is_uniform ? 2 * scale : scale,
+                         is_uniform ? scale : 0);
         }
     }
 
   private:
-    // to = levels * scale + zero
-    template <class T>
-    static HWY_INLINE void store_floats(float* HWY_RESTRICT to, const T* levels, size_t count, float scale, float zero) {
-        const V s = hn::Set(F(), scale), z = hn::Set(F(), zero);
+    // to = levels * scale + half_step
+    static HWY_INLINE void store_floats(float* HWY_RESTRICT to, const int8_t* levels, size_t count, float scale,
+                                        float half_step) {
+        const V s = hn::Set(F(), scale), z = hn::Set(F(), half_step);
         for (size_t i = 0; i < count; i += lanes) hn::StoreU(hn::MulAdd(load_floats(levels + i), s, z), F(), to + i);
     }
 
@@ -273,8 +268,7 @@ class CodedVectors {
 
     const KvCodec& codec_;
     const Levels levels_, odd_levels_;
-    const bool is_affine_;
-    const size_t group_; // channels per scale
+    const size_t block_; // channels per scale
 };
 
 #else

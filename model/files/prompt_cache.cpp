@@ -30,10 +30,14 @@ void check_types(const std::string& shown, const std::string& theirs, const std:
     std::string a, b;
     for (uint32_t layer = 0; here >> b; layer++) {
         if (!(saved >> a)) a = "nothing";
-        if (a != b)
-            fail("{}: it was saved with layer {} in {}, but this cache stores it in {}: give the cache types that it was saved "
-                 "with (--kv, -ctk, -ctv, --kv-layers), or {}",
-                 shown, layer, printable(a), b, another_file);
+        if (a == b) continue;
+        const size_t slash = std::min(a.find('/'), a.size());
+        if (find_former_type(a.substr(0, slash)) || find_former_type(a.substr(std::min(slash + 1, a.size()))))
+            fail("{}: it was saved with layer {} in {}, which is no longer a cache type: {}", shown, layer, printable(a),
+                 another_file);
+        fail("{}: it was saved with layer {} in {}, but this cache stores it in {}: give the cache types that it was saved "
+             "with (--kv, -ctk, -ctv, --kv-layers), or {}",
+             shown, layer, printable(a), b, another_file);
     }
 }
 

@@ -15,20 +15,13 @@ struct Tile {
     uint32_t heads, tokens;
 };
 
-bool is_per_lane(const Tuning& t, KvTypes types) { return t.attention_per_lane && !is_qjl(types.k) && !is_qjl(types.v); }
-
-// Two vectors of a key with QJL's bit, and two of the next key, would not fit into registers.
-uint32_t keys_at_a_time(const Tuning& t, KvTypes types) { return is_qjl(types.k) || is_qjl(types.v) ? 1 : t.attention_keys; }
-
 uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 
 // Returns the most rows of a workgroup whose sums stay in registers: on a GPU those of the tuning, or a group of Qwen3-14B's five
-// query heads; half as many, and at most four, with QJL's bit, where a row has two sums of values. attention_per_lane takes
-// seconds to compile with more than five.
-uint32_t max_rows_of(const Tuning& t, KvTypes types) {
-    if (is_per_lane(t, types)) return 5;
-    const uint32_t rows = t.texel_buffers ? ~0u : std::max(t.attention_rows, 5u);
-    return is_qjl(types.v) ? std::min(rows / 2, 4u) : rows;
+// query heads. attention_per_lane takes seconds to compile with more than five.
+uint32_t max_rows_of(const Tuning& t) {
+    if (t.attention_per_lane) return 5;
+    return t.texel_buffers ? ~0u : std::max(t.attention_rows, 5u);
 }
 
 // Returns the entries of the tables of levels in shaders/kv_load.glsl.
@@ -40,10 +33,9 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
     const auto [head_dim, types, group, tokens] = shape;
     const uint32_t lanes = lanes_of(t, head_dim);
     // Bytes per row: queries, scores, and maximum and factor or the subgroups' maxima; shaders/attention.comp.
-    const uint32_t row_bytes = (is_qjl(types.k) ? 2 : 1) * head_dim * 4 +
-                               (is_qjl(types.v) ? 2 : 1) * lanes * keys_at_a_time(t, types) * 4 +
-                               (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
-    const uint32_t max_rows = max_rows_of(t, types);
+    const uint32_t row_bytes =
+        head_dim * 4 + lanes * t.attention_keys * 4 + (t.subgroup ? std::max(lanes / t.subgroup, 1u) * 4 : 8);
+    const uint32_t max_rows = max_rows_of(t);
     const uint32_t table_bytes = level_table_entries(types) * 4;
     Tile tile{group, tokens == 1 ? 1 : std::max(1u, std::min(t.attention_rows, max_rows) / group)};
     const auto fits = [&] {
@@ -63,7 +55,7 @@ Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
 }
 
 #if TQ_COOPERATIVE_MATRIX
-bool one_scale_fp16(KvType type) { return type == KvType::f16 || (is_turboquant(type) && !is_qjl(type)); }
+bool one_scale_fp16(KvType type) { return type == KvType::f16 || is_turboquant(type); }
 
 uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.tokens + t.matrix.m - 1) / t.matrix.m; }
 
@@ -109,11 +101,11 @@ uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, ui
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
 
-// Returns the plan of attention_decode, or nothing where another kernel runs: for several tokens, by the tuning, for types with
-// QJL's bit, where a subgroup has too few invocations for a key, or where every query head would read the cache for itself.
+// Returns the plan of attention_decode, or nothing where another kernel runs: for several tokens, by the tuning, where a subgroup
+// has too few invocations for a key, or where every query head would read the cache for itself.
 std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShape& shape) {
     const auto k = uint32_t(shape.types.k), v = uint32_t(shape.types.v), sharers = shape.head_dim / 32; // invocations of a key
-    if (shape.tokens != 1 || t.decode_subgroups == 0 || t.subgroup < sharers || KV_QJL(k) || KV_QJL(v)) return std::nullopt;
+    if (shape.tokens != 1 || t.decode_subgroups == 0 || t.subgroup < sharers) return std::nullopt;
     const uint32_t batch = DECODE_STEPS * (t.subgroup / sharers),
                    entries = KV_LEVEL_TABLE_SIZE(k) + (k == v ? 0 : KV_LEVEL_TABLE_SIZE(v));
     const bool mixed = KV_HALF_LEVELS(k) != KV_HALF_LEVELS(v); // the registers of both ways to multiply
@@ -132,9 +124,7 @@ std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShap
 }
 
 // Returns the size in bytes of the partials of all heads, for one token.
-uint64_t parts_bytes(uint32_t heads, uint32_t head_dim, bool projected) {
-    return ((projected ? 2 : 1) * head_dim + 2) * 4ull * heads;
-}
+uint64_t parts_bytes(uint32_t heads, uint32_t head_dim) { return (head_dim + 2) * 4ull * heads; }
 
 // The partials of a pass over a layer.
 struct Parts {
@@ -150,8 +140,8 @@ uint64_t more_parts_bytes(uint64_t all, bool window, bool sinks) {
 }
 
 // A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
-Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, const LayerCache& layer) {
-    const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim, projected);
+Parts cut_into_parts(const Pass& pass, uint64_t bytes, uint32_t heads, uint32_t step, const LayerCache& layer) {
+    const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim);
     Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0};
     const uint64_t left = bytes - more_parts_bytes(all, out.window, out.sinks);
     if (!pass.rows_are_separate())
@@ -165,28 +155,17 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t 
 void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts,
              uint32_t group, const Buffer* v_scales) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
-    const auto params = with_signs(attention_combine_params{heads,
-                                                            splits,
-                                                            parts.step,
-                                                            QJL_FACTOR / float(pass.head_dim),
-                                                            uint32_t(parts.window_at / 4),
-                                                            uint32_t(parts.sinks_at / 4),
-                                                            group,
-                                                            {},
-                                                            {}},
-                                   values.rotation);
+    const auto params = with_signs(
+        attention_combine_params{
+            heads, splits, parts.step, uint32_t(parts.window_at / 4), uint32_t(parts.sinks_at / 4), group, {}},
+        values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const ConstantsOf<shader::attention_combine> constants{subgroup ? subgroup : pass.tuning.workgroup,
-                                                           pass.head_dim,
-                                                           rotation,
-                                                           is_qjl(values.type),
-                                                           parts.window,
-                                                           v_scales != nullptr,
-                                                           parts.sinks};
+    const ConstantsOf<shader::attention_combine> constants{
+        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, parts.window, v_scales != nullptr, parts.sinks};
     const Groups grid{heads, pass.tokens};
     const Buffer& matrix = v_scales ? *v_scales : matrix_or(pass.context, values);
     if (subgroup)
@@ -205,11 +184,11 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{s.tokens * row * (8 + 4 * FIRST_TOKENS), s.tokens * row * 4 * FIRST_TOKENS};
         });
-        pass.recorder.dispatch<shader::attention_sink>(
-            {slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, is_qjl(layer.v.type)},
-            attention_sink_params{heads, slice.first_head, slice.heads, group, slice.layout.k_sinks, slice.layout.v_sinks,
-                                  page_scores.at, page_scores.pages},
-            work, partials, q, slice.buffer, pass.context);
+        pass.recorder.dispatch<shader::attention_sink>({slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim},
+                                                       attention_sink_params{heads, slice.first_head, slice.heads, group,
+                                                                             slice.layout.k_sinks, slice.layout.v_sinks,
+                                                                             page_scores.at, page_scores.pages},
+                                                       work, partials, q, slice.buffer, pass.context);
     }
 }
 
@@ -256,7 +235,7 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
         return dispatch.operator()<shader::attention_per_lane>(
             {lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window});
     const ConstantsOf<shader::attention> constants{
-        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window, keys_at_a_time(t, what.types), t.subgroup};
+        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window, t.attention_keys, t.subgroup};
     if (texel)
         dispatch.operator()<shader::attention_texel>(constants);
     else if (t.subgroup)
@@ -274,8 +253,8 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
     if (const auto plan = plan_of_decode(t, shape)) return *plan;
     const Tile tile = tile_of_vectors(t, shape);
     const uint32_t lanes = lanes_of(t, shape.head_dim);
-    if (is_per_lane(t, shape.types)) return {AttentionKernel::per_lane, tile.heads, tile.tokens, lanes};
-    return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * keys_at_a_time(t, shape.types)};
+    if (t.attention_per_lane) return {AttentionKernel::per_lane, tile.heads, tile.tokens, lanes};
+    return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * t.attention_keys};
 }
 
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const KvCache& cache,
@@ -284,8 +263,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
     const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
-    const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here);
-    const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
+    const Parts parts = cut_into_parts(pass, partials.bytes, heads, plan.part_step, here);
     const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
     const uint32_t sinks = parts.sinks ? FIRST_TOKENS : 0;
     const auto part_of = [&](uint64_t begin, uint64_t end) {
@@ -295,7 +273,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         const CacheLayout& at = slice.layout;
         attend(pass, plan, parts.window || parts.sinks ? part_of(0, parts.window_at) : partials, q, slice.buffer, slice.heads,
                all,
-               {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales, projected,
+               {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales,
                 window_tokens, 0, 1, 0, parts.step, sinks, page_scores.at, page_scores.pages});
     }
     if (here.ring) {
@@ -304,17 +282,17 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         const AttentionPlan window_plan = attention_plan(pass.tuning, {pass.head_dim, window_types, group, block});
         attend(pass, window_plan, part_of(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
                {window_types, heads, group, WINDOW_ONLY},
-               {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, projected, window_tokens, *here.ring, window.ring_tokens(),
+               {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, window_tokens, *here.ring, window.ring_tokens(),
                 pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, sinks, page_scores.at, page_scores.pages});
     }
     if (parts.sinks) attend_sinks(pass, part_of(parts.sinks_at, partials.bytes), q, page_scores, here, heads, group);
     combine(pass, y, partials, here.v, heads, parts, group, v_scales);
 }
 
-uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim,
-                        bool projected, bool window, bool sinks) {
+uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim, bool window,
+                        bool sinks) {
     const auto of = [&](uint32_t count, uint32_t splits) {
-        const uint64_t all = count * parts_bytes(heads, head_dim, projected);
+        const uint64_t all = count * parts_bytes(heads, head_dim);
         return splits * all + more_parts_bytes(all, window, sinks);
     };
     return std::max(of(separate, tuning.splits), of(tokens, 1));

@@ -15,10 +15,9 @@ void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const Pag
 
 // Returns the size in bytes of `partials` for passes of up to `tokens` rows, and of up to `separate` separate ones:
 // Tuning::splits partials for each of these, one partial per token for a block, one more where the cache has a window, and one
-// more where it has codes (`sinks`). projected: some layer's values have QJL's bit, which doubles a partial. A larger buffer
-// gives short blocks more splits.
-uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim, bool projected,
-                        bool window, bool sinks);
+// more where it has codes (`sinks`). A larger buffer gives short blocks more splits.
+uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim, bool window,
+                        bool sinks);
 
 // The properties that attention kernels are chosen by. group: query heads per kv head; tokens: of a block; 1: separate rows.
 struct AttentionShape {

@@ -41,7 +41,7 @@ struct CacheCodec : KvCodec {
     CacheCodec(KvCodec codec, std::optional<Buffer> matrix) : KvCodec(std::move(codec)), matrix(std::move(matrix)) {}
     // Returns the rotation; ROTATION_NONE for a type that is not rotated.
     uint32_t rotation_constant() const {
-        if (!is_rotated(type)) return ROTATION_NONE;
+        if (!is_turboquant(type)) return ROTATION_NONE;
         return rotation.halves ? ROTATION_WHT_HALVES : uint32_t(rotation.kind);
     }
 };

@@ -30,14 +30,14 @@ namespace {
 float eps_or_none(std::optional<float> eps) { return eps.value_or(-1); } // as the kernels' parameters have it
 
 void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads, q_norm_rope_params params, uint32_t rotation,
-               const CacheCodec& keys, bool projected, uint32_t conditioned) {
+               const CacheCodec& keys, uint32_t conditioned) {
     const Buffer& w = norm.weights;
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation, pass.rotary() / 2);
     if (norm.kv_heads == 0) conditioned = CONDITION_NONE;
-    const ConstantsOf<shader::q_norm_rope> constants{
-        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, projected, conditioned, pass.rotary()};
+    const ConstantsOf<shader::q_norm_rope> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
+                                                     conditioned, pass.rotary()};
     params = with_signs(params, keys.rotation);
     params.group = norm.kv_heads != 0 ? heads / norm.kv_heads : 1;
     ENSURE(!norm.has_means || conditioned != CONDITION_QUERIES || params.pages != 0, "no room for page scores");
@@ -100,7 +100,7 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    to.window,
                                                    from.is_key ? pass.rotary() : pass.head_dim};
     const auto params = with_signs(
-        kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, to.sinks, from.eps, {}, {}},
+        kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, to.sinks, from.eps, {}},
         from.codec.rotation);
     const uint64_t heads = to.heads, d = pass.head_dim, bytes = kv_vector_bytes(to.type, pass.head_dim);
     const Work work = per_step(pass.step, [=](const Step& s) {
@@ -181,23 +181,8 @@ void q_norm_rope(Pass& pass, const Buffer& q, const PageScores& page_scores, con
                  std::optional<float> eps, const CacheCodec& keys) {
     const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
     const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
-    norm_rope(pass, q, w, heads,
-              {heads,
-               eps_or_none(eps),
-               scale,
-               pass.tokens * heads * d,
-               scale * QJL_FACTOR / float(d),
-               1,
-               page_scores.at,
-               page_scores.pages,
-               0,
-               {},
-               {}},
-              rotation, keys, is_qjl(keys.type), CONDITION_QUERIES);
-}
-
-uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected) {
-    return uint64_t(tokens) * heads * head_dim * (projected ? 2 : 1);
+    norm_rope(pass, q, w, heads, {heads, eps_or_none(eps), scale, 1, page_scores.at, page_scores.pages, 0, {}}, rotation, keys,
+              CONDITION_QUERIES);
 }
 
 void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
@@ -205,8 +190,7 @@ void k_append(Pass& pass, const KvCache& cache, uint32_t layer, const Buffer& k,
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
     if (dense)
-        norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 0, 0, 1, 0, 0, 0, {}, {}}, ROTATION_NONE, codec, false,
-                  CONDITION_KEYS);
+        norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 1, 0, 0, 0, {}}, ROTATION_NONE, codec, CONDITION_KEYS);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 
@@ -227,7 +211,7 @@ void kv_decode(Pass& pass, const Buffer& x, const KvCache& cache, uint32_t layer
     const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_decode_params params{kv_heads, slice.first_head, slice.heads, at.codes(side), at.scales(side), {}, {}};
+        const kv_decode_params params{kv_heads, slice.first_head, slice.heads, at.codes(side), at.scales(side), {}};
         const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
         const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
         pass.recorder.dispatch<shader::kv_decode>(

@@ -33,12 +33,10 @@ std::vector<float> head_norm_floats(std::span<const float> weights, const HeadCo
 std::vector<float> value_scale_floats(const KvCodec& values, std::span<const float> scales);
 
 // q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm where there is no eps, for keys
-// stored as `keys` describes: R is their rotation, if they have one, C the channel scaling of w. Where the keys have QJL's bit,
-// the projections of the result follow. q: q_floats(), and page_scores, which get what attention adds where w has means
+// stored as `keys` describes: R is their rotation, if they have one, C the channel scaling of w. q: tokens *
+// heads * head_dim floats, and page_scores, which get what attention adds where w has means
 void q_norm_rope(Pass&, const Buffer& q, const PageScores& page_scores, const HeadNorm& w, uint32_t heads,
                  std::optional<float> eps, const CacheCodec& keys);
-// Returns the number of floats of q: tokens * heads * head_dim, doubled where some layer's types have QJL's bit (`projected`).
-uint64_t q_floats(uint32_t tokens, uint32_t heads, uint32_t head_dim, bool projected);
 
 // Stores keys (after k-norm where there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
 // k may be overwritten. k, v: [tokens][kv_heads][head_dim]; v_scales: value_scale_floats(); null: values are stored as they
@@ -58,10 +56,9 @@ void kv_decode(Pass&, const Buffer& x, const KvCache& cache, uint32_t layer, KvS
 // half: channels of which each invocation has its own, and those so many further; 0: half of all.
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation, uint32_t half = 0);
 
-// Copies the signs of `rotation`, and those of QJL's projection, into a kernel's parameters.
+// Copies the signs of `rotation` into a kernel's parameters.
 template <class Params> Params with_signs(Params params, const Rotation& rotation) {
     std::ranges::copy(rotation.signs, params.signs);
-    std::ranges::copy(rotation.projection, params.projection);
     return params;
 }
 

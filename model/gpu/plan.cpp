@@ -16,7 +16,7 @@ uint64_t head_norm_bytes(const Config& c, const KvOptions& kv) {
     uint64_t vectors = 2 * uint64_t(c.num_hidden_layers) * (1 + conditions);
     for (uint32_t i = 0; i < c.num_hidden_layers; i++)
         if (kv.scales_values(i, c.num_hidden_layers)) {
-            const bool dense = kv.rotation == RotationKind::haar && is_rotated(kv.at(i, c.num_hidden_layers).v);
+            const bool dense = kv.rotation == RotationKind::haar && is_turboquant(kv.at(i, c.num_hidden_layers).v);
             vectors += c.num_key_value_heads + (dense ? c.head_dim : 0);
         }
     return vectors * c.head_dim * 4;
@@ -37,7 +37,7 @@ ContextLayout context_layout(const Config& config, const ForwardOptions& options
 
 ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardOptions& options) {
     const uint64_t batch = options.batch_size, q_cols = uint64_t(c.num_attention_heads) * c.head_dim;
-    const bool projected = options.kv.uses_qjl(c.num_hidden_layers), window = options.kv.layers_with_window(c.num_hidden_layers);
+    const bool window = options.kv.layers_with_window(c.num_hidden_layers);
     hidden = (4 * batch * c.hidden_size + 255) / 256 * 256;
     normed = tuning.fold_norms ? 4 * normed_floats(c.hidden_size) : 0;
     attn = 4 * batch * q_cols;
@@ -45,10 +45,10 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
         options.kv.any_coded(c.num_hidden_layers) && options.kv.conditioning.kind != KeyConditioning::Kind::none;
     pages = conditioned ? pages_of(options.context_size) : 0;
     page_scores = 4 * page_score_floats(options.batch_size, c.num_attention_heads, pages);
-    q = 4 * q_floats(options.batch_size, c.num_attention_heads, c.head_dim, projected) + page_scores;
+    q = 4 * batch * q_cols + page_scores;
     kv = 4 * batch * c.num_key_value_heads * c.head_dim;
-    partials = partials_bytes(tuning, options.batch_size, max_separate_rows(options), c.num_attention_heads, c.head_dim,
-                              projected, window, options.kv.any_coded(c.num_hidden_layers));
+    partials = partials_bytes(tuning, options.batch_size, max_separate_rows(options), c.num_attention_heads, c.head_dim, window,
+                              options.kv.any_coded(c.num_hidden_layers));
     ffn = 4 * batch * c.intermediate_size;
     halves = halves_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
     if (c.num_experts != 0) {

@@ -17,16 +17,15 @@ constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
 // Pairs (k, v) whose attention is compiled in every shape.
-constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},     {KvType::f16, KvType::f16},   {KvType::tq4, KvType::tq4},
-                                    {KvType::tq4, KvType::tq3},     {KvType::q8_0, KvType::tq4},  {KvType::tq3q, KvType::tq3q},
-                                    {KvType::tq3q, KvType::a4_128}, {KvType::tq4t, KvType::tq3t}, {KvType::tq4t, KvType::tq2t},
-                                    {KvType::tq3t, KvType::tq2t}};
+constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},   {KvType::f16, KvType::f16},  {KvType::tq4, KvType::tq4},
+                                    {KvType::tq4, KvType::tq3},   {KvType::q8_0, KvType::tq4}, {KvType::tq4t, KvType::tq3t},
+                                    {KvType::tq4t, KvType::tq2t}, {KvType::tq3t, KvType::tq2t}};
 
 Buffer floats(uint64_t count) { return Buffer::of_size(4 * count); }
 
 CacheCodec codec_of(KvType type, uint32_t head_dim, RotationKind rotation, ScaleRule rule) {
     std::optional<Buffer> matrix;
-    if (rotation == RotationKind::haar && is_rotated(type)) matrix = floats(uint64_t(head_dim) * head_dim);
+    if (rotation == RotationKind::haar && is_turboquant(type)) matrix = floats(uint64_t(head_dim) * head_dim);
     return {KvCodec{type, rule, {.kind = rotation, .head_dim = head_dim}}, std::move(matrix)};
 }
 
@@ -41,7 +40,6 @@ constexpr CacheKind kinds_with_window[] = {
     {.types = {KvType::tq4, KvType::tq4}, .window = true},
     {.types = {KvType::tq4, KvType::tq4}, .rotation = RotationKind::haar, .window = true},
     {.types = {KvType::q8_0, KvType::q8_0}, .window = true},
-    {.types = {KvType::tq3q, KvType::tq4}, .window = true},
     {.types = {KvType::tq4t, KvType::tq3t}, .window = true},
     {.types = {KvType::tq4t, KvType::tq2t}, .window = true},
     {.types = {KvType::tq3t, KvType::tq2t}, .window = true},
@@ -208,10 +206,10 @@ struct Heads {
 
     Heads(const Tuning& t, const CacheKind& kind, uint32_t head_dim, uint32_t group, uint32_t tokens)
         : tuning(t), head_dim(head_dim), heads(group * kv_heads), tokens(tokens), cache(cache_of(kind, head_dim, tokens)),
-          q(floats(q_floats(tokens, heads, head_dim, true))), k(floats(uint64_t(tokens) * kv_heads * head_dim)),
+          q(floats(uint64_t(tokens) * heads * head_dim)), k(floats(uint64_t(tokens) * kv_heads * head_dim)),
           v(floats(k.bytes() / 4)), y(floats(uint64_t(tokens) * heads * head_dim)),
           weights(floats(head_dim * (head_dim + 1 + 2 * kv_heads))),
-          partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true, true))), step{0, tokens} {}
+          partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true))), step{0, tokens} {}
 
     Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step, 1, false, 0, rotary_dim}; }
     void record_attention(Recorder& recorder) const {
@@ -264,7 +262,6 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
             for (const uint32_t group : groups_of_heads)
                 for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);
             for (const uint32_t group : other_groups) record({{KvType::tq4, KvType::tq4}}, head_dim, group);
-            record({{KvType::tq3q, KvType::tq3q}, RotationKind::haar}, head_dim, 2);
             record({{KvType::tq4, KvType::tq4}, RotationKind::haar}, head_dim, 2);
             for (const CacheKind& kind : kinds_with_window) record(kind, head_dim, 2);
         }

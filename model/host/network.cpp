@@ -41,7 +41,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
         const LayerWeights& w = weights->weights.layers[i];
         const KvCodec& keys = vectors.layers()[i].k.codec;
-        const Rotation* rotation = is_rotated(keys.type) ? &keys.rotation : nullptr;
+        const Rotation* rotation = is_turboquant(keys.type) ? &keys.rotation : nullptr;
         layers.push_back(
             {i,
              {to_floats(w.attn_norm), "attn_norm"},

@@ -49,23 +49,4 @@ uint32_t encode_q4_0(std::span<uint32_t> codes, std::span<const float> y, int e)
     return (largest < 0 ? 0u : 0x8000u) | scaled_half_bits(std::fabs(largest) * 0.125f, e);
 }
 
-uint32_t encode_affine(std::span<uint32_t> codes, std::span<const float> y, uint32_t bits, int e) {
-    ENSURE(bits >= 2 && bits <= 8 && !y.empty() && codes.size() == y.size(), "{} bits, {} elements, {} codes", bits, y.size(),
-           codes.size());
-    float least = y[0], greatest = y[0];
-    for (const float v : y) {
-        if (v < least) least = v;
-        if (greatest < v) greatest = v;
-    }
-    const float range = greatest - least, steps = float((1u << bits) - 1);
-    const uint32_t zero_bits = scaled_half_bits(least, e), scale_bits = range == 0 ? 0 : quotient_half_bits(range, steps, e);
-    const float zero = scaled_half(zero_bits, e), inverse = scale_bits == 0 ? 0 : divide(1, scaled_half(scale_bits, e));
-    for (size_t i = 0; i < y.size(); i++) {
-        const float offset = y[i] - zero;
-        const float code = offset * inverse;
-        codes[i] = code < 0.5f ? 0 : code >= steps - 0.5f ? uint32_t(steps) : round_half_up(code);
-    }
-    return scale_bits | zero_bits << 16;
-}
-
 } // namespace tq

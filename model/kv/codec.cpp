@@ -54,35 +54,18 @@ void decode_plain(KvType type, std::span<float> x, std::span<const uint32_t> wor
     }
 }
 
-// Returns the number of channels that share a scale of a type in blocks or groups.
-uint32_t block_length(KvType type, size_t head_dim) {
-    return family(type) == KV_BLOCKS ? ggml_block : std::min(KV_GROUP(uint32_t(type)), uint32_t(head_dim));
-}
-
 void encode_blocks(KvType type, std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> y, int e) {
-    const uint32_t length = block_length(type, y.size()), bits = code_bits(type);
-    for (size_t block = 0; block < y.size() / length; block++) {
-        const auto to = codes.subspan(block * length, length);
-        const auto from = y.subspan(block * length, length);
-        if (family(type) == KV_BLOCKS) {
-            scales[block] = uint16_t(bits == 8 ? encode_q8_0(to, from, e) : encode_q4_0(to, from, e));
-        } else {
-            const uint32_t both = encode_affine(to, from, bits, e);
-            scales[2 * block] = uint16_t(both);
-            scales[2 * block + 1] = uint16_t(both >> 16);
-        }
+    for (size_t block = 0; block < scales.size(); block++) {
+        const auto to = codes.subspan(block * ggml_block, ggml_block);
+        const auto from = y.subspan(block * ggml_block, ggml_block);
+        scales[block] = uint16_t(code_bits(type) == 8 ? encode_q8_0(to, from, e) : encode_q4_0(to, from, e));
     }
 }
 
 void decode_blocks(KvType type, std::span<float> y, std::span<const uint32_t> codes, std::span<const uint16_t> scales) {
-    const uint32_t length = block_length(type, y.size());
     for (size_t i = 0; i < y.size(); i++) {
-        const size_t block = i / length;
-        if (family(type) == KV_AFFINE)
-            y[i] = decode_affine(codes[i], half_to_float(scales[2 * block]), half_to_float(scales[2 * block + 1]));
-        else
-            y[i] = code_bits(type) == 8 ? decode_q8_0(codes[i], half_to_float(scales[block]))
-                                        : decode_q4_0(codes[i], half_to_float(scales[block]));
+        const float scale = half_to_float(scales[i / ggml_block]);
+        y[i] = code_bits(type) == 8 ? decode_q8_0(codes[i], scale) : decode_q4_0(codes[i], scale);
     }
 }
 
@@ -152,13 +135,13 @@ void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t>
     std::ranges::fill(codes, 0u);
     const int e = normalise_exponents(y, x);
     const bool empty = e == zero_vector || e == nonfinite_vector;
-    if (is_rotated(type) && !empty) rotate(y, codec.rotation);
+    if (is_turboquant(type) && !empty) rotate(y, codec.rotation);
     if (!is_turboquant(type))
         encode_blocks(type, codes, scales, y, empty ? 0 : e);
     else if (empty)
         std::ranges::fill(scales, uint16_t(0));
     else
-        encode_turboquant(type, codec.scale_rule, codec.rotation.projection, codes, scales, y, e);
+        encode_turboquant(type, codec.scale_rule, codes, scales, y, e);
     if (e == nonfinite_vector) std::ranges::fill(scales, nonfinite_scale);
     pack_codes(type, words, codes);
 }
@@ -170,14 +153,14 @@ void decode_stored(const KvCodec& codec, std::span<float> y, std::span<const uin
     std::array<uint32_t, max_head_dim> codes{};
     unpack_codes(type, std::span(codes).first(d), words);
     if (is_turboquant(type))
-        decode_turboquant(type, codec.rotation.projection, y, std::span(codes).first(d), scales);
+        decode_turboquant(type, y, std::span(codes).first(d), scales);
     else
         decode_blocks(type, y, std::span(codes).first(d), scales);
 }
 
 void decode(const KvCodec& codec, std::span<float> x, std::span<const uint32_t> words, std::span<const uint16_t> scales) {
     decode_stored(codec, x, words, scales);
-    if (is_rotated(codec.type)) rotate_back(x, codec.rotation);
+    if (is_turboquant(codec.type)) rotate_back(x, codec.rotation);
 }
 
 bool is_finite(const KvCodec& codec, std::span<const uint32_t> words, std::span<const uint16_t> scales) {

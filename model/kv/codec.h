@@ -8,8 +8,8 @@ namespace tq {
 // The storage of the keys or the values of one layer.
 struct KvCodec {
     KvType type = KvType::tq4;
-    ScaleRule scale_rule = ScaleRule::unbiased; // for TurboQuant types without QJL
-    Rotation rotation;                          // for the rotated types; its head_dim is every vector's length
+    ScaleRule scale_rule = ScaleRule::unbiased; // for TurboQuant types
+    Rotation rotation;                          // for TurboQuant types; its head_dim is every vector's length
 
     uint32_t head_dim() const { return rotation.head_dim; }
     uint32_t words() const { return code_words(type, head_dim()); }

@@ -73,12 +73,4 @@ uint16_t sqrt_quotient_half_bits(float n, uint32_t s, int e) {
     return uint16_t(std::min(exponent >= -14 ? (uint32_t(exponent + 14) << 10) + root : root, 0x7bffu));
 }
 
-float scaled_half(uint32_t half, int e) {
-    const uint32_t exponent = half >> 10 & 31;
-    const auto fraction = float(exponent == 0 ? half & 1023 : (half & 1023) + 1024);
-    if (fraction == 0) return 0;
-    const uint32_t bits = std::bit_cast<uint32_t>(fraction) + (uint32_t(int(std::max(exponent, 1u)) - 25 - e) << 23);
-    return std::bit_cast<float>(bits | (half & 0x8000) << 16);
-}
-
 } // namespace tq

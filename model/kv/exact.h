@@ -14,7 +14,4 @@ uint16_t quotient_half_bits(float n, float d, int e);
 // Returns fp16 bits of the exact sqrt(n / s) * 2^e, n a positive normal number, 1 <= s < 2^24; rounded as quotient_half_bits.
 uint16_t sqrt_quotient_half_bits(float n, uint32_t s, int e);
 
-// Returns the value of finite fp16 bits * 2^-e, exactly; it must be 0 (then without its sign) or normal in fp32.
-float scaled_half(uint32_t half, int e);
-
 } // namespace tq

@@ -140,7 +140,7 @@ bool has_layout(KvType type, KvLayout layout) {
     switch (layout) {
     case KvLayout::planes: return true;
     case KvLayout::ggml: return family(type) == KV_BLOCKS;
-    default: return is_turboquant(type) && !is_qjl(type) && !is_trellis(type) && !is_unequal(type);
+    default: return is_turboquant(type) && !is_trellis(type) && !is_unequal(type);
     }
 }
 

@@ -9,7 +9,7 @@ namespace tq {
 //           of tq3 and 68 of tq4 for head_dim 128). An index is the centroid's rank, the most negative first: with h = 2^(b-1), h
 //           + i for level L_i and h - 1 - i for -L_i.
 // bytes132: the same types: a byte per index, then the fp32 norm.
-// ggml:     q8_0, q4_0 and their rotated kin: ggml's blocks of 32, an fp16 scale and 32 signed bytes (34), or 16 bytes with
+// ggml:     q8_0, q4_0: ggml's blocks of 32, an fp16 scale and 32 signed bytes (34), or 16 bytes with
 //           channel i in the low and i + 16 in the high half of byte i (18).
 enum class KvLayout : uint32_t { planes, block68, bytes132, ggml };
 inline constexpr auto kv_layout_names = std::array{"planes", "block68", "bytes132", "ggml"};

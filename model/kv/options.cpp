@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/kv/window.h"
+#include <algorithm>
 #include <charconv>
 #include <fmt/ranges.h>
 
@@ -78,12 +79,6 @@ KvTypes KvOptions::at(uint32_t layer, uint32_t count) const {
     return types;
 }
 
-bool KvOptions::uses_qjl(uint32_t count) const {
-    for (uint32_t layer = 0; layer < count; layer++)
-        if (const KvTypes types = at(layer, count); is_qjl(types.k) || is_qjl(types.v)) return true;
-    return false;
-}
-
 bool KvOptions::any_coded(uint32_t count) const {
     for (uint32_t layer = 0; layer < count; layer++)
         if (at(layer, count).coded()) return true;
@@ -134,7 +129,13 @@ uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads
     return kv.layers_with_window(layers) * kv_window_layer_bytes(kv, kv_heads, head_dim);
 }
 
+const FormerName* find_former_preset(std::string_view text) {
+    const auto found = std::ranges::find(former_kv_presets, text, &FormerName::name);
+    return found == former_kv_presets.end() ? nullptr : &*found;
+}
+
 const KvPreset& parse_kv_preset(std::string_view text) {
+    if (const FormerName* former = find_former_preset(text)) text = former->now;
     std::vector<std::string_view> names;
     for (const KvPreset& preset : kv_presets) {
         if (text == preset.name) return preset;
@@ -166,13 +167,9 @@ std::vector<KvLayers> parse_kv_layers(std::string_view text) {
     return out;
 }
 
-static void check_window(const KvOptions& kv, uint32_t count) {
+static void check_window(const KvOptions& kv) {
     if (kv.window > max_window_tokens)
         fail("--kv-window {}: the full-precision window holds at most {} tokens", kv.window, max_window_tokens);
-    for (uint32_t layer = 0; kv.window != 0 && layer < count; layer++)
-        if (const KvTypes types = kv.at(layer, count); is_qjl(types.v))
-            fail("--kv-window needs values without QJL's bit, and those of layer {1} are {0}: choose another -ctv", name(types.v),
-                 layer);
 }
 
 // Only keys have channels that turn slowly.
@@ -187,7 +184,7 @@ static void check_unequal(const KvOptions& kv, uint32_t count) {
 }
 
 void check_kv(const KvOptions& kv, uint32_t count) {
-    check_window(kv, count);
+    check_window(kv);
     check_unequal(kv, count);
     if (kv.layer_count != 0 && kv.layer_count != count)
         fail("the file of cache types is for a model of {} layers, but this one has {}: use the file that was made for it",

@@ -38,8 +38,7 @@ struct KvOptions {
     void set(KvSide side, KvType type);
     // Returns the types of layer `layer` of `count`.
     KvTypes at(uint32_t layer, uint32_t count) const;
-    bool uses_qjl(uint32_t count) const;  // in any layer
-    bool any_coded(uint32_t count) const; // likewise
+    bool any_coded(uint32_t count) const; // in any layer
     uint32_t layers_with_window(uint32_t count) const;
     // Returns the conditioning of the keys of layer `layer` of `count`; never `automatic`.
     KeyConditioning conditioning_of(uint32_t layer, uint32_t count) const;
@@ -58,7 +57,7 @@ uint64_t kv_window_layer_bytes(const KvOptions& kv, uint32_t kv_heads, uint32_t 
 // Returns the size in bytes of all windows, which come on top and do not grow with the context.
 uint64_t kv_window_bytes(const KvOptions& kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim);
 
-// A named combination: our own, and those of the published implementations.
+// A named combination.
 struct KvPreset {
     const char* name;
     KvTypes types;
@@ -70,18 +69,19 @@ inline constexpr auto kv_presets = std::array{
     KvPreset{"accurate", {KvType::tq5u, KvType::tq4t}, 256},
     KvPreset{"compact", {KvType::tq4u, KvType::tq3t}, 256},
     KvPreset{"smallest", {KvType::tq3u, KvType::tq2t}, 256},
-    KvPreset{"safe-lowbit", {KvType::q8_0, KvType::tq4}},
-    KvPreset{"experimental-max", {KvType::tq3q, KvType::tq3q}},
-    KvPreset{"safe", {KvType::tq4, KvType::a4_128}},
-    KvPreset{"bold", {KvType::tq3q, KvType::a4_128}},
     KvPreset{"f16", {KvType::f16, KvType::f16}},
 };
-const KvPreset& parse_kv_preset(std::string_view text); // throws an Error that lists the presets
+// The presets of published implementations, and ours that are nearest in bytes.
+inline constexpr auto former_kv_presets = std::array{FormerName{"safe-lowbit", "accurate"}, FormerName{"safe", "balanced"},
+                                                     FormerName{"bold", "compact"}, FormerName{"experimental-max", "compact"}};
+const FormerName* find_former_preset(std::string_view text); // or null
+// Throws an Error that lists the presets when `text` is neither one of them nor a former one.
+const KvPreset& parse_kv_preset(std::string_view text);
 
 // Parses "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
 // Throws Error when a range names a layer that a model of `count` layers does not have, or the options are for another number
-// of layers; or for a window of more than max_window_tokens, or with values that have QJL's bit; for values of unequal bits, and
+// of layers; or for a window of more than max_window_tokens; for values of unequal bits, and
 // for keys of such where the rotation is not wht.
 void check_kv(const KvOptions& kv, uint32_t count);
 

@@ -79,13 +79,11 @@ std::shared_ptr<const std::vector<float>> dense_matrix(uint32_t head_dim, uint64
 } // namespace
 
 Signs rotation_signs(uint32_t layer, KvSide side) { return random_signs(layer * 2 + uint32_t(side)); }
-Signs projection_signs(uint32_t layer, KvSide side) { return random_signs((layer + 65536) * 2 + uint32_t(side)); }
 
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim) {
     ENSURE(head_dim == 64 || head_dim == 128 || head_dim == 256, "head_dim {}", head_dim);
     const uint64_t seed = 42 + 1000 * uint64_t(layer) + (side == KvSide::value ? 500 : 0);
-    return {kind, head_dim, rotation_signs(layer, side), projection_signs(layer, side),
-            kind == RotationKind::haar ? dense_matrix(head_dim, seed) : nullptr};
+    return {kind, head_dim, rotation_signs(layer, side), kind == RotationKind::haar ? dense_matrix(head_dim, seed) : nullptr};
 }
 
 void check_rotation(KvType type, RotationKind kind) {
@@ -97,7 +95,7 @@ void check_rotation(KvType type, RotationKind kind) {
 
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type) {
     check_rotation(type, kind);
-    Rotation out = make_rotation(is_rotated(type) ? kind : RotationKind::wht, layer, side, head_dim);
+    Rotation out = make_rotation(is_turboquant(type) ? kind : RotationKind::wht, layer, side, head_dim);
     out.halves = is_unequal(type);
     return out;
 }
@@ -136,16 +134,6 @@ void rotate_back(std::span<float> x, const Rotation& rotation) {
         for (size_t i = 0; i < d; i++) x[i] = y[i];
     }
     for (float& v : x) v *= 1 / rotation.gain();
-}
-
-void project(std::span<float> x, const Signs& signs) {
-    flip(x, signs);
-    hadamard(x);
-}
-
-void project_back(std::span<float> x, const Signs& signs) {
-    hadamard(x);
-    flip(x, signs);
 }
 
 } // namespace tq

@@ -11,12 +11,11 @@ enum class KvSide : uint32_t { key = 0, value = 1 };
 using Signs = std::array<uint32_t, 8>;
 
 Signs rotation_signs(uint32_t layer, KvSide side);
-Signs projection_signs(uint32_t layer, KvSide side); // of QJL's projection
 
 struct Rotation {
     RotationKind kind = RotationKind::wht;
     uint32_t head_dim = 128;
-    Signs signs{}, projection{};
+    Signs signs{};
     std::shared_ptr<const std::vector<float>> matrix; // haar: 16 Q, [head_dim][head_dim]; R is its transpose
     bool halves = false; // wht: for types of unequal bits, whose even places and whose odd ones are rotated apart
 
@@ -37,9 +36,5 @@ void rotate(std::span<float> x, const Rotation& rotation);
 
 // x = R^T x / gain: undoes rotate().
 void rotate_back(std::span<float> x, const Rotation& rotation);
-
-// x = H (signs * x), and its transpose x = signs * (H x).
-void project(std::span<float> x, const Signs& signs);
-void project_back(std::span<float> x, const Signs& signs);
 
 } // namespace tq

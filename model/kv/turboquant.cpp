@@ -28,7 +28,6 @@ std::vector<uint32_t> odd_numbers(size_t count) {
 
 Codebook make_codebook(uint32_t magnitude_bits) {
     switch (magnitude_bits) {
-    case 0: return {{1}, {}};
     case 1: return {bytes_of({TQ2_LEVELS}, 2), {TQ2_THRESHOLDS}};
     case 2: return {bytes_of({TQ3_LEVELS}, 4), {TQ3_THRESHOLDS}};
     case 3: return {bytes_of({TQ4_LEVELS_LOW, TQ4_LEVELS_HIGH}, 8), {TQ4_THRESHOLDS}};
@@ -79,25 +78,6 @@ uint16_t scale_of(ScaleRule rule, float norm2, float projection, uint32_t square
     }
 }
 
-// Adds the signs of the projected residual to the codes; returns the residual's length.
-uint16_t encode_residual(std::span<uint32_t> codes, std::span<const float> y, std::span<const uint32_t> levels, uint32_t sign_bit,
-                         uint16_t scale, const Signs& projection, int e) {
-    const size_t d = y.size();
-    Vector residual_storage, terms_storage{};
-    const std::span residual(residual_storage.data(), d), terms(terms_storage.data(), d);
-    const float unit = scaled_half(scale, e);
-    for (size_t i = 0; i < d; i++) {
-        const float part = unit * float(levels[codes[i] & (sign_bit - 1)]);
-        const float rest = y[i] < 0 ? y[i] + part : y[i] - part;
-        residual[i] = (std::bit_cast<uint32_t>(rest) >> 23 & 255) < 127 - 39 ? 0 : rest;
-        terms[i] = residual[i] * residual[i];
-    }
-    const float norm2 = tree_sum(terms);
-    project(residual, projection);
-    for (size_t i = 0; i < d; i++) codes[i] |= residual[i] < 0 ? sign_bit << 1 : 0;
-    return norm2 == 0 ? uint16_t(0) : sqrt_quotient_half_bits(norm2, 1, e);
-}
-
 // Chooses the codes of y, of `magnitudes` bits and a sign, and the levels that multiply |y|.
 void choose_codes(KvType type, uint32_t magnitudes, std::span<uint32_t> codes, std::span<int32_t> levels,
                   std::span<const float> y, std::span<const float> squares, float norm2) {
@@ -119,13 +99,13 @@ void choose_codes(KvType type, uint32_t magnitudes, std::span<uint32_t> codes, s
 } // namespace
 
 const Codebook& codebook(uint32_t magnitude_bits) {
-    static const std::array books{make_codebook(0), make_codebook(1), make_codebook(2), make_codebook(3),
+    static const std::array books{Codebook{},       make_codebook(1), make_codebook(2), make_codebook(3),
                                   make_codebook(4), make_codebook(5), Codebook{},       make_codebook(7)};
     return books[magnitude_bits];
 }
 
-static void encode_with_one_scale(KvType type, uint32_t magnitudes, ScaleRule rule, const Signs& projection,
-                                  std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> y, int e) {
+static void encode_with_one_scale(KvType type, uint32_t magnitudes, ScaleRule rule, std::span<uint32_t> codes,
+                                  std::span<uint16_t> scales, std::span<const float> y, int e) {
     const size_t d = y.size();
     Vector squares_storage, terms_storage{};
     const std::span squares(squares_storage.data(), d), terms(terms_storage.data(), d);
@@ -142,9 +122,7 @@ static void encode_with_one_scale(KvType type, uint32_t magnitudes, ScaleRule ru
         terms[i] = std::fabs(y[i]) * float(levels[i]);
     }
     const float projected = tree_sum(terms);
-    scales[0] = scale_of(is_qjl(type) ? ScaleRule::least_squares : rule, norm2, projected, square_levels, e);
-    if (!is_qjl(type)) return;
-    scales[1] = encode_residual(codes, y, codebook(magnitudes).levels, 1u << magnitudes, scales[0], projection, e);
+    scales[0] = scale_of(rule, norm2, projected, square_levels, e);
 }
 
 // The even channels of y are a vector of their own, and the odd ones.
@@ -159,19 +137,18 @@ static void encode_halves(KvType type, ScaleRule rule, std::span<uint32_t> codes
         const std::span to(codes_of_half.data(), count);
         scales[half] = 0;
         if (std::ranges::any_of(from, [](float v) { return v != 0; }))
-            encode_with_one_scale(type, magnitude_bits(type, half), rule, {}, to, scales.subspan(half, 1), from, e);
+            encode_with_one_scale(type, magnitude_bits(type, half), rule, to, scales.subspan(half, 1), from, e);
         for (size_t i = 0; i < count; i++) codes[2 * i + half] = to[i];
     }
 }
 
-void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
-                       std::span<uint16_t> scales, std::span<const float> y, int e) {
+void encode_turboquant(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
+                       std::span<const float> y, int e) {
     if (is_unequal(type)) return encode_halves(type, rule, codes, scales, y, e);
-    encode_with_one_scale(type, is_trellis(type) ? 0 : magnitude_bits(type), rule, projection, codes, scales, y, e);
+    encode_with_one_scale(type, is_trellis(type) ? 0 : magnitude_bits(type), rule, codes, scales, y, e);
 }
 
-void decode_turboquant(KvType type, const Signs& projection, std::span<float> y, std::span<const uint32_t> codes,
-                       std::span<const uint16_t> scales) {
+void decode_turboquant(KvType type, std::span<float> y, std::span<const uint32_t> codes, std::span<const uint16_t> scales) {
     const size_t d = y.size();
     const float scale = half_to_float(scales[0]);
     const uint32_t bits = code_bits(type);
@@ -188,16 +165,6 @@ void decode_turboquant(KvType type, const Signs& projection, std::span<float> y,
     for (size_t i = 0; i < d; i++) {
         const float level = float(book.levels[codes[i] & (sign_bit - 1)]);
         y[i] = ((codes[i] & sign_bit) != 0 ? -level : level) * scale;
-    }
-    if (!is_qjl(type)) return;
-    Vector storage{};
-    const std::span residual(storage.data(), d);
-    for (size_t i = 0; i < d; i++) residual[i] = (codes[i] & sign_bit << 1) != 0 ? -1.0f : 1.0f;
-    project_back(residual, projection);
-    const float unit = half_to_float(scales[1]) * QJL_FACTOR * (1 / float(d));
-    for (size_t i = 0; i < d; i++) {
-        const float part = residual[i] * unit;
-        y[i] = y[i] + part;
     }
 }
 

@@ -1,4 +1,4 @@
-// The TurboQuant quantiser on a rotated vector: codes by codebook and one scale, with QJL's sign bit where the type has it.
+// The TurboQuant quantiser on a rotated vector: codes by codebook, and a scale.
 #pragma once
 #include "model/kv/rotation.h"
 
@@ -6,7 +6,7 @@ namespace tq {
 
 inline constexpr size_t max_head_dim = 256; // elements of the longest vector that is stored
 
-// The levels of magnitude indices of 1 to 8 bits, ascending (0 bits: one level, 1), and the fp32 thresholds between them on y^2
+// The levels of magnitude indices of 1 to 7 bits, ascending, and the fp32 thresholds between them on y^2
 // / |y|^2 for head_dim 128 (none for 7 bits, whose levels are uniform).
 struct Codebook {
     std::vector<uint32_t> levels, thresholds;
@@ -14,13 +14,11 @@ struct Codebook {
 const Codebook& codebook(uint32_t magnitude_bits);
 
 // codes[d] and scales[scale_count] = the encoded y[d] * 2^e; the elements of y are 0 or of a magnitude from 2^-62 to 2^27, not
-// all 0. Of a type of unequal bits even channels have the first scale and odd ones the second. `projection`: QJL's signs. QJL
-// types have the least-squares scale whatever the rule.
-void encode_turboquant(KvType type, ScaleRule rule, const Signs& projection, std::span<uint32_t> codes,
-                       std::span<uint16_t> scales, std::span<const float> y, int e);
+// all 0. Of a type of unequal bits even channels have the first scale and odd ones the second.
+void encode_turboquant(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
+                       std::span<const float> y, int e);
 
 // y[d] = the decoded codes.
-void decode_turboquant(KvType type, const Signs& projection, std::span<float> y, std::span<const uint32_t> codes,
-                       std::span<const uint16_t> scales);
+void decode_turboquant(KvType type, std::span<float> y, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
 } // namespace tq

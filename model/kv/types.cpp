@@ -1,6 +1,7 @@
 #include "model/kv/types.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include <algorithm>
 #include <cctype>
 #include <fmt/ranges.h>
 
@@ -22,14 +23,22 @@ const char* name(KvType type) {
     return "?";
 }
 
+const FormerName* find_former_type(std::string_view text) {
+    for (const std::string_view group : {"_32", "_64", "_128"})
+        if (text.starts_with('a') && text.ends_with(group)) text.remove_suffix(group.size());
+    const auto found = std::ranges::find(former_kv_types, text, &FormerName::name);
+    return found == former_kv_types.end() ? nullptr : &*found;
+}
+
 KvType parse_kv_type(std::string_view given) {
     std::string text(given);
     for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+    if (const FormerName* former = find_former_type(text)) text = former->now;
     for (const KvTypeName& known : kv_types)
-        if (text == known.name || (family(known.type) == KV_AFFINE && text + "_128" == known.name)) return known.type;
-    fail("unknown KV cache type '{}': use tq2 to tq6 or tq8 (tq3q: with QJL, tq3t: a trellis, tq3u: unequal bits), q8_0 or q4_0 "
-         "(q8_0r: rotated), "
-         "a2, a3, a4, a6 or a8 (a4_32: groups of 32), f16, bf16 or f32; tq-run codec info lists them",
+        if (text == known.name) return known.type;
+    fail("unknown KV cache type '{}': use tq2 to tq6 or tq8 (tq3t: a trellis, tq3u: unequal bits), q8_0 or q4_0, f16, bf16 or "
+         "f32; "
+         "tq-run codec info lists them",
          printable(given));
 }
 

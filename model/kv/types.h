@@ -16,40 +16,20 @@ enum class KvType : uint32_t {
     f32 = KV_F32,
     f16 = KV_F16,
     bf16 = KV_BF16,
-    tq2 = KV_TYPE(KV_TURBOQUANT, 2u, 0u, 1u, 0u), // TurboQuant: rotated, Lloyd-Max levels
-    tq3 = KV_TYPE(KV_TURBOQUANT, 3u, 0u, 1u, 0u),
-    tq4 = KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 0u),
-    tq5 = KV_TYPE(KV_TURBOQUANT, 5u, 0u, 1u, 0u),
-    tq6 = KV_TYPE(KV_TURBOQUANT, 6u, 0u, 1u, 0u),
-    tq8 = KV_TYPE(KV_TURBOQUANT, 8u, 0u, 1u, 0u),
-    tq2q = KV_TYPE(KV_TURBOQUANT, 2u, 0u, 1u, 1u), // one of the bits is QJL's
-    tq3q = KV_TYPE(KV_TURBOQUANT, 3u, 0u, 1u, 1u),
-    tq4q = KV_TYPE(KV_TURBOQUANT, 4u, 0u, 1u, 1u),
+    tq2 = KV_TURBOQUANT_TYPE(2u), // TurboQuant: rotated, Lloyd-Max levels
+    tq3 = KV_TURBOQUANT_TYPE(3u),
+    tq4 = KV_TURBOQUANT_TYPE(4u),
+    tq5 = KV_TURBOQUANT_TYPE(5u),
+    tq6 = KV_TURBOQUANT_TYPE(6u),
+    tq8 = KV_TURBOQUANT_TYPE(8u),
     tq2t = KV_TRELLIS_TYPE(2u), // trellis-coded levels
     tq3t = KV_TRELLIS_TYPE(3u),
     tq4t = KV_TRELLIS_TYPE(4u),
     tq3u = KV_UNEQUAL_TYPE(3u), // unequal bits, for keys: 4 for the channels that RoPE turns slowly, 2 for the others
     tq4u = KV_UNEQUAL_TYPE(4u), // 5 and 3
     tq5u = KV_UNEQUAL_TYPE(5u), // 6 and 4
-    q8_0 = KV_TYPE(KV_BLOCKS, 8u, 32u, 0u, 0u), // ggml's blocks of 32
-    q4_0 = KV_TYPE(KV_BLOCKS, 4u, 32u, 0u, 0u),
-    q8_0r = KV_TYPE(KV_BLOCKS, 8u, 32u, 1u, 0u), // the same after the rotation
-    q4_0r = KV_TYPE(KV_BLOCKS, 4u, 32u, 1u, 0u),
-    a2_32 = KV_TYPE(KV_AFFINE, 2u, 32u, 0u, 0u), // group-affine: scale and zero per group of 32, 64 or 128 channels
-    a2_64 = KV_TYPE(KV_AFFINE, 2u, 64u, 0u, 0u),
-    a2_128 = KV_TYPE(KV_AFFINE, 2u, 128u, 0u, 0u),
-    a3_32 = KV_TYPE(KV_AFFINE, 3u, 32u, 0u, 0u),
-    a3_64 = KV_TYPE(KV_AFFINE, 3u, 64u, 0u, 0u),
-    a3_128 = KV_TYPE(KV_AFFINE, 3u, 128u, 0u, 0u),
-    a4_32 = KV_TYPE(KV_AFFINE, 4u, 32u, 0u, 0u),
-    a4_64 = KV_TYPE(KV_AFFINE, 4u, 64u, 0u, 0u),
-    a4_128 = KV_TYPE(KV_AFFINE, 4u, 128u, 0u, 0u),
-    a6_32 = KV_TYPE(KV_AFFINE, 6u, 32u, 0u, 0u),
-    a6_64 = KV_TYPE(KV_AFFINE, 6u, 64u, 0u, 0u),
-    a6_128 = KV_TYPE(KV_AFFINE, 6u, 128u, 0u, 0u),
-    a8_32 = KV_TYPE(KV_AFFINE, 8u, 32u, 0u, 0u),
-    a8_64 = KV_TYPE(KV_AFFINE, 8u, 64u, 0u, 0u),
-    a8_128 = KV_TYPE(KV_AFFINE, 8u, 128u, 0u, 0u),
+    q8_0 = KV_BLOCKS_TYPE(8u),  // ggml's blocks of 32
+    q4_0 = KV_BLOCKS_TYPE(4u),
 };
 
 struct KvTypeName {
@@ -59,44 +39,46 @@ struct KvTypeName {
 
 // Every type, plain ones first.
 inline constexpr auto kv_types = std::array{
-    KvTypeName{KvType::f32, "f32"},       KvTypeName{KvType::f16, "f16"},     KvTypeName{KvType::bf16, "bf16"},
-    KvTypeName{KvType::tq8, "tq8"},       KvTypeName{KvType::tq6, "tq6"},     KvTypeName{KvType::tq5, "tq5"},
-    KvTypeName{KvType::tq4, "tq4"},       KvTypeName{KvType::tq3, "tq3"},     KvTypeName{KvType::tq2, "tq2"},
-    KvTypeName{KvType::tq4t, "tq4t"},     KvTypeName{KvType::tq3t, "tq3t"},   KvTypeName{KvType::tq2t, "tq2t"},
-    KvTypeName{KvType::tq5u, "tq5u"},     KvTypeName{KvType::tq4u, "tq4u"},   KvTypeName{KvType::tq3u, "tq3u"},
-    KvTypeName{KvType::tq4q, "tq4q"},     KvTypeName{KvType::tq3q, "tq3q"},   KvTypeName{KvType::tq2q, "tq2q"},
-    KvTypeName{KvType::q8_0, "q8_0"},     KvTypeName{KvType::q4_0, "q4_0"},   KvTypeName{KvType::q8_0r, "q8_0r"},
-    KvTypeName{KvType::q4_0r, "q4_0r"},   KvTypeName{KvType::a8_32, "a8_32"}, KvTypeName{KvType::a8_64, "a8_64"},
-    KvTypeName{KvType::a8_128, "a8_128"}, KvTypeName{KvType::a6_32, "a6_32"}, KvTypeName{KvType::a6_64, "a6_64"},
-    KvTypeName{KvType::a6_128, "a6_128"}, KvTypeName{KvType::a4_32, "a4_32"}, KvTypeName{KvType::a4_64, "a4_64"},
-    KvTypeName{KvType::a4_128, "a4_128"}, KvTypeName{KvType::a3_32, "a3_32"}, KvTypeName{KvType::a3_64, "a3_64"},
-    KvTypeName{KvType::a3_128, "a3_128"}, KvTypeName{KvType::a2_32, "a2_32"}, KvTypeName{KvType::a2_64, "a2_64"},
-    KvTypeName{KvType::a2_128, "a2_128"},
+    KvTypeName{KvType::f32, "f32"},   KvTypeName{KvType::f16, "f16"},   KvTypeName{KvType::bf16, "bf16"},
+    KvTypeName{KvType::tq8, "tq8"},   KvTypeName{KvType::tq6, "tq6"},   KvTypeName{KvType::tq5, "tq5"},
+    KvTypeName{KvType::tq4, "tq4"},   KvTypeName{KvType::tq3, "tq3"},   KvTypeName{KvType::tq2, "tq2"},
+    KvTypeName{KvType::tq4t, "tq4t"}, KvTypeName{KvType::tq3t, "tq3t"}, KvTypeName{KvType::tq2t, "tq2t"},
+    KvTypeName{KvType::tq5u, "tq5u"}, KvTypeName{KvType::tq4u, "tq4u"}, KvTypeName{KvType::tq3u, "tq3u"},
+    KvTypeName{KvType::q8_0, "q8_0"}, KvTypeName{KvType::q4_0, "q4_0"},
 };
 
 const char* name(KvType type);
 
-// Accepts also "a4" for a4_128, and so on. Throws an Error that lists the names when `text` is not one of them.
+// Throws an Error that lists the names when `text` is neither one of them nor a former name.
 KvType parse_kv_type(std::string_view text);
 
+// A name that cache types or presets had, and the one that takes its place.
+struct FormerName {
+    std::string_view name, now;
+};
+inline constexpr auto former_kv_types = std::array{
+    FormerName{"tq4q", "tq4"},  FormerName{"tq3q", "tq3"}, FormerName{"tq2q", "tq2"}, FormerName{"q8_0r", "q8_0"},
+    FormerName{"q4_0r", "tq4"}, FormerName{"a8", "tq8"},   FormerName{"a6", "tq6"},   FormerName{"a4", "tq4"},
+    FormerName{"a3", "tq3"},    FormerName{"a2", "tq2"}, // and a4_32, a4_64, a4_128 as a4, and so on
+};
+// Returns the entry for a former name of a type, or null.
+const FormerName* find_former_type(std::string_view text);
+
 constexpr uint32_t family(KvType t) { return KV_FAMILY(uint32_t(t)); }
-constexpr bool is_turboquant(KvType t) { return family(t) == KV_TURBOQUANT; }
-constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }       // codes and scales rather than plain values
-constexpr bool is_rotated(KvType t) { return KV_ROTATED(uint32_t(t)) != 0; } // stored after the rotation
-constexpr bool is_qjl(KvType t) { return KV_QJL(uint32_t(t)) != 0; }         // the highest bit of a code is the residual's
-constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; } // a level depends on the codes before its own
-constexpr bool is_unequal(KvType t) { return KV_UNEQUAL(uint32_t(t)) != 0; } // even places have a bit more, odd ones a bit less
-constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }      // for a coded type
-constexpr uint32_t group_size(KvType t) { return KV_GROUP(uint32_t(t)); }    // channels per scale; 0: the whole vector
+constexpr bool is_turboquant(KvType t) { return family(t) == KV_TURBOQUANT; } // these are stored after the rotation
+constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }        // codes and scales rather than plain values
+constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; }  // a level depends on the codes before its own
+constexpr bool is_unequal(KvType t) { return KV_UNEQUAL(uint32_t(t)) != 0; }  // even places have a bit more, odd ones a bit less
+constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }       // for a coded type
 // For a place of a vector of a TurboQuant type without a trellis; only where bits are unequal does the place matter.
 constexpr uint32_t magnitude_bits(KvType t, size_t place = 0) {
     if (is_unequal(t)) return code_bits(t) - (place % 2 == 0 ? 0 : 2);
-    return code_bits(t) - 1 - (is_qjl(t) ? 1 : 0);
+    return code_bits(t) - 1;
 }
 // Returns the type of values beside keys of a type: unequal bits are for keys.
 constexpr KvType values_beside(KvType t) { return KvType(uint32_t(t) & ~KV_UNEQUAL_BIT); }
 
-// Return, for one vector, the number of 32-bit words of its codes (or plain values), of fp16 scales (and zeros), and of bytes.
+// Return, for one vector, the number of 32-bit words of its codes (or plain values), of fp16 scales, and of bytes.
 constexpr uint32_t code_words(KvType t, uint32_t head_dim) { return KV_WORDS(uint32_t(t), head_dim); }
 constexpr uint32_t scale_count(KvType t, uint32_t head_dim) { return KV_SCALES(uint32_t(t), head_dim); }
 constexpr uint32_t kv_vector_bytes(KvType t, uint32_t head_dim) {

@@ -10,7 +10,7 @@ void encode_window(const KvCodec& codec, std::span<uint32_t> words, std::span<co
     std::array<float, 256> storage;
     const std::span y(storage.data(), x.size());
     std::ranges::copy(x, y.begin());
-    if (is_rotated(codec.type)) rotate(y, codec.rotation);
+    if (is_turboquant(codec.type)) rotate(y, codec.rotation);
     for (size_t i = 0; i < words.size(); i++)
         words[i] = float_to_half(y[2 * i] * window_unit) | uint32_t(float_to_half(y[2 * i + 1] * window_unit)) << 16;
 }

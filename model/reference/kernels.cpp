@@ -118,7 +118,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
                 for (size_t c = 0; c < d; c++) out[c] += weight * stored[c];
             }
             for (float& v : out) v /= total;
-            if (is_rotated(cache.v.codec.type)) rotate_back(out, cache.v.codec.rotation);
+            if (is_turboquant(cache.v.codec.type)) rotate_back(out, cache.v.codec.rotation);
         }
     });
 }

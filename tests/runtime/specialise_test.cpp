@@ -47,7 +47,7 @@ TEST_CASE("constants have the names of the source") {
                                                                          "interleave", "normed", "subgroup", "columns", "experts",
                                                                          "blocks"});
     CHECK(constant_names(shader::q_norm_rope) ==
-          std::vector<std::string>{"workgroup", "head_dim", "rotation", "has_projection", "conditioned", "rotary"});
+          std::vector<std::string>{"workgroup", "head_dim", "rotation", "conditioned", "rotary"});
     CHECK(constant_names(test_shader::shared) == std::vector<std::string>{"workgroup", "length", "wide", "workgroup_y"});
     CHECK(constant_names(test_shader::count_up).empty());
 }

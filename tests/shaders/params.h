@@ -6,7 +6,7 @@ namespace tq {
 using uint = uint32_t;
 #endif
 
-struct blocks_codec_params { uint codec; uint block_length; uint bits; };
+struct blocks_codec_params { uint codec; };
 struct exact_params { uint count; };
 struct scale_params { uint count; float factor; };
 struct sum_params { uint count; uint add[3]; };

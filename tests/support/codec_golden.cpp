@@ -63,11 +63,11 @@ std::vector<KvCodec> all_codecs(uint32_t head_dim, uint32_t layer, KvSide side) 
     const Rotation haar = make_rotation(RotationKind::haar, layer, side, head_dim);
     std::vector<KvCodec> out;
     for (const KvTypeName& known : kv_types) {
-        const bool has_rule = is_turboquant(known.type) && !is_qjl(known.type);
+        const bool has_rule = is_turboquant(known.type);
         for (const ScaleRule rule : {ScaleRule::unbiased, ScaleRule::norm, ScaleRule::least_squares}) {
             if (rule != ScaleRule::unbiased && !has_rule) continue;
             out.push_back({known.type, rule, make_rotation(RotationKind::wht, layer, side, head_dim, known.type)});
-            if (is_rotated(known.type) && !is_unequal(known.type)) out.push_back({known.type, rule, haar});
+            if (has_rule && !is_unequal(known.type)) out.push_back({known.type, rule, haar});
         }
     }
     return out;

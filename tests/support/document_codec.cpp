@@ -138,23 +138,6 @@ uint32_t magnitude_of(KvType type, float y, float norm2, float largest, size_t d
     return index;
 }
 
-// The signs of the residual's projection, and its length.
-uint16_t document_residual(const KvCodec& codec, const Floats& y, std::vector<uint32_t>& codes, uint16_t scale, int e) {
-    const size_t d = y.size();
-    const uint32_t b = code_bits(codec.type) - 1;
-    const auto unit = float(std::ldexp(half_value(scale), -e));
-    Floats r(d), squares(d);
-    for (size_t i = 0; i < d; i++) {
-        const float part = unit * float(level_of(codec.type, codes[i] % (1u << (b - 1))));
-        r[i] = small_to_zero(y[i] >= 0 ? y[i] - part : y[i] + part);
-        squares[i] = r[i] * r[i];
-        if (is_negated(codec.rotation.projection, i)) r[i] = -r[i];
-    }
-    document_hadamard(std::span(r));
-    for (size_t i = 0; i < d; i++) codes[i] += (r[i] < 0 ? 1u : 0u) << b;
-    return document_root(document_sum(squares), 1, e);
-}
-
 // The codes of a trellis; levels[i] is the factor of |y[i]|.
 std::vector<uint32_t> document_trellis(KvType type, const Floats& y, float norm2, std::vector<int>& levels) {
     const double per_64 = type == KvType::tq2t ? 156816 : type == KvType::tq3t ? 142884 : 440896;
@@ -168,8 +151,7 @@ std::vector<uint32_t> document_trellis(KvType type, const Floats& y, float norm2
 
 Codes document_turboquant(const KvCodec& codec, const Floats& y, int e) {
     const size_t d = y.size();
-    const bool qjl = is_qjl(codec.type);
-    const uint32_t sign_bit = 1u << (code_bits(codec.type) - (qjl ? 2 : 1));
+    const uint32_t sign_bit = 1u << (code_bits(codec.type) - 1);
     Codes out{std::vector<uint32_t>(d), {}};
     std::vector<int> levels(d);
     Floats squares(d), products(d);
@@ -191,13 +173,12 @@ Codes document_turboquant(const KvCodec& codec, const Floats& y, int e) {
         square_levels += double(levels[i]) * levels[i];
     }
     const float product = document_sum(products);
-    if (qjl || codec.scale_rule == ScaleRule::least_squares)
+    if (codec.scale_rule == ScaleRule::least_squares)
         out.scales = {document_quotient(product, square_levels, e)};
     else if (codec.scale_rule == ScaleRule::norm)
         out.scales = {document_root(norm2, square_levels, e)};
     else
         out.scales = {document_quotient(norm2, product, e)};
-    if (qjl) out.scales.push_back(document_residual(codec, y, out.codes, out.scales[0], e));
     return out;
 }
 
@@ -250,30 +231,11 @@ void document_q4_0(std::span<const float> y, int e, Codes& out) {
     out.scales.push_back(m == 0 ? 0x8000 : uint16_t(document_quotient(std::fabs(scale), 1, e) | (m > 0 ? 0x8000 : 0)));
 }
 
-void document_affine(std::span<const float> y, uint32_t b, int e, Codes& out) {
-    const auto [low, high] = std::ranges::minmax(y);
-    const float steps = float((1 << b) - 1), range = high - low;
-    const uint16_t scale = document_quotient(range, steps, e), zero = signed_half(low, e);
-    const auto z = float(std::ldexp(half_value(zero & 0x7fff), -e) * (zero > 0x7fff ? -1 : 1)),
-               s = float(std::ldexp(half_value(scale), -e));
-    for (const float v : y) {
-        const float c = s == 0 ? 0 : (v - z) * (1 / s);
-        out.codes.push_back(uint32_t(std::clamp(std::floor(double(c) + 0.5), 0.0, double(steps))));
-    }
-    out.scales.push_back(scale);
-    out.scales.push_back(zero);
-}
-
-size_t group_of(KvType type, size_t d) { return family(type) == KV_AFFINE ? std::min<size_t>(KV_GROUP(uint32_t(type)), d) : 32; }
-
 Codes document_blocks(const KvCodec& codec, const Floats& y, int e) {
-    const size_t length = group_of(codec.type, y.size());
     Codes out;
-    for (size_t at = 0; at < y.size(); at += length) {
-        const auto block = std::span(y).subspan(at, length);
-        if (family(codec.type) == KV_AFFINE)
-            document_affine(block, code_bits(codec.type), e, out);
-        else if (code_bits(codec.type) == 8)
+    for (size_t at = 0; at < y.size(); at += 32) {
+        const auto block = std::span(y).subspan(at, 32);
+        if (code_bits(codec.type) == 8)
             document_q8_0(block, e, out);
         else
             document_q4_0(block, e, out);
@@ -322,9 +284,8 @@ double signed_half_value(uint16_t bits) { return half_value(bits & 0x7fff) * (bi
 
 double document_level(KvType type, uint32_t code) { // signed
     const uint32_t b = code_bits(type);
-    if (family(type) == KV_AFFINE) return code;
     if (family(type) == KV_BLOCKS) return b == 4 ? int(code) - 8 : int(code) - (code < 128 ? 0 : 256);
-    const uint32_t sign_bit = 1u << (b - (is_qjl(type) ? 2 : 1)), level = level_of(type, code % sign_bit);
+    const uint32_t sign_bit = 1u << (b - 1), level = level_of(type, code % sign_bit);
     return (code & sign_bit) != 0 ? -double(level) : level;
 }
 
@@ -346,16 +307,12 @@ const DocumentCodebook& document_codebook(KvType type) {
                                       {0x3a0cc453, 0x3b0cc453, 0x3ba3af7d, 0x3c1b320c, 0x3c851196, 0x3cdaa3bb, 0x3d38256c}};
     static const DocumentCodebook tq3{{13, 40, 71, 114}, {0x3b0046d5, 0x3c0ca9e7, 0x3cc35dc1}};
     static const DocumentCodebook tq2{{30, 100}, {0x3bf6bada}};
-    static const DocumentCodebook one_level{{1}, {}};
     switch (type) {
     case KvType::tq6: return tq6;
     case KvType::tq5: return tq5;
     case KvType::tq4: return tq4;
-    case KvType::tq3:
-    case KvType::tq4q: return tq3;
-    case KvType::tq2:
-    case KvType::tq3q: return tq2;
-    default: return one_level;
+    case KvType::tq3: return tq3;
+    default: return tq2;
     }
 }
 
@@ -380,12 +337,12 @@ DocumentStored document_encode(const KvCodec& codec, std::span<const float> x) {
         if (!finite) std::ranges::fill(out.scales, uint16_t(0x7e00));
         return {document_pack(code_bits(codec.type), out.codes, true), out.scales};
     }
-    if (is_rotated(codec.type) && !zero) y = document_rotate(codec.rotation, std::move(y));
+    if (is_turboquant(codec.type) && !zero) y = document_rotate(codec.rotation, std::move(y));
     Codes out;
     if (family(codec.type) != KV_TURBOQUANT)
         out = document_blocks(codec, y, e);
     else if (zero)
-        out = {std::vector<uint32_t>(d), std::vector<uint16_t>(is_qjl(codec.type) ? 2 : 1)};
+        out = {std::vector<uint32_t>(d), std::vector<uint16_t>(1)};
     else
         out = document_turboquant(codec, y, e);
     if (!finite) std::ranges::fill(out.scales, uint16_t(0x7e00));
@@ -417,7 +374,7 @@ static std::vector<double> decode_unequal(const KvCodec& codec, const DocumentSt
 
 std::vector<double> document_decode(const KvCodec& codec, const DocumentStored& stored) {
     if (is_unequal(codec.type)) return decode_unequal(codec, stored);
-    const size_t d = codec.head_dim(), length = group_of(codec.type, d);
+    const size_t d = codec.head_dim();
     const uint32_t b = code_bits(codec.type);
     std::vector<uint32_t> codes(d);
     uint32_t below = 0;
@@ -425,23 +382,13 @@ std::vector<double> document_decode(const KvCodec& codec, const DocumentStored& 
         for (size_t i = 0; i < d; i++) codes[i] |= get_bits(stored.codes, d * below + i * width, width) << below;
         below += width;
     }
-    std::vector<double> y(d), residual(d);
+    std::vector<double> y(d);
     const std::vector<int> trellis = is_trellis(codec.type) ? document_trellis_levels(codec.type, codes) : std::vector<int>();
     for (size_t i = 0; i < d; i++) {
         const double level = is_trellis(codec.type) ? trellis[i] : document_level(codec.type, codes[i]);
-        if (family(codec.type) == KV_AFFINE)
-            y[i] =
-                level * signed_half_value(stored.scales[i / length * 2]) + signed_half_value(stored.scales[i / length * 2 + 1]);
-        else
-            y[i] = level * signed_half_value(stored.scales[family(codec.type) == KV_BLOCKS ? i / length : 0]);
-        residual[i] = (codes[i] >> (b - 1) & 1) != 0 ? -1 : 1;
+        y[i] = level * signed_half_value(stored.scales[family(codec.type) == KV_BLOCKS ? i / 32 : 0]);
     }
-    if (is_qjl(codec.type)) {
-        document_hadamard(std::span(residual));
-        const double unit = half_value(stored.scales[1]) * std::sqrt(std::numbers::pi / 2) / double(d);
-        for (size_t i = 0; i < d; i++) y[i] += (is_negated(codec.rotation.projection, i) ? -unit : unit) * residual[i];
-    }
-    return is_rotated(codec.type) ? document_rotate_back(codec.rotation, y) : y;
+    return is_turboquant(codec.type) ? document_rotate_back(codec.rotation, y) : y;
 }
 
 } // namespace tq::test

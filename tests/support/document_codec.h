@@ -11,7 +11,7 @@ struct DocumentCodebook {
     std::vector<uint32_t> thresholds; // between them on y^2 / |y|^2, fp32 bits, for head_dim 128
 };
 
-// The codebook of a TurboQuant type but tq8: for those with QJL, the codebook of one bit less.
+// The codebook of tq2 to tq6.
 const DocumentCodebook& document_codebook(KvType type);
 
 struct DocumentStored {

@@ -23,16 +23,19 @@ void swap(std::span<float> x, size_t heads, size_t d) {
 void spoil(Fault fault, const host::Pass& pass, const host::LayerCache& cache, KvSide which) {
     const host::CacheSide& side = cache.side(which);
     const KvType type = side.codec.type;
+    if (!is_coded(type)) return;
+    const auto shift = [](std::span<uint32_t> words) { std::ranges::rotate(words, words.begin() + 1); };
     for (uint32_t head = 0; head < side.heads; head++)
         for (const host::Row row : pass.rows()) {
-            if (!is_coded(type)) continue;
             const std::span<uint16_t> scales = side.scales(cache.place(row), head);
             const float scale = half_to_float(scales[0]);
             const bool least_squares = side.codec.scale_rule == ScaleRule::least_squares;
             if (is_turboquant(type) && (fault == Fault::scale_twice || (fault == Fault::rule_twice && least_squares)))
                 scales[0] = float_to_half(scale * scale);
-            if (is_qjl(type) && fault == Fault::residual_fourfold) scales[1] = float_to_half(4 * half_to_float(scales[1]));
-            if (family(type) == KV_AFFINE && fault == Fault::affine_zero) scales[1] = 0;
+            if (is_trellis(type) && fault == Fault::trellis_shifted) shift(side.codes(cache.place(row), head));
+            if (is_unequal(type) && fault == Fault::halves_swapped) std::swap(scales[0], scales[1]);
+            if (cache.window && code_bits(type) == 3 && fault == Fault::window_shifted)
+                shift(cache.window->side(which).codes(cache.window_place(row), head));
         }
 }
 
@@ -53,7 +56,8 @@ void rotate_otherwise(Fault fault, const host::Layer& layer, std::span<float> q)
 } // namespace
 
 std::unique_ptr<Forward> make_faulty_forward(const Model& model, const KvOptions& kv, uint32_t context_size, Fault fault) {
-    const auto plant = [fault](const host::Pass& pass, std::string_view step, std::span<float> values) {
+    const bool conditioned = kv.conditioning.kind != KeyConditioning::Kind::none;
+    const auto plant = [=](const host::Pass& pass, std::string_view step, std::span<float> values) {
         const host::Layer* const layer = pass.layer();
         if (!layer) return;
         const host::LayerCache& cache = layer->cache;
@@ -62,6 +66,8 @@ std::unique_ptr<Forward> make_faulty_forward(const Model& model, const KvOptions
         if (step == "kv_append")
             for (const KvSide side : {KvSide::key, KvSide::value}) spoil(fault, pass, cache, side);
         if (step == "q") rotate_otherwise(fault, *layer, values);
+        if (step == "q" && fault == Fault::conditioned_twice && conditioned && is_coded(cache.k.codec.type))
+            for (float& v : values) v *= 2;
     };
     return make_reference_forward(model.config, model.weights, {.kv = kv, .context_size = context_size}, plant);
 }

@@ -16,8 +16,10 @@ enum class Fault {
     other_haar,         // only with the dense rotation, correctly with the other kind
     scale_twice,        // the scale of TurboQuant vectors is multiplied by itself
     rule_twice,         // the same only under the scale rule least-squares
-    residual_fourfold,  // QJL's residual is as long as if the projection were not normalised
-    affine_zero,        // the zero of group-affine types is lost
+    conditioned_twice,  // queries are twice as long where keys are conditioned
+    trellis_shifted,    // the words of a trellis' codes are each one further
+    halves_swapped,     // the scales of the halves of unequal bits are exchanged
+    window_shifted,     // the fp16 words of a window beside codes of 3 bits are each one further
 };
 
 // `model` outlives the result.

@@ -104,7 +104,7 @@ std::vector<Row> rows() {
                 add(type, KvType::f32, type, "k", rotation, rule);
                 add(KvType::f32, type, type, "v", rotation, rule);
             }
-    for (const KvType type : {KvType::tq4q, KvType::tq3q, KvType::tq2q, KvType::q8_0, KvType::q4_0, KvType::f16}) {
+    for (const KvType type : {KvType::q8_0, KvType::q4_0, KvType::f16}) {
         const KvOptions defaults;
         add(type, type, type, "k and v", defaults.rotation, defaults.scale_rule);
     }

@@ -48,7 +48,7 @@ inline KeyConditioning random_calibration(const Config& config, uint32_t seed, b
 inline std::vector<KvOptions> saved_types(const Config& config) {
     std::vector<KvOptions> all = storage_types();
     all.push_back({KvType::tq4, KvType::tq4});
-    all.push_back({KvType::tq3t, KvType::q4_0r, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("-1=f16/a3_64")});
+    all.push_back({KvType::tq3t, KvType::q4_0, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("-1=f16/tq6")});
     all.push_back({KvType::tq3, KvType::bf16, RotationKind::haar, ScaleRule::norm});
     all.push_back({KvType::tq4, KvType::tq3t});
     all.back().conditioning = parse_key_conditioning("norms");

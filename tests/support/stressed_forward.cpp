@@ -23,7 +23,7 @@ void through_window(std::span<float> x, const KvCodec& codec) {
     std::vector<uint32_t> words(x.size() / 2);
     encode_window(codec, words, x);
     for (size_t i = 0; i < x.size(); i++) x[i] = half_to_float(uint16_t(words[i / 2] >> (16 * (i % 2)))) / window_unit;
-    if (is_rotated(codec.type)) rotate_back(x, codec.rotation);
+    if (is_turboquant(codec.type)) rotate_back(x, codec.rotation);
 }
 
 void through_codes(std::span<float> x, const KvCodec& codec) {

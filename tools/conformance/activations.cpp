@@ -85,7 +85,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const auto rope = rope_table(config, at.position + at.tokens);
     const auto q = rig.random.normals(size_t(at.tokens) * at.heads * d), w = rig.random.normals(d);
     const gpu::CacheCodec codec(rig.device, {keys, {}, make_rotation(rotation, 3, KvSide::key, d, keys)});
-    const float scale = 1 / std::sqrt(float(d)) / (is_rotated(keys) ? codec.rotation.gain() : 1);
+    const float scale = 1 / std::sqrt(float(d)) / (is_turboquant(keys) ? codec.rotation.gain() : 1);
     const HeadConditions conditions = random_conditions(rig.random, at.conditioned_kv_heads, d);
     auto want = q;
     std::vector<host::Row> rows(at.tokens);
@@ -93,12 +93,11 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     host::PageScores page_scores;
     const auto norm_eps = at.normed ? std::optional(activations_eps) : std::nullopt;
     ref::q_norm_rope(rig.pool, want, w, {rope, rows, at.rotary_dim}, at.heads, norm_eps, scale,
-                     is_rotated(keys) ? &codec.rotation : nullptr, conditions, &page_scores);
+                     is_turboquant(keys) ? &codec.rotation : nullptr, conditions, &page_scores);
 
-    const uint32_t most = at.tokens + 2; // of the recording; the projections lie after its queries
-    const size_t queries = gpu::q_floats(most, at.heads, d, false);
+    const uint32_t most = at.tokens + 2; // of the recording
     std::vector<float> content = q;
-    content.resize(gpu::q_floats(most, at.heads, d, is_qjl(keys)), std::bit_cast<float>(poison));
+    content.resize(size_t(most) * at.heads * d, std::bit_cast<float>(poison));
     const gpu::PageScores scores_at{uint32_t(content.size()), page_scores.pages + 1};
     content.resize(content.size() + gpu::page_score_floats(most, at.heads, scores_at.pages), std::bit_cast<float>(poison));
     const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
@@ -116,14 +115,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
         }
     Outcome outcome = rig.check(y, want, 2e-6);
     if (!scores.empty()) outcome = worse(outcome, compare(scores, right_scores, 1e-5));
-    if (!is_qjl(keys)) return outcome;
-
-    std::vector<float> projected = want;
-    for (size_t i = 0; i < projected.size(); i += d) project(std::span(projected).subspan(i, d), codec.rotation.projection);
-    for (float& v : projected) v *= QJL_FACTOR / float(d);
-    std::vector<float> got(projected.size());
-    std::memcpy(got.data(), &words[queries], got.size() * 4);
-    return worse(outcome, compare(got, projected, 2e-6));
+    return outcome;
 }
 
 } // namespace
@@ -153,9 +145,7 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                     {d, 3, 2, 255, 3, true, d / 4}})
                 for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),
                                                      {KvType::tq4, RotationKind::wht},
-                                                     {KvType::tq4, RotationKind::haar},
-                                                     {KvType::tq3q, RotationKind::wht},
-                                                     {KvType::tq3q, RotationKind::haar}})
+                                                     {KvType::tq4, RotationKind::haar}})
                     rows.push_back(
                         {"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
                          fmt::format("head_dim {}, {} heads, {} tokens at {}{}{}", d, at.heads, at.tokens, at.position,

@@ -27,7 +27,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     const gpu::PassRows pass_rows = fill(rig, shape, host);
     const host::LayerCache& layer = host.layers()[0];
     const float deviation =
-        shape.deviation / shape.stored / std::sqrt(float(d)) / (is_rotated(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
+        shape.deviation / shape.stored / std::sqrt(float(d)) / (is_turboquant(keys.type) ? std::sqrt(keys.rotation.gain()) : 1);
     const auto q = rig.random.normals(size_t(pass_rows.count()) * shape.heads * d, deviation);
     std::vector<host::Row> rows;
     for (const gpu::Row& row : pass_rows.rows) rows.push_back({row.slot, row.position});
@@ -44,11 +44,10 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     std::vector<std::vector<uint32_t>> tables;
     for (uint32_t slot = 0; slot < shape.slots; slot++) tables.emplace_back(host.table(slot).begin(), host.table(slot).end());
     const uint32_t count = pass_rows.count();
-    const size_t partials_words =
-        gpu::partials_bytes(tuning, 8 * count, shape.separate ? count : 1, shape.heads, d,
-                            is_qjl(shape.kv.k) || is_qjl(shape.kv.v), layer.window.has_value(), layer.has_sinks()) /
-        4;
-    std::vector<float> queries = with_projections(q, keys);
+    const size_t partials_words = gpu::partials_bytes(tuning, 8 * count, shape.separate ? count : 1, shape.heads, d,
+                                                      layer.window.has_value(), layer.has_sinks()) /
+                                  4;
+    std::vector<float> queries = q;
     const gpu::PageScores scores_at{page_scores.empty() ? 0 : uint32_t(queries.size()), page_scores.pages};
     queries.insert(queries.end(), page_scores.values.begin(), page_scores.values.end());
     queries.resize((queries.size() + 3) / 4 * 4);
@@ -97,7 +96,6 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
                                        {many, 64, 4, 2, 77, 1},
                                        {many, 256, 4, 2, 40, 35},
                                        {mixed, 128, 4, 2, 77, 7},
-                                       {with_window({KvType::tq3q, KvType::tq4}, 5), 128, 4, 2, 77, 7},
                                        {many, 128, 4, 2, 77, 1, 2, 1, 70},
                                        {many, 128, 4, 2, 77, 7, 2, 1, 70}})
         add_attention(rows, all[0], shape);
@@ -105,13 +103,13 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
 
 // Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
 void add_splits(Rows& rows, const std::vector<Variant>& all) {
-    const KvOptions tq4{KvType::tq4, KvType::tq4}, residual{KvType::tq3q, KvType::tq2q};
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, unequal{KvType::tq4u, KvType::tq4};
     for (const Variant& variant : all)
         for (const uint32_t splits : {7u, 8u, 9u, 64u, 65u, 256u}) {
             Variant parts{fmt::format("{}, {} splits", variant.name, splits), variant.tuning};
             parts.tuning.splits = splits;
             add_attention(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
-            if (splits == 9 || splits == 65) add_attention(rows, parts, {residual, 64, 2, 2, 2051, 1});
+            if (splits == 9 || splits == 65) add_attention(rows, parts, {unequal, 64, 2, 2, 2051, 1});
             if (splits == 8 || splits == 256) add_attention(rows, parts, {with_window(tq4, 5), 128, 4, 2, 2051, 1});
         }
 }
@@ -120,7 +118,7 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
 // than the others; and lengths at the end of a page.
 void add_slots(Rows& rows, const std::vector<Variant>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3},
-        window = with_window({KvType::tq4, KvType::tq4}, 5), residual{KvType::tq3q, KvType::tq2q};
+        window = with_window({KvType::tq4, KvType::tq4}, 5), unequal{KvType::tq4u, KvType::tq4};
     const auto shape = [](const KvOptions& kv, uint32_t length, uint32_t tokens, uint32_t slots, bool separate) {
         AttentionCase out{kv, 128, 4, 2, length, tokens};
         out.slots = slots;
@@ -134,8 +132,8 @@ void add_slots(Rows& rows, const std::vector<Variant>& all) {
     for (const uint32_t length : {255u, 256u, 257u, 512u, 513u})
         for (const uint32_t tokens : {1u, 3u}) add_attention(rows, all[0], {tq4, 128, 4, 2, length, tokens});
     for (const AttentionCase& of : {shape(tq4, 1025, 1, 32, true), shape(tq4, 600, 1, 7, false), shape(mixed, 300, 13, 3, false),
-                                    shape(mixed, 300, 3, 2, true), shape(residual, 300, 3, 3, false),
-                                    shape(residual, 300, 2, 3, true), shape(window, 40, 35, 2, false)})
+                                    shape(mixed, 300, 3, 2, true), shape(unequal, 300, 3, 3, false),
+                                    shape(unequal, 300, 2, 3, true), shape(window, 40, 35, 2, false)})
         add_attention(rows, all[0], of);
 }
 
@@ -185,8 +183,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
     };
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, trellis{KvType::tq3t, KvType::tq2t};
     std::vector<KvType> types;
-    for (const KvTypeName& type : kv_types)
-        if (!is_qjl(type.type)) types.push_back(type.type);
+    for (const KvTypeName& type : kv_types) types.push_back(type.type);
     for (size_t i = 0; i < types.size(); i++) { // a CPU driver takes seconds for each
         row("eight subgroups", own, {{types[i], values_beside(types[(i + 7) % types.size()])}, 128, 4, 2, 77, 1});
         row("one subgroup", few, {{types[i], values_beside(types[i])}, 64, 4, 2, 50, 1}, device.type == DeviceType::cpu);
@@ -225,7 +222,7 @@ void add_matrices(Rows& rows, const Capabilities& device) {
         row(variant, {tq4, 128, 4, 2, 77, 33});
         if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // a CPU driver takes seconds for each
         for (const KvTypeName& type : kv_types)
-            if ((is_turboquant(type.type) && !is_qjl(type.type)) || type.type == KvType::f16)
+            if (is_turboquant(type.type) || type.type == KvType::f16)
                 row(variant, {{type.type, values_beside(type.type)}, 64, 4, 2, 77, 9});
         for (const AttentionCase& shape : {AttentionCase{tq4, 128, 4, 2, 77, 9},
                                            {tq4, 128, 10, 2, 513, 2, 1},
@@ -271,8 +268,8 @@ void add_attention_of(Rows& rows, const Capabilities& device, const Subject& sub
 }
 
 void add_attention(Rows& rows, const Capabilities& device) {
-    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, residual{KvType::tq3q, KvType::tq2q},
-        affine{KvType::q8_0, KvType::a4_64}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, unequal{KvType::tq4u, KvType::tq4},
+        blocks{KvType::q8_0, KvType::q4_0}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
     std::vector<Variant> all = variants(device);
     for (Variant& variant : all) variant.tuning = without_matrices(variant.tuning);
     // Keys and values are read independently, and drivers take a second to build one of these: not every pair is needed, nor
@@ -288,7 +285,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
         }
     }
     add_attention(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
-    add_attention(rows, all[0], {{KvType::q4_0r, KvType::tq3q, RotationKind::haar}, 256, 4, 2, 77, 5});
+    add_attention(rows, all[0], {{KvType::tq3, KvType::tq2t, RotationKind::haar}, 256, 4, 2, 77, 5});
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u})
         add_attention(rows, all[0], {tq4, 128, 2, 1, length, 1, 1});
     constexpr uint32_t groups[] = {1, 2, 4, 5, 8, 16}; // of all Qwen3 models
@@ -296,11 +293,11 @@ void add_attention(Rows& rows, const Capabilities& device) {
         for (const uint32_t tokens : {1u, 11u}) add_attention(rows, all[0], {tq4, 64, 2 * group, 2, 40, tokens});
     for (const uint32_t group : groups) add_attention(rows, all[0], {tq4, 128, 2 * group, 2, 40, 1});
     for (const uint32_t group : groups)
-        for (const KvOptions& kv : {mixed, affine}) add_attention(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
-    for (const uint32_t d : {64u, 128u, 256u}) // 256: not all of a kv head's queries fit into 16 KiB of shared memory
+        for (const KvOptions& kv : {mixed, blocks}) add_attention(rows, all[0], {kv, 128, 2 * group, 2, 40, 11});
+    for (const uint32_t d : {64u, 128u, 256u})
         for (const auto& [group, tokens] : {std::pair(1u, 1u), {5u, 7u}, {8u, 1u}})
-            add_attention(rows, all[0], {residual, d, 2 * group, 2, 50, tokens});
-    for (const KvOptions& kv : {tq4, affine, residual}) // scales are denormal fp16 numbers
+            add_attention(rows, all[0], {tq4, d, 2 * group, 2, 50, tokens});
+    for (const KvOptions& kv : {tq4, blocks, unequal}) // scales are denormal fp16 numbers
         add_attention(rows, all[0], {kv, 128, 4, 2, 77, 9, 2, 1, 0, 1e-4f});
     add_attention(rows, all[0], {tq4, 128, 6, 3, 33, 33}); // a whole prompt, and slices of 2 and 1 heads
     add_attention(rows, all[0], {tq4, 128, 16, 8, 4099, 1, 3});
@@ -310,7 +307,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
         return of;
     };
     add_attention(rows, all[0], scaled({{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 6, 3, 77, 3}));
-    add_attention(rows, all[0], scaled({residual, 64, 4, 2, 50, 1}));
+    add_attention(rows, all[0], scaled({unequal, 64, 4, 2, 50, 1}));
     for (const Variant& variant : all) add_attention(rows, variant, scaled({tq4, 128, 6, 3, 77, 3}));
     add_window(rows, all);
     add_splits(rows, all);
@@ -323,11 +320,11 @@ void add_attention(Rows& rows, const Capabilities& device) {
               {tq4, 128, 4, 2, 77, 33}, // the last splits are not visible to the first of these tokens
               {tq4, 128, 6, 3, 33, 33},
               {tq4, 128, 2, 1, 513, 1, 1},
-              {affine, 128, 10, 2, 40, 11},
+              {blocks, 128, 10, 2, 40, 11},
               {mixed, 128, 10, 2, 40, 11},
-              {residual, 128, 4, 2, 40, 11},
-              {residual, 64, 2, 2, 50, 1},
-              {residual, 256, 16, 2, 50, 1},
+              {unequal, 128, 4, 2, 40, 11},
+              {unequal, 64, 2, 2, 50, 1},
+              {tq4, 256, 16, 2, 50, 1},
               {trellis, 128, 4, 2, 77, 9},
               {nibble_trellis, 128, 4, 2, 77, 9}})
             add_attention(rows, all[i], shape);

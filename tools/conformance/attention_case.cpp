@@ -113,17 +113,6 @@ gpu::KvCache on_device(Rig& rig, const AttentionCase& shape, const host::LayerCa
     return out;
 }
 
-std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys) {
-    if (!is_qjl(keys.type)) return q;
-    const size_t count = q.size(), d = keys.head_dim();
-    for (size_t at = 0; at < count; at += d) {
-        std::vector<float> projected(q.begin() + std::ptrdiff_t(at), q.begin() + std::ptrdiff_t(at + d));
-        project(projected, keys.rotation.projection);
-        for (const float v : projected) q.push_back(v * QJL_FACTOR / float(d));
-    }
-    return q;
-}
-
 gpu::PassRows fill(Rig& rig, const AttentionCase& shape, host::KvCache& cache) {
     const host::LayerCache& layer = cache.layers()[0];
     gpu::PassRows pass;

@@ -33,7 +33,5 @@ struct AttentionCase {
 gpu::PassRows fill(Rig& rig, const AttentionCase& shape, host::KvCache& cache);
 // `cache` on the device, in slices of shape.heads_per_slice kv heads; with the windows that the pass finds.
 gpu::KvCache on_device(Rig& rig, const AttentionCase& shape, const host::LayerCache& cache, const gpu::PassRows& pass);
-// q as q_norm_rope writes it: where the keys have QJL's bit, followed by the projected queries.
-std::vector<float> with_projections(std::vector<float> q, const KvCodec& keys);
 
 } // namespace tq::conformance

@@ -253,13 +253,13 @@ Outcome nonfinite(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
     return {false, 1, 0, fmt::format("an infinity at layer 1, kv head 2, position 5 was found in {}", found.value_or("nothing"))};
 }
 
-// Every type; the rotated ones with both rotations, and TurboQuant's with every rule.
+// Every type; TurboQuant's with both rotations and every rule.
 std::vector<Format> all_formats() {
     std::vector<Format> out;
     for (const auto& [type, type_name] : kv_types) {
         out.push_back({type});
-        if (is_rotated(type) && !is_unequal(type)) out.push_back({type, RotationKind::haar});
-        if (is_turboquant(type) && !is_qjl(type))
+        if (is_turboquant(type) && !is_unequal(type)) out.push_back({type, RotationKind::haar});
+        if (is_turboquant(type))
             for (const ScaleRule rule : {ScaleRule::norm, ScaleRule::least_squares, ScaleRule::unbiased})
                 if (rule != KvOptions().scale_rule) out.push_back({type, RotationKind::wht, rule});
     }
@@ -309,12 +309,10 @@ void add_cache(Rows& rows, const Capabilities& device) {
         for (const Format& format : {Format{KvType::tq4},
                                      {KvType::tq4u},
                                      {KvType::tq3, RotationKind::haar},
-                                     {KvType::tq2q},
                                      {KvType::tq2t},
                                      {KvType::tq3t},
                                      {KvType::tq6},
-                                     {KvType::q4_0r},
-                                     {KvType::a3_64},
+                                     {KvType::q4_0},
                                      {KvType::f16}})
             add_format(rows, all[i], format, 128);
 }

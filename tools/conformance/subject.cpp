@@ -53,14 +53,14 @@ class Wanted {
     }
     std::string with_options(KvType type) const {
         std::string out = name(type);
-        if (s_.rotation != RotationKind::wht && is_rotated(type)) out += fmt::format(" {}", name(s_.rotation));
+        if (s_.rotation != RotationKind::wht && is_turboquant(type)) out += fmt::format(" {}", name(s_.rotation));
         return s_.scale_rule == KvOptions().scale_rule || !is_turboquant(type) ? out
                                                                                : fmt::format("{} {}", out, name(s_.scale_rule));
     }
-    // Queries differ by whether the keys are rotated, and have QJL's bit.
+    // Queries differ by whether the keys are rotated.
     std::string query_kind(KvType keys) const {
-        const char* of = is_qjl(keys) ? "tq3q" : is_rotated(keys) ? "tq4" : "f16";
-        return fmt::format("for keys {} {}", of, name(is_rotated(keys) ? s_.rotation : RotationKind::wht));
+        const char* of = is_turboquant(keys) ? "tq4" : "f16";
+        return fmt::format("for keys {} {}", of, name(is_turboquant(keys) ? s_.rotation : RotationKind::wht));
     }
     bool has_heads(const Row& row) const {
         const auto says = [&](const std::string& text) { return (row.shape + ',').find(text) != std::string::npos; };

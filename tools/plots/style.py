@@ -13,11 +13,10 @@ from matplotlib.transforms import Bbox
 
 # After Okabe and Ito's colours, which colour-blind people can tell apart (jfly.uni-koeln.de/color); each has a contrast of about 3 to 1
 # or more with white and with dark pages.
-BLUE, VERMILION, GREEN, PURPLE, OLIVE, OCHRE, GREY = "#1f7fc4", "#d55e00", "#009e73", "#c069a0", "#7a9a2e", "#b8860b", "#858585"
+BLUE, VERMILION, GREEN, GREY = "#1f7fc4", "#d55e00", "#009e73", "#858585"
 # (title, the pattern of its types' names, colour); after these come pairs of types of two families.
-FAMILIES = [("TurboQuant", r"tq\d", BLUE), ("trellis", r"tq\dt", VERMILION), ("with QJL", r"tq\dq", PURPLE),
-            ("ggml's types, as in llama.cpp", r"q\d_\d", GREEN), ("ggml's, rotated", r"q\d_\dr", OLIVE), ("group-affine", r"a\d", OCHRE),
-            ("not compressed", r"b?f\d+", GREY)]
+FAMILIES = [("TurboQuant", r"tq\d", BLUE), ("trellis", r"tq\dt", VERMILION),
+            ("ggml's types, as in llama.cpp", r"q\d_\d", GREEN), ("not compressed", r"b?f\d+", GREY)]
 PAIRS = ("keys / values", GREY)
 NAMES = {"tq5u/tq4t+256": "accurate", "tq4u/tq4+256": "balanced (default)", "tq4u/tq3t+256": "compact",
          "tq3u/tq2t+256": "smallest"}

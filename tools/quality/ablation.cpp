@@ -1,4 +1,5 @@
 #include "tools/quality/ablation.h"
+#include "model/kv/window.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,6 +26,18 @@ KvOptions dense(KvType type) {
     return kv;
 }
 
+KvOptions with_window(KvTypes types, uint32_t tokens) {
+    KvOptions kv{types.k, types.v};
+    kv.window = tokens;
+    return kv;
+}
+
+KvOptions unconditioned(KvType type) {
+    KvOptions kv = both(type);
+    kv.conditioning.kind = KeyConditioning::Kind::none;
+    return kv;
+}
+
 // A stage; its limit is a number, or for few bits a factor of the cost of another run.
 struct Stage {
     const char *run, *isolates, *look;
@@ -34,43 +47,52 @@ struct Stage {
     bool blocks = false;
 };
 
-// A2 and A3 are not in the published text; they hold the two things that it never varied. QJL exists at 4 bits and fewer, so A4
-// has 4-bit keys (a codebook of 3 and QJL's) in place of 8. How sensitive a model is to few bits is not a matter of right or
-// wrong, so their limits are what the mean squared errors of the types explain (some 4e-5 of the square at 8 bits, 0.0092 at 4,
-// 0.034 at 3, 0.117 at 2; QJL's variance is pi/2 of what it replaces; 16 even levels between the extremes of 128 values have
-// hardly more error than tq4), by a margin of two to eight: for small errors the KL divergence is proportional to them, and for
-// large ones it grows more slowly.
+// Each stage changes one thing. A window of as many tokens as a chunk has leaves the rotation alone: all vectors are read in
+// fp16, rotated. How sensitive a model is to few bits is not a matter of right or wrong, so their limits are what the mean
+// squared errors of the types explain (some 4e-5 of the square at 8 bits, 0.0092 at 4, 0.034 at 3, 0.024 with a trellis), by a
+// margin of two to eight: for small errors the KL divergence is proportional to them, and for large ones it grows more slowly.
 const std::vector<Stage>& stages() {
     static const std::vector<Stage> all{
-        {"A0", "identity", "the forward pass in blocks: order of heads and tokens, positions, masks", ablation_reference,
-         rounding_kl, "", true},
-        {"A0.1", "store", "the way into the cache and out of it: order of heads and tokens, positions, fp16", both(KvType::f16),
+        {"identity", "blocks of tokens", "the forward pass in blocks: order of heads and tokens, positions, masks",
+         ablation_reference, rounding_kl, "", true},
+        {"store", "f16", "the way into the cache and out of it: order of heads and tokens, positions, fp16", both(KvType::f16),
          rounding_kl},
-        {"A0.2", "blocks",
+        {"blocks", "codes",
          "coded types in general: order of heads and tokens, packing, places of codes and scales; q8_0's blocks",
-         both(KvType::q8_0), eight_bit_kl},
-        {"A0.5", "rotation", "the rotation: seeds of layer and side equal in encoding and attention, its gain, the way back",
-         both(KvType::q8_0r), eight_bit_kl},
-        {"A1", "TurboQuant", "tq types: levels, the scale and its rule, what attention multiplies with", both(KvType::tq8),
+         unconditioned(KvType::q8_0), eight_bit_kl},
+        {"conditioning", "channel scaling and means",
+         "channel scaling: of keys and queries, of values and outputs; means of keys, scores of pages", both(KvType::q8_0),
          eight_bit_kl},
-        {"A2", "scale rule least-squares", "the rule least-squares alone", ruled(ScaleRule::least_squares), eight_bit_kl},
-        {"A2n", "scale rule norm", "the rule norm alone", ruled(ScaleRule::norm), eight_bit_kl},
-        {"A3", "rotation haar", "the dense rotation: its matrices, products and transpose", dense(KvType::tq8), eight_bit_kl},
-        {"A4off",
+        {"rotation", "rotation, in a window",
+         "the rotation: seeds of layer and side equal in encoding and attention, its gain, the way back; the window",
+         with_window({KvType::tq8, KvType::tq8}, max_window_tokens), eight_bit_kl},
+        {"TurboQuant", "codes after the rotation", "tq types: levels, the scale and its rule, what attention multiplies with",
+         both(KvType::tq8), eight_bit_kl},
+        {"least-squares", "scale rule least-squares", "the rule least-squares alone", ruled(ScaleRule::least_squares),
+         eight_bit_kl},
+        {"norm", "scale rule norm", "the rule norm alone", ruled(ScaleRule::norm), eight_bit_kl},
+        {"haar", "dense rotation", "the dense rotation: its matrices, products and transpose", dense(KvType::tq8), eight_bit_kl},
+        {"3-bit keys",
          "codebook",
          "Lloyd-Max levels and thresholds of 3 bits, the planes they are packed in",
          {KvType::tq3, KvType::tq8},
          5000,
-         "A1"},
-        {"A4", "QJL", "QJL: the residual's sign and length, the projection, its factor", {KvType::tq4q, KvType::tq8}, 3, "A4off"},
-        {"A5off", "4-bit values", "tq4's levels, thresholds and packing", {KvType::tq8, KvType::tq4}, 2000, "A1"},
-        {"A5",
-         "affine values",
-         "group-affine types: scale and zero of a group, packing",
-         {KvType::tq8, KvType::a4_128},
-         20,
-         "A5off"},
-        {"A6", "3-bit keys with QJL", "the codebook of 2 bits, or QJL with it", {KvType::tq3q, KvType::tq8}, 15, "A4off"},
+         "TurboQuant"},
+        {"4-bit values", "codebook", "tq4's levels, thresholds and packing", {KvType::tq8, KvType::tq4}, 2000, "TurboQuant"},
+        {"trellis",
+         "trellis of the keys",
+         "trellises: levels, the search, bits around a run",
+         {KvType::tq3t, KvType::tq8},
+         3,
+         "3-bit keys"},
+        {"unequal bits",
+         "bits by halves of the keys",
+         "unequal bits: order of channels, the halves' rotation and scales, packing",
+         {KvType::tq3u, KvType::tq8},
+         15,
+         "3-bit keys"},
+        {"window", "window of 16", "the window: which tokens are read from it, and which as codes",
+         with_window({KvType::tq3, KvType::tq8}, 16), 2, "3-bit keys"},
     };
     return all;
 }
@@ -96,8 +118,7 @@ Trial make_trial(const Stage& stage, std::span<const Outcome> before) {
     return trial;
 }
 
-KvType turboquant(uint32_t bits, bool qjl = false) { return parse_kv_type(fmt::format("tq{}{}", bits, qjl ? "q" : "")); }
-KvType affine(uint32_t bits, uint32_t group) { return parse_kv_type(fmt::format("a{}_{}", bits, group)); }
+KvType turboquant(uint32_t bits, const char* kind = "") { return parse_kv_type(fmt::format("tq{}{}", bits, kind)); }
 
 Trial step_trial(const std::string& run, const std::string& isolates, const KvOptions& kv) {
     return {.run = run, .isolates = isolates, .kv = kv, .few_bits = true};
@@ -117,7 +138,7 @@ class Protocol {
     const Outcome* run(const Trial& trial);
     bool first_that_passes(const char* step, const char* isolates, std::span<const uint32_t> bits,
                            const std::function<KvOptions(uint32_t)>& kv);
-    const Outcome* variant(const std::string& run, const char* isolates, KvType k, KvType v);
+    bool variant(const char* run, const char* isolates, KvTypes types, uint32_t window);
     void win(const Outcome& outcome) { findings_.winner = outcome; }
 
     const MeasureTrial& measure_;
@@ -168,36 +189,30 @@ bool Protocol::first_that_passes(const char* step, const char* isolates, std::sp
     return false;
 }
 
-const Outcome* Protocol::variant(const std::string& run_name, const char* isolates, KvType k, KvType v) {
-    return run(step_trial(run_name, isolates, {k, v}));
+// What costs less becomes the winner; false when it was stopped.
+bool Protocol::variant(const char* name, const char* isolates, KvTypes types, uint32_t window) {
+    const Outcome* outcome = run(step_trial(name, isolates, with_window(types, window)));
+    if (!outcome) return false;
+    if (outcome->verdict == Verdict::pass && outcome->cost->summary.kl.value < findings_.winner->cost->summary.kl.value)
+        win(*outcome);
+    return true;
 }
 
-// At most 14 steps: keys, values, group of the values, QJL, and rotated values, which sanctum left open.
+// At most 13 steps: keys, values, and what costs few bytes more than they do.
 void Protocol::climb() {
     constexpr std::array<uint32_t, 5> key_bits{3, 4, 5, 6, 8}, value_bits{2, 3, 4, 6, 8};
     if (!first_that_passes("keys", "bits of the keys, values of 8", key_bits, [](uint32_t b) {
-            return KvOptions{turboquant(b), KvType::a8_128};
+            return KvOptions{turboquant(b), KvType::tq8};
         }))
         return;
     const KvType k = findings_.winner->trial.kv.k;
-    if (!first_that_passes("values", "bits of the values", value_bits, [&](uint32_t b) { return KvOptions{k, affine(b, 128)}; }))
+    if (!first_that_passes("values", "bits of the values", value_bits, [&](uint32_t b) { return KvOptions{k, turboquant(b)}; }))
         return;
-    const KvType v = findings_.winner->trial.kv.v;
-    for (const uint32_t group : {64u, 32u}) // 128 costs the fewest bytes and passes: the others show what it loses
-        if (!variant(fmt::format("group {}", group), "group of the values", k, affine(code_bits(v), group))) return;
-    if (code_bits(k) <= 4) {
-        const Outcome* qjl = variant("qjl on", "QJL for the keys", turboquant(code_bits(k), true), v);
-        if (!qjl) return;
-        const Summary before = findings_.winner->cost->summary;
-        if (qjl->verdict == Verdict::pass &&
-            qjl->cost->summary.kl.value + 2 * std::hypot(qjl->cost->summary.kl.error, before.kl.error) < before.kl.value)
-            win(*qjl);
-    }
-    const KvType keys = findings_.winner->trial.kv.k;
-    const Outcome* rotated = variant("rotated values", "TurboQuant in place of affine values", keys, turboquant(code_bits(v)));
-    if (rotated && rotated->verdict == Verdict::pass &&
-        rotated->cost->summary.kl.value < findings_.winner->cost->summary.kl.value)
-        win(*rotated);
+    const auto now = [&] { return findings_.winner->trial.kv; };
+    if (code_bits(now().v) <= 4 && !variant("trellis values", "trellis", {k, turboquant(code_bits(now().v), "t")}, 0)) return;
+    if (!variant("window 64", "window", {k, now().v}, 64)) return;
+    if (code_bits(k) <= 5)
+        variant("unequal keys", "unequal bits of the keys", {turboquant(code_bits(k), "u"), now().v}, now().window);
 }
 
 Findings Protocol::take() {

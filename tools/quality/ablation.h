@@ -1,6 +1,6 @@
-// Is a compressed cache correct, and how few bits does a model tolerate? The protocol of sanctum's sweep (with its names of
-// runs where they coincide): first every stage between a key and its bytes in isolation, so that an error is attributed to its
-// stage; then a staircase over bits, one change at a time. It ends at a bug or at a winner.
+// Is a compressed cache correct, and how few bits does a model tolerate? First every stage between a key and its bytes in
+// isolation, so that an error is attributed to its stage; then a staircase over bits, one change at a time. It ends at a bug or
+// at a winner.
 #pragma once
 #include "tools/quality/cache_cost.h"
 
@@ -13,7 +13,7 @@ const char* name(Verdict verdict);
 
 // One run of the protocol.
 struct Trial {
-    std::string run;      // "A1", "keys 4", ...
+    std::string run;      // "rotation", "keys 4", ...
     std::string isolates; // the one difference from the runs that have passed before
     std::string look;     // where to look for the bug when it fails
     KvOptions kv;
@@ -23,7 +23,7 @@ struct Trial {
     bool few_bits = false;        // the perplexity measures how well the model tolerates few bits; only max_kl indicates a bug
 };
 
-inline constexpr size_t max_runs = 27; // in the protocol: 13 stages, and at most 14 steps
+inline constexpr size_t max_runs = 27; // in the protocol: 14 stages, and at most 13 steps
 
 // The reference of all runs: nothing is rounded.
 inline const KvOptions ablation_reference{KvType::f32, KvType::f32};

@@ -11,18 +11,15 @@ using nlohmann::ordered_json;
 
 uint32_t bits_of(KvType type) { return is_coded(type) ? code_bits(type) : type == KvType::f32 ? 32 : 16; }
 
-ordered_json group_of(KvType type) { return group_size(type) == 0 ? ordered_json() : ordered_json(group_size(type)); }
-
 ordered_json config_json(const KvOptions& kv, uint32_t head_dim) {
     return {{"key_bits", bits_of(kv.k)},
             {"value_bits", bits_of(kv.v)},
-            {"group_size", group_of(kv.v)},
-            {"use_qjl", is_qjl(kv.k) || is_qjl(kv.v)},
             {"head_dim", head_dim},
             {"k", name(kv.k)},
             {"v", name(kv.v)},
             {"rotation", name(kv.rotation)},
-            {"scale_rule", name(kv.scale_rule)}};
+            {"scale_rule", name(kv.scale_rule)},
+            {"window", kv.window}};
 }
 
 ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(); }

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <random>
+#include <set>
 
 namespace tq {
 namespace {
@@ -126,12 +127,29 @@ ValueCheck memory_size() { return in_units(1 << 20, std::pow(2.0, 50), "a size s
 
 std::span<const OtherName> other_names() { return names_elsewhere; }
 
+static void tell_former(const FormerName* former, const std::string& name, const char* what) {
+    static std::set<std::string> told;
+    if (former && told.insert(name).second)
+        write_error(fmt::format("tq-run: {} is no longer {}; {} is used instead\n", name, what, former->now));
+}
+
+void tell_former_types(const std::string& text) {
+    constexpr const char* of_names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    for (size_t at = text.find_first_of(of_names), end; at != std::string::npos; at = text.find_first_of(of_names, end)) {
+        end = std::min(text.find_first_not_of(of_names, at), text.size());
+        const std::string name = text.substr(at, end - at);
+        tell_former(find_former_type(name), name, "a cache type");
+    }
+}
+
 KvOptions KvArguments::options() const {
     KvOptions kv;
     const bool by_default = preset.empty() && type_k.empty() && type_v.empty();
-    if (is_kv_file(preset))
+    if (is_kv_file(preset)) {
         kv = read_kv_file(utf8_path(preset));
-    else if (!preset.empty() || by_default)
+        const MappedFile file(utf8_path(preset));
+        tell_former_types({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+    } else if (!preset.empty() || by_default)
         kv.set(by_default ? kv_presets.front() : parse_kv_preset(preset));
     if (by_default && !rotation.empty() && parse_rotation(rotation) != RotationKind::wht)
         kv.set(KvSide::key, values_beside(kv.k)); // the halves of keys of unequal bits are rotated apart, by wht
@@ -142,7 +160,8 @@ KvOptions KvArguments::options() const {
     if (!layers.empty())
         for (const KvLayers& exception : parse_kv_layers(layers)) kv.layers.push_back(exception);
     if (!conditioning.empty()) kv.conditioning = parse_key_conditioning(conditioning);
-    kv.window = window.value_or(kv.window);
+    const auto coded = [](const KvLayers& exception) { return exception.types.coded(); };
+    kv.window = KvTypes{kv.k, kv.v}.coded() || std::ranges::any_of(kv.layers, coded) ? window.value_or(kv.window) : 0;
     return kv;
 }
 
@@ -236,23 +255,24 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         return command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
     };
     add("--kv", a.preset,
-        "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, safe-lowbit, experimental-max, "
-        "safe, bold, f16; or a FILE.kv.json of types per layer from tq-run tune; default: balanced, and for one of -ctk and -ctv "
-        "that is not given tq4, without a window",
+        "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, f16; or a FILE.kv.json of "
+        "types per layer from tq-run tune; default: balanced, and for one of -ctk and -ctv that is not given tq4, without a "
+        "window",
         "PRESET", parsed_by([](const std::string& text) {
-            if (!is_kv_file(text)) parse_kv_preset(text);
+            if (is_kv_file(text)) return;
+            parse_kv_preset(text);
+            tell_former(find_former_preset(text), text, "a preset");
         }))
         .values(preset_names() + " FILE");
     add("--cache-type-k", a.type_k,
-        "cache type of the keys: tq2 to tq6, tq8, tq2q to tq4q, tq2t to tq4t, tq3u to tq5u, q8_0, q4_0, q8_0r, q4_0r, a2 to a8, "
-        "f16, ...; "
-        "default: by --kv",
-        "TYPE", parsed_by(parse_kv_type))
+        "cache type of the keys: tq2 to tq6, tq8, tq2t to tq4t, tq3u to tq5u, q8_0, q4_0, f16, ...; default: by --kv", "TYPE",
+        cache_types(parse_kv_type))
         .values(kv_type_names());
-    add("--cache-type-v", a.type_v, "cache type of the values: those of -ctk; default: by --kv", "TYPE", parsed_by(parse_kv_type))
+    add("--cache-type-v", a.type_v, "cache type of the values: those of -ctk; default: by --kv", "TYPE",
+        cache_types(parse_kv_type))
         .values(kv_type_names());
     add("--kv-layers", a.layers, "other cache types for some layers, such as 0-1,-2:-1=q8_0 or 3=q8_0/tq4; default: none", "LIST",
-        parsed_by(parse_kv_layers));
+        cache_types(parse_kv_layers));
     add("--kv-rotation", a.rotation, "rotation before quantisation: wht (Walsh-Hadamard) or haar (dense random); default: wht",
         "NAME", parsed_by(parse_rotation))
         .values(fmt::format("{}", fmt::join(rotation_names, " ")));

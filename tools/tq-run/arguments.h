@@ -37,6 +37,16 @@ struct KvArguments {
     bool names_types() const { return !(preset + type_k + type_v + layers).empty(); }
 };
 
+// Says once, on standard error, for each former name of a cache type in a text what is used in its place.
+void tell_former_types(const std::string& text);
+// Accepts texts with names of cache types for which `parse` does not throw.
+template <class Parse> ValueCheck cache_types(Parse parse) {
+    return parsed_by([parse](const std::string& text) {
+        parse(text);
+        tell_former_types(text);
+    });
+}
+
 // Where the model comes from: a file, the hub, or neither: the demo.
 struct ModelSource {
     std::string path;

@@ -74,7 +74,7 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
     const host::LayerCache& cache = all->layers()[0];
     const std::vector<host::Row> rows = host::make_rows(1, s.position, s.tokens);
     const Rotation& rotation = cache.k.codec.rotation;
-    const float scale = s.deviation / std::sqrt(float(s.head_dim)) / (is_rotated(s.k) ? std::sqrt(rotation.gain()) : 1);
+    const float scale = s.deviation / std::sqrt(float(s.head_dim)) / (is_turboquant(s.k) ? std::sqrt(rotation.gain()) : 1);
     const auto q = random.normals(size_t(s.tokens) * heads * s.head_dim, scale);
     host::PageScores pages;
     pages.resize(rows, heads, true);
@@ -225,7 +225,7 @@ TEST_CASE("attention on a window beside codes") {
 TEST_CASE("a stored vector that is not finite reaches the result") {
     ThreadPool pool(2);
     Random random{9};
-    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::q8_0, KvType::a4_128, KvType::f16, KvType::f32, KvType::tq3q})
+    for (const KvType type : {KvType::tq4, KvType::tq3, KvType::q8_0, KvType::q4_0, KvType::f16, KvType::f32, KvType::tq4u})
         for (const uint32_t tokens : {1u, 9u})
             for (const bool is_key : {true, false}) {
                 const Shape s{type, type, 128, 2, 1, 70, tokens};

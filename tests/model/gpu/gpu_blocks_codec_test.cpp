@@ -29,20 +29,7 @@ Buffer uploaded(Device& device, const char* label, std::span<const uint32_t> val
 
 uint32_t with_exponent(uint64_t mantissa, int e) { return uint32_t(e + 127) << 23 | uint32_t(mantissa & 0x7fffff); }
 
-enum Codec : uint32_t { q8_0, q4_0, affine };
-
-struct Format {
-    Codec codec;
-    uint32_t length, bits;
-};
-
-std::vector<Format> formats(uint32_t head_dim) {
-    std::vector<Format> out{{q8_0, 32, 8}, {q4_0, 32, 4}};
-    for (const uint32_t length : {32u, 64u, 128u})
-        for (const uint32_t bits : {2u, 3u, 4u, 6u, 8u})
-            if (length <= head_dim) out.push_back({affine, length, bits});
-    return out;
-}
+enum Codec : uint32_t { q8_0, q4_0 };
 
 // Vectors [count][head_dim] with their largest exponent removed, as the cache normalises them; every second one rotated by H.
 struct Normalised {
@@ -92,24 +79,20 @@ void add_half_steps(Normalised& out, uint32_t count, uint32_t head_dim, Random& 
     }
 }
 
-std::vector<uint32_t> expected(const Normalised& in, uint32_t head_dim, const Format& format) {
+std::vector<uint32_t> expected(const Normalised& in, uint32_t head_dim, Codec codec) {
     std::vector<uint32_t> out;
     for (size_t v = 0; v < in.exponents.size(); v++) {
         std::vector<float> y;
         for (uint32_t i = 0; i < head_dim; i++) y.push_back(std::bit_cast<float>(in.y[v * head_dim + i]));
         const int e = int(in.exponents[v]);
         std::vector<uint32_t> codes(head_dim), values, scales;
-        for (uint32_t first = 0; first < head_dim; first += format.length) {
-            const auto block = std::span<const float>(y).subspan(first, format.length);
-            const auto block_codes = std::span(codes).subspan(first, format.length);
-            scales.push_back(format.codec == q8_0   ? encode_q8_0(block_codes, block, e)
-                             : format.codec == q4_0 ? encode_q4_0(block_codes, block, e)
-                                                    : encode_affine(block_codes, block, format.bits, e));
-            const float scale = half_to_float(uint16_t(scales.back())), zero = half_to_float(uint16_t(scales.back() >> 16));
+        for (uint32_t first = 0; first < head_dim; first += ggml_block) {
+            const auto block = std::span<const float>(y).subspan(first, ggml_block);
+            const auto block_codes = std::span(codes).subspan(first, ggml_block);
+            scales.push_back(codec == q8_0 ? encode_q8_0(block_codes, block, e) : encode_q4_0(block_codes, block, e));
+            const float scale = half_to_float(uint16_t(scales.back()));
             for (const uint32_t code : block_codes) {
-                const float value = format.codec == q8_0   ? decode_q8_0(code, scale)
-                                    : format.codec == q4_0 ? decode_q4_0(code, scale)
-                                                           : decode_affine(code, scale, zero);
+                const float value = codec == q8_0 ? decode_q8_0(code, scale) : decode_q4_0(code, scale);
                 values.push_back(value == 0 ? 0 : std::bit_cast<uint32_t>(value)); // Vulkan promises no sign of zero
             }
         }
@@ -160,15 +143,14 @@ TEST_CASE("exact divisions and square roots") {
         const int of_quotient = std::ilogb(df) - std::ilogb(nf), of_root = (std::ilogb(float(s)) - std::ilogb(nf)) / 2;
         const int e = (i % 2 == 0 ? of_quotient : of_root) + int(random.below(50)) - 30;
         x.insert(x.end(), {n, d, s, uint32_t(e)});
-        const uint32_t quotient = quotient_half_bits(nf, df, e);
-        right.insert(right.end(), {std::bit_cast<uint32_t>(divide(nf, df)), quotient, sqrt_quotient_half_bits(nf, s, e),
-                                   std::bit_cast<uint32_t>(scaled_half(quotient, -8))});
+        right.insert(right.end(), {std::bit_cast<uint32_t>(divide(nf, df)), quotient_half_bits(nf, df, e),
+                                   sqrt_quotient_half_bits(nf, s, e), 0});
     }
     const Buffer in = uploaded(device, "in", x), out = device.allocate("out", x.size() * 4, Memory::readback);
     Recorder recorder(device);
     recorder.dispatch<test_shader::exact>({(count + 63) / 64}, {}, {count}, {}, out, in);
     recorder.finish().run();
-    for (size_t column = 0; column < 4; column++) {
+    for (size_t column = 0; column < 3; column++) {
         CAPTURE(column);
         size_t differing = 0;
         for (size_t i = column; i < right.size(); i += 4) differing += words(out)[i] != right[i] ? 1 : 0;
@@ -184,15 +166,13 @@ TEST_CASE("block quantisers: codes, decoded values and scales of every kind of v
         add_half_steps(in, 140, d, random);
         const auto count = uint32_t(in.exponents.size());
         const Buffer y = uploaded(device, "y", in.y), e = uploaded(device, "e", in.exponents);
-        for (const Format& format : formats(d)) {
+        for (const Codec codec : {q8_0, q4_0}) {
             CAPTURE(d);
-            CAPTURE(uint32_t(format.codec));
-            CAPTURE(format.length);
-            CAPTURE(format.bits);
-            const std::vector<uint32_t> right = expected(in, d, format);
+            CAPTURE(uint32_t(codec));
+            const std::vector<uint32_t> right = expected(in, d, codec);
             const Buffer out = device.allocate("out", right.size() * 4, Memory::readback);
             Recorder recorder(device);
-            recorder.dispatch<test_shader::blocks_codec>({count}, {d}, {format.codec, format.length, format.bits}, {}, out, y, e);
+            recorder.dispatch<test_shader::blocks_codec>({count}, {d}, {codec}, {}, out, y, e);
             recorder.finish().run();
             size_t differing = 0;
             for (size_t i = 0; i < right.size(); i++) differing += words(out)[i] != right[i] ? 1 : 0;
@@ -203,5 +183,5 @@ TEST_CASE("block quantisers: codes, decoded values and scales of every kind of v
 
 TEST_CASE("SPIR-V: no sum or product may be contracted, and nothing else computes floats") {
     CHECK(check_instructions(test_shader::exact.code()) == 0);
-    CHECK(check_instructions(test_shader::blocks_codec.code()) >= 9); // with decoding 13
+    CHECK(check_instructions(test_shader::blocks_codec.code()) >= 8); // with decoding
 }

@@ -42,7 +42,7 @@ TEST_CASE("caches that are conditioned in different ways share weights, and give
     std::vector<KvOptions> all;
     for (const KeyConditioning& by : {KeyConditioning(), norms, keys})
         all.push_back(conditioned(KvType::f32, RotationKind::wht, by));
-    for (const KvType type : {KvType::tq6, KvType::tq4q, KvType::q8_0}) all.push_back(conditioned(type, RotationKind::wht, keys));
+    for (const KvType type : {KvType::tq6, KvType::tq4t, KvType::q8_0}) all.push_back(conditioned(type, RotationKind::wht, keys));
     all.push_back(conditioned(KvType::tq6, RotationKind::haar, keys));
     std::mt19937 random(1);
     const auto prompt = random_ids(random, 21), next = random_ids(random, 1);
@@ -71,7 +71,7 @@ TEST_CASE("values are scaled as on the CPU") {
     const auto prompt = random_ids(random, 21), next = random_ids(random, 1);
     std::vector<KvOptions> all{{KvType::f32, KvType::tq4},
                                {KvType::f32, KvType::tq6, RotationKind::haar},
-                               {KvType::f32, KvType::tq4q},
+                               {KvType::f32, KvType::tq4t},
                                {KvType::tq6, KvType::q8_0}};
     all.push_back({KvType::f32, KvType::tq4});
     all.back().window = 5;

@@ -10,7 +10,7 @@ TEST_CASE("warm is cold") {
     const MakeForward make = [&](const ForwardOptions& options) {
         return make_gpu_forward(device, model.config, model.weights, options);
     };
-    const std::vector<KvOptions> all{{KvType::tq4, KvType::tq4}, {KvType::q8_0, KvType::tq3t}, {KvType::f32, KvType::a4_32}};
+    const std::vector<KvOptions> all{{KvType::tq4, KvType::tq4}, {KvType::q8_0, KvType::tq3t}, {KvType::f32, KvType::q4_0}};
     check_warm_is_cold(model, make, all, {300, 310, 301, 700, 290, 258}, false);
     check_warm_is_cold(model, make, {all[0]}, {300, 310, 301, 700, 290, 258}, true);
     check_warm_is_cold(model, make, {all[0]}, {300, 310, 301, 700, 290, 258, 321, 385}, false, 64); // slices are evened

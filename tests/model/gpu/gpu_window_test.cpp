@@ -42,7 +42,7 @@ TEST_CASE("the CPU's logits, through blocks, single tokens, growth and cuts") {
     Device device;
     // With enough bits that a code on the other side of a threshold makes no visible difference.
     for (const KvOptions& kv : {with_window({KvType::tq8, KvType::tq8}, 5), with_window({KvType::f16, KvType::q8_0}, 12),
-                                with_window({KvType::q8_0r, KvType::tq8}, 3, RotationKind::haar)}) {
+                                with_window({KvType::tq6, KvType::tq8}, 3, RotationKind::haar)}) {
         const std::string types = describe(kv);
         CAPTURE(types);
         const ForwardOptions options = small_options(kv);

@@ -66,20 +66,12 @@ TEST_CASE("bytes per vector") {
         KvType type;
         uint32_t bytes[3], scales;
     };
-    const Row rows[] = {
-        {KvType::f32, {256, 512, 1024}, 0},  {KvType::f16, {128, 256, 512}, 0},  {KvType::bf16, {128, 256, 512}, 0},
-        {KvType::tq8, {66, 130, 258}, 1},    {KvType::tq6, {50, 98, 194}, 1},    {KvType::tq5, {42, 82, 162}, 1},
-        {KvType::tq4, {34, 66, 130}, 1},     {KvType::tq3, {26, 50, 98}, 1},     {KvType::tq2, {18, 34, 66}, 1},
-        {KvType::tq4q, {36, 68, 132}, 2},    {KvType::tq3q, {28, 52, 100}, 2},   {KvType::tq2q, {20, 36, 68}, 2},
-        {KvType::q8_0, {68, 136, 272}, 4},   {KvType::q4_0, {36, 72, 144}, 4},   {KvType::q8_0r, {68, 136, 272}, 4},
-        {KvType::q4_0r, {36, 72, 144}, 4},   {KvType::a8_32, {72, 144, 288}, 8}, {KvType::a8_64, {68, 136, 272}, 4},
-        {KvType::a8_128, {68, 132, 264}, 2}, {KvType::a6_32, {56, 112, 224}, 8}, {KvType::a6_64, {52, 104, 208}, 4},
-        {KvType::a6_128, {52, 100, 200}, 2}, {KvType::a4_32, {40, 80, 160}, 8},  {KvType::a4_64, {36, 72, 144}, 4},
-        {KvType::a4_128, {36, 68, 136}, 2},  {KvType::a3_32, {32, 64, 128}, 8},  {KvType::a3_64, {28, 56, 112}, 4},
-        {KvType::a3_128, {28, 52, 104}, 2},  {KvType::a2_32, {24, 48, 96}, 8},   {KvType::a2_64, {20, 40, 80}, 4},
-        {KvType::a2_128, {20, 36, 72}, 2},   {KvType::tq3t, {26, 50, 98}, 1},    {KvType::tq2t, {18, 34, 66}, 1},
-        {KvType::tq4t, {34, 66, 130}, 1},    {KvType::tq3u, {28, 52, 100}, 2},   {KvType::tq4u, {36, 68, 132}, 2},
-        {KvType::tq5u, {44, 84, 164}, 2}};
+    const Row rows[] = {{KvType::f32, {256, 512, 1024}, 0}, {KvType::f16, {128, 256, 512}, 0}, {KvType::bf16, {128, 256, 512}, 0},
+                        {KvType::tq8, {66, 130, 258}, 1},   {KvType::tq6, {50, 98, 194}, 1},   {KvType::tq5, {42, 82, 162}, 1},
+                        {KvType::tq4, {34, 66, 130}, 1},    {KvType::tq3, {26, 50, 98}, 1},    {KvType::tq2, {18, 34, 66}, 1},
+                        {KvType::q8_0, {68, 136, 272}, 4},  {KvType::q4_0, {36, 72, 144}, 4},  {KvType::tq3t, {26, 50, 98}, 1},
+                        {KvType::tq2t, {18, 34, 66}, 1},    {KvType::tq4t, {34, 66, 130}, 1},  {KvType::tq3u, {28, 52, 100}, 2},
+                        {KvType::tq4u, {36, 68, 132}, 2},   {KvType::tq5u, {44, 84, 164}, 2}};
     CHECK(std::size(rows) == kv_types.size());
     for (const Row& row : rows) {
         CAPTURE(std::string(name(row.type)));
@@ -156,7 +148,7 @@ TEST_CASE("decoding is what turboquant.md says") {
 }
 
 TEST_CASE("the bytes never change: no compiler, option or machine makes others") {
-    CHECK(hash_of_codes(8) == 11294837619314259337u);
+    CHECK(hash_of_codes(8) == 14415457910513148919u);
     CHECK(hash_of_codes(8, true) == 4621706752643813891u);
 }
 
@@ -226,27 +218,12 @@ TEST_CASE("the examples of turboquant.md") {
     check(wht_codec(KvType::tq5u, 64), {{0xaa9981e2, 0x51670d16, 0x16a37166, 0x546c6668, 0x076ace0b, 0x328776af, 0x6e4b2644,
                                          0xaca00986, 0xa66ac004, 0x0cc46aae},
                                         {0x484e, 0x446b}});
-    check(wht_codec(KvType::tq2q, 64), {{0x3da0586c, 0x25ef09d9, 0x51d7a712, 0x5eb492cc}, {0x5ba1, 0x6566}});
-    check(wht_codec(KvType::tq3q, 64),
-          {{0x6a05e19c, 0x4aca13b2, 0xe2fb0a70, 0xe86830c8, 0x4a2c72a7, 0x9f1a89d7}, {0x446b, 0x627f}});
-    check(wht_codec(KvType::tq4q, 64),
-          {{0x6c935258, 0x3c5c19a2, 0x0b8d5e05, 0x994569c5, 0x805d3e09, 0xe41cee4e, 0x8709e148, 0xe459a449}, {0x4595, 0x5f90}});
     check(wht_codec(KvType::q8_0, 64),
           {{0x100c0804, 0x201c1814, 0x302c2824, 0x403c3834, 0x4f4b4743, 0x5f5b5753, 0x6f6b6763, 0x7f7b7773, 0x47454341,
             0x4f4d4b49, 0x57555351, 0x5f5d5b59, 0x67656361, 0x6f6d6b69, 0x77757371, 0x7f7d7b79},
            {0x3408, 0x3808}});
     check(wht_codec(KvType::q4_0, 64),
           {{0x66777788, 0x44555566, 0x22333344, 0x00111122, 0x33334444, 0x22223333, 0x11112222, 0x00001111}, {0xc400, 0xc800}});
-    check(wht_codec(KvType::q4_0r, 64),
-          {{0xd940c3c6, 0x0ab95533, 0x607cad8b, 0x45abd59c, 0x77ab0c77, 0xd868bc9c, 0x7d76c697, 0xb8a74986}, {0xd484, 0xd70c}});
-    check(wht_codec(KvType::a4_32, 64),
-          {{0x33221100, 0x77665544, 0xbbaa9988, 0xffeeddcc, 0x33221100, 0x77665544, 0xbbaa9988, 0xffeeddcc},
-           {0x4022, 0x3c00, 0x4022, 0x5020}});
-    check(wht_codec(KvType::a3_64, 64),
-          {{0xa5555400, 0xffffeaaa, 0x55540000, 0xffeaaaa5, 0x00000000, 0xffffffff}, {0x4880, 0x3c00}});
-    check(wht_codec(KvType::a6_32, 64), {{0xeca86420, 0xeca86420, 0xfdb97531, 0xfdb97531, 0xeca86420, 0xeca86420, 0xfdb97531,
-                                          0xfdb97531, 0x55550000, 0xffffaaaa, 0x55550000, 0xffffaaaa},
-                                         {0x37df, 0x3c00, 0x37df, 0x5020}});
 }
 
 #ifdef __SSE__
@@ -267,7 +244,7 @@ TEST_CASE("flushing denormals to zero changes nothing") {
 TEST_CASE("a component on a threshold takes the larger level") {
     Random random{5};
     for (const uint32_t d : head_dims)
-        for (const KvType type : {KvType::tq6, KvType::tq5, KvType::tq4, KvType::tq3, KvType::tq2, KvType::tq4q, KvType::tq3q}) {
+        for (const KvType type : {KvType::tq6, KvType::tq5, KvType::tq4, KvType::tq3, KvType::tq2}) {
             const KvCodec codec = wht_codec(type, d);
             const auto thresholds = uint32_t(document_codebook(type).thresholds.size());
             for (uint32_t n = 0; n < 90; n++) {

@@ -387,7 +387,7 @@ TEST_CASE("a conditioned cache is cut as any other") {
     std::mt19937 random(1);
     const KeyCalibration keys = calibrate(model.config, model.weights, random_ids(random, 100));
     check_cuts(
-        {conditioned(KvType::tq3, norms()), conditioned(KvType::tq4, measured(keys)), conditioned(KvType::a4_32, measured(keys))},
+        {conditioned(KvType::tq3, norms()), conditioned(KvType::tq4, measured(keys)), conditioned(KvType::q4_0, measured(keys))},
         [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); });
 }
 

@@ -20,12 +20,9 @@ TEST_CASE("every name is read back as its type") {
         CHECK(parse_kv_type(known.name) == known.type);
         CHECK(std::string(name(known.type)) == known.name);
     }
-    CHECK(parse_kv_type("a4") == KvType::a4_128);
-    CHECK(parse_kv_type("a2") == KvType::a2_128);
     CHECK(parse_kv_type("Q8_0") == KvType::q8_0);
     CHECK(parse_kv_type("TQ4") == KvType::tq4);
-    CHECK(parse_kv_type("A4") == KvType::a4_128);
-    for (const char* wrong : {"", "tq7", "a5", "q5_0", "tq4 ", "_128"})
+    for (const char* wrong : {"", "tq7", "a5", "q5_0", "tq4 ", "_128", "a4_16", "a_32", "tq5q", "q5_0r"})
         CHECK_THROWS_WITH_AS(parse_kv_type(wrong), doctest::Contains("use tq2 to tq6 or tq8"), Error);
     CHECK(parse_scale_rule("least-squares") == ScaleRule::least_squares);
     CHECK_THROWS_WITH_AS(parse_scale_rule("mse"), "unknown scale rule 'mse': use one of norm, least-squares, unbiased", Error);
@@ -33,20 +30,40 @@ TEST_CASE("every name is read back as its type") {
     CHECK_THROWS_WITH_AS(parse_rotation("none"), "unknown rotation 'none': use one of wht, haar", Error);
 }
 
+TEST_CASE("former names are read as those that take their place, and numbers of types are what they were") {
+    for (const auto& [former, now] : {std::pair("tq4q", KvType::tq4),
+                                      {"tq2q", KvType::tq2},
+                                      {"q8_0r", KvType::q8_0},
+                                      {"q4_0r", KvType::tq4},
+                                      {"a4", KvType::tq4},
+                                      {"A4", KvType::tq4},
+                                      {"a3_32", KvType::tq3},
+                                      {"a8_64", KvType::tq8},
+                                      {"a2_128", KvType::tq2}})
+        CHECK(parse_kv_type(former) == now);
+    for (const KvTypeName& known : kv_types) CHECK(find_former_type(known.name) == nullptr);
+    for (const KvPreset& preset : kv_presets) CHECK(find_former_preset(preset.name) == nullptr);
+    CHECK(std::string_view(parse_kv_preset("safe-lowbit").name) == "accurate");
+    CHECK(std::string_view(parse_kv_preset("safe").name) == "balanced");
+    CHECK(std::string_view(parse_kv_preset("bold").name) == "compact");
+    CHECK(std::string_view(parse_kv_preset("experimental-max").name) == "compact");
+    CHECK(uint32_t(KvType::tq4) == 0x1043); // as before types were removed
+    CHECK(uint32_t(KvType::tq3t) == 0x5033);
+    CHECK(uint32_t(KvType::tq4u) == 0x9043);
+    CHECK(uint32_t(KvType::q8_0) == 0x184);
+    CHECK(uint32_t(KvType::q4_0) == 0x144);
+}
+
 TEST_CASE("presets") {
     CHECK(parse_kv_preset("balanced").types == KvTypes{KvType::tq4u, KvType::tq4});
-    CHECK(parse_kv_preset("safe-lowbit").types == KvTypes{KvType::q8_0, KvType::tq4});
-    CHECK(parse_kv_preset("experimental-max").types == KvTypes{KvType::tq3q, KvType::tq3q});
-    CHECK(parse_kv_preset("safe").types == KvTypes{KvType::tq4, KvType::a4_128});
-    CHECK(parse_kv_preset("bold").types == KvTypes{KvType::tq3q, KvType::a4_128});
     KvOptions kv;
     kv.set(parse_kv_preset("compact"));
     CHECK(describe(kv) == "tq4u/tq3t, window 256");
     kv.set(parse_kv_preset("balanced"));
     CHECK(describe(kv) == "tq4u/tq4, window 256");
     CHECK(parse_kv_preset("f16").types == KvTypes{KvType::f16, KvType::f16});
-    CHECK_THROWS_WITH_AS(parse_kv_preset("best"),
-                         doctest::Contains("use one of balanced, accurate, compact, smallest, safe-lowbit"), Error);
+    CHECK_THROWS_WITH_AS(parse_kv_preset("best"), doctest::Contains("use one of balanced, accurate, compact, smallest, f16"),
+                         Error);
 }
 
 TEST_CASE("unequal bits are for keys that are rotated by wht, and values beside them have equal ones") {
@@ -92,7 +109,7 @@ TEST_CASE("rotations are those of the layer and side, and only rotated types hav
     kv.rotation = RotationKind::haar;
     const KvCodec key = kv.codec(5, 8, KvSide::key, 128), value = kv.codec(5, 8, KvSide::value, 128);
     CHECK(key.rotation.signs == rotation_signs(5, KvSide::key));
-    CHECK(value.rotation.projection == projection_signs(5, KvSide::value));
+    CHECK(value.rotation.signs == rotation_signs(5, KvSide::value));
     CHECK(*key.rotation.matrix != *value.rotation.matrix);
     CHECK(*key.rotation.matrix != *kv.codec(4, 8, KvSide::key, 128).rotation.matrix);
     kv.k = KvType::q8_0;
@@ -107,15 +124,10 @@ TEST_CASE("bytes of a token") {
     kv.k = kv.v = KvType::f16;
     CHECK(bytes(kv) == layers * kv_heads * 2 * 256);
     kv.k = KvType::q8_0;
-    kv.v = KvType::a4_64;
+    kv.v = KvType::q4_0;
     CHECK(bytes(kv) == layers * kv_heads * (136 + 72));
     kv.layers = parse_kv_layers("0-1=f16");
     CHECK(bytes(kv) == (layers - 2) * kv_heads * (136 + 72) + 2 * kv_heads * 512);
-}
-
-TEST_CASE("QJL is used where any layer's types have it") {
-    CHECK_FALSE(KvOptions().uses_qjl(4));
-    CHECK(with_layers("-1=tq4/tq2q").uses_qjl(4));
 }
 
 TEST_CASE("descriptions") {

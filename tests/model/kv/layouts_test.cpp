@@ -69,7 +69,7 @@ TEST_CASE("sizes are those of the sources") {
     CHECK(layout_bytes(KvLayout::block68, KvType::tq4, 128) == 68);
     CHECK(layout_bytes(KvLayout::bytes132, KvType::tq3, 128) == 132);
     CHECK(layout_bytes(KvLayout::ggml, KvType::q8_0, 128) == 4 * 34);
-    CHECK(layout_bytes(KvLayout::ggml, KvType::q4_0r, 128) == 4 * 18);
+    CHECK(layout_bytes(KvLayout::ggml, KvType::q4_0, 128) == 4 * 18);
     CHECK(layout_bytes(KvLayout::planes, KvType::tq3, 128) == 50);
 }
 
@@ -169,6 +169,6 @@ TEST_CASE("what is no stored vector is refused with the reason") {
     std::vector<uint8_t> ggml(4 * 34);
     ggml[34 + 1] = 0x7c;
     check(codec_of(KvType::q8_0), KvLayout::ggml, ggml, "not finite");
-    CHECK_THROWS_WITH_AS(require_layout(KvType::tq3q, KvLayout::block68), doctest::Contains("tq3q has no layout block68"), Error);
+    CHECK_THROWS_WITH_AS(require_layout(KvType::tq3t, KvLayout::block68), doctest::Contains("tq3t has no layout block68"), Error);
     CHECK_THROWS_WITH_AS(parse_kv_layout("rows"), "unknown layout 'rows': use one of planes, block68, bytes132, ggml", Error);
 }

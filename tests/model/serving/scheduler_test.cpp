@@ -34,7 +34,7 @@ TEST_CASE("requests together are answered as each alone") {
     SUBCASE("after the device was lost") { check_scheduler(small(), make, {}, 16, true); }
     SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.pages = 5}, 10, true); }
     SUBCASE("without a prefix cache") { check_scheduler(small(), make, {.prefix = false}, 16, false); }
-    SUBCASE("with QJL") { check_scheduler(small(), make, {.kv = {KvType::tq3q, KvType::tq3}, .pages = 5}, 6, true); }
+    SUBCASE("with a trellis") { check_scheduler(small(), make, {.kv = {KvType::tq3t, KvType::tq3}, .pages = 5}, 6, true); }
 }
 
 void check_hybrid(bool prefix) {

@@ -66,7 +66,7 @@ TEST_CASE("no false alarm, on the CPU path and on the one that can have faults, 
     for (const Outcome& o : right.outcomes) CHECK_MESSAGE(o.verdict != Verdict::invalid, o.trial.run);
     CHECK_MESSAGE(!right.bug, right.bug->trial.run << ": " << right.bug->reason);
     REQUIRE(right.winner);
-    CHECK(right.outcomes[0].trial.run == "A0");
+    CHECK(right.outcomes[0].trial.run == "identity");
     CHECK(right.outcomes[0].cost->summary.kl.value < 1e-6);
     const Findings same = ablate(with(Fault::none));
     CHECK(!same.bug);
@@ -82,20 +82,21 @@ TEST_CASE("no false alarm, on the CPU path and on the one that can have faults, 
 }
 
 TEST_CASE("a planted fault is found, and named by its stage") {
-    for (const auto& [fault, run, isolates] : {std::tuple(Fault::swapped_everywhere, "A0", "identity"),
-                                               {Fault::swapped_unless_f32, "A0.1", "store"},
-                                               {Fault::swapped_if_coded, "A0.2", "blocks"},
-                                               {Fault::other_rotation, "A0.5", "rotation"},
-                                               {Fault::scale_twice, "A1", "TurboQuant"},
-                                               {Fault::rule_twice, "A2", "scale rule least-squares"},
-                                               {Fault::other_haar, "A3", "rotation haar"},
-                                               {Fault::residual_fourfold, "A4", "QJL"},
-                                               {Fault::affine_zero, "A5", "affine values"}}) {
+    for (const auto& [fault, run] : {std::pair(Fault::swapped_everywhere, "identity"),
+                                     {Fault::swapped_unless_f32, "store"},
+                                     {Fault::swapped_if_coded, "blocks"},
+                                     {Fault::conditioned_twice, "conditioning"},
+                                     {Fault::other_rotation, "rotation"},
+                                     {Fault::scale_twice, "TurboQuant"},
+                                     {Fault::rule_twice, "least-squares"},
+                                     {Fault::other_haar, "haar"},
+                                     {Fault::trellis_shifted, "trellis"},
+                                     {Fault::halves_swapped, "unequal bits"},
+                                     {Fault::window_shifted, "window"}}) {
         CAPTURE(run);
         const Findings findings = ablate(with(fault));
         REQUIRE(findings.bug);
         CHECK(findings.bug->trial.run == run);
-        CHECK(findings.bug->trial.isolates == isolates);
         CHECK(findings.bug->reason != "");
         CHECK_FALSE(findings.winner);
         CHECK(findings.outcomes.back().trial.run == run); // nothing is measured after a bug
@@ -104,13 +105,13 @@ TEST_CASE("a planted fault is found, and named by its stage") {
 
 TEST_CASE("values that are not finite are invalid, and end the ablation") {
     const auto measure = [](const Trial& trial) -> std::optional<CacheCost> {
-        if (trial.kv.k == KvType::tq8) throw NonFinite("not finite");
+        if (trial.kv.scale_rule == ScaleRule::norm) throw NonFinite("not finite");
         return CacheCost{summary(10, 10)};
     };
     const Findings findings = run_protocol(
         measure, [](const Outcome&) {}, false);
     REQUIRE(findings.bug);
-    CHECK(findings.bug->trial.run == "A1");
+    CHECK(findings.bug->trial.run == "norm");
     CHECK(findings.bug->verdict == Verdict::invalid);
     CHECK(judge({}, CacheCost{summary(INFINITY, 10)}).verdict == Verdict::invalid);
 }
@@ -146,46 +147,45 @@ TEST_CASE("verdicts are those of the budgets") {
 
 TEST_CASE("the staircase takes the fewest bits that pass, one thing at a time") {
     const Findings found = run_protocol(
-        table({{"tq3/a8_128", 10.5},
-               {"tq4/a2_128", 14},
-               {"tq4/a3_128", 10.4},
-               {"tq4/a4_128", 10.1},
-               {"tq4q/a4_128", 10.2},
-               {"tq4/tq4", 10.05}}),
+        table({{"tq3/tq8", 10.5},
+               {"tq4/tq2", 14},
+               {"tq4/tq3", 10.2},
+               {"tq4/tq3t", 10.21},
+               {"tq4/tq3, window 64", 10.1},
+               {"tq4u/tq3, window 64", 10.05}}),
         [](const Outcome&) {}, false);
     CHECK_FALSE(found.bug);
     REQUIRE(found.winner);
-    CHECK(describe(found.winner->trial.kv) == "tq4/tq4");
+    CHECK(describe(found.winner->trial.kv) == "tq4u/tq3, window 64");
     CHECK(found.confirmed);
     std::vector<std::string> runs;
     for (const Outcome& o : found.outcomes) runs.push_back(o.trial.run);
-    CHECK(std::vector(runs.end() - 9, runs.end()) == std::vector<std::string>{"keys 3", "keys 4", "values 2", "values 3",
-                                                                              "values 4", "group 64", "group 32", "qjl on",
-                                                                              "rotated values"});
+    CHECK(std::vector(runs.end() - 7, runs.end()) ==
+          std::vector<std::string>{"keys 3", "keys 4", "values 2", "values 3", "trellis values", "window 64", "unequal keys"});
 
     const Findings noisy = run_protocol(
         table({}, 0.02), [](const Outcome&) {}, false); // 10 +- 0.2 may be 10.4
     REQUIRE(noisy.winner);
-    CHECK(describe(noisy.winner->trial.kv) == "tq3/a2_128");
+    CHECK(describe(noisy.winner->trial.kv) == "tq3/tq2");
     CHECK_FALSE(noisy.confirmed);
 
     std::map<std::string, double> none;
-    for (const char* k : {"tq3", "tq4", "tq5", "tq6", "tq8"}) none[std::string(k) + "/a8_128"] = 10.8;
+    for (const char* k : {"tq3", "tq4", "tq5", "tq6", "tq8"}) none[std::string(k) + "/tq8"] = 10.8;
     CHECK_FALSE(run_protocol(
-                    table(none), [](const Outcome&) {}, false)
+                    table(none), [](const Outcome&) {}, true)
                     .winner);
 }
 
 TEST_CASE("a bug ends it unless one asks to go past it, and so does a stop") {
-    const auto faulty = table({{"q8_0r/q8_0r", 20}});
+    const auto faulty = table({{"tq8/tq8, window 1024", 20}});
     const Findings ended = run_protocol(
                        faulty, [](const Outcome&) {}, false),
                    past = run_protocol(
                        faulty, [](const Outcome&) {}, true);
     REQUIRE(ended.bug);
-    CHECK(ended.outcomes.size() == 4);
+    CHECK(ended.outcomes.size() == 5);
     REQUIRE(past.bug);
-    CHECK(past.bug->trial.run == "A0.5");
+    CHECK(past.bug->trial.run == "rotation");
     CHECK(past.winner);
     const Findings stopped = run_protocol([](const Trial&) { return std::nullopt; }, [](const Outcome&) {}, false);
     CHECK(stopped.stopped);
@@ -193,7 +193,7 @@ TEST_CASE("a bug ends it unless one asks to go past it, and so does a stop") {
 }
 
 TEST_CASE("a line of JSON gives back the cost, and null is what is not finite") {
-    Outcome outcome = judge({.run = "A5", .isolates = "values", .kv = {KvType::tq8, KvType::a4_64}},
+    Outcome outcome = judge({.run = "values 4", .isolates = "values", .kv = {KvType::tq8, KvType::tq4}},
                             CacheCost{{.tokens = 54,
                                        .perplexity = {10.2, 0.3},
                                        .reference_perplexity = {10, 0.25},
@@ -209,8 +209,7 @@ TEST_CASE("a line of JSON gives back the cost, and null is what is not finite") 
     const nlohmann::json line = nlohmann::json::parse(to_json(outcome, evaluation).dump());
     CHECK(line["config"]["key_bits"] == 8);
     CHECK(line["config"]["value_bits"] == 4);
-    CHECK(line["config"]["group_size"] == 64);
-    CHECK(line["config"]["use_qjl"] == false);
+    CHECK(line["config"]["window"] == 0);
     CHECK(line["eval"]["text_sha"] == "ab12");
     CHECK(line["ppl_fp16"] == 10.0);
     CHECK(line["abs_delta"].get<double>() == doctest::Approx(0.2));

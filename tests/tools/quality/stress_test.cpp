@@ -238,7 +238,7 @@ TEST_CASE("a window at the door holds changed vectors as fp16, which are changed
     CHECK_THROWS_AS(kl({.sinks = 4, .sink_factor = 1e9f}), Error);
     const uint32_t half = uint32_t(ids.size() / 2);
     CHECK(kl({.key_bias = 10}, {KvType::tq8, KvType::tq8}, half) < 1e-3);
-    CHECK_THROWS_AS(kl({}, {KvType::tq4, KvType::tq4q}), Error); // as in any cache
+    CHECK_THROWS_AS(kl({}, {KvType::tq4, KvType::tq4u}), Error); // as in any cache
     CHECK_THROWS_AS(kl({}, {KvType::tq4, KvType::tq4}, 1025), Error);
 }
 

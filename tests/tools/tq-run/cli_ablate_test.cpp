@@ -60,7 +60,7 @@ TEST_CASE("the ablation of this build finds no bug, and its lines say what was r
         if (*device) arguments = arguments + std::vector<std::string>{"--device", device};
         const Finished finished = tq_run(arguments);
         REQUIRE_MESSAGE(finished.status == 0, finished.output << finished.error);
-        CHECK(contains(finished.output, "| A0             | identity "));
+        CHECK(contains(finished.output, "| identity       | blocks of tokens "));
         CHECK(contains(finished.output, "model   tq-run demo, 4 layers"));
         CHECK(contains(finished.output, "winner"));
         const std::vector<json> rows = lines(log.path());
@@ -73,11 +73,11 @@ TEST_CASE("the ablation of this build finds no bug, and its lines say what was r
             CHECK(rows[i]["kl"] >= 0.0);
             CHECK(rows[i]["ppl_fp16"] > 1.0);
         }
-        const auto a1 = std::ranges::find_if(rows, [](const json& row) { return row.value("run", "") == "A1"; });
-        REQUIRE(a1 != rows.end());
-        CHECK((*a1)["config"]["k"] == "tq8");
-        CHECK((*a1)["kl"] < 0.01);
-        CHECK((*a1)["kv_bytes_per_token"] == 2080);
+        const auto codes = std::ranges::find_if(rows, [](const json& row) { return row.value("run", "") == "TurboQuant"; });
+        REQUIRE(codes != rows.end());
+        CHECK((*codes)["config"]["k"] == "tq8");
+        CHECK((*codes)["kl"] < 0.01);
+        CHECK((*codes)["kv_bytes_per_token"] == 2080);
     }
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("an ablation is gone on with, and says the same") {
     {
         std::ofstream cut(log.path(), std::ios::binary | std::ios::trunc);
         for (size_t i = 0; i < 6; i++) cut << rows[i].dump() << '\n';
-        cut << "{\"run\": \"A1";
+        cut << "{\"run\": \"rot";
     }
     CHECK(tq_run(arguments).output == whole.output);
     CHECK(lines(log.path()).size() == rows.size());
@@ -110,7 +110,7 @@ TEST_CASE("tune writes the better of a mix and one pair of types, within the bud
     const TemporaryDirectory directory;
     const std::string out = json_path(directory);
     const std::vector<std::string> base{"tune", "-f",      text.path().string(), "--chunk-tokens", "32", "--chunks", "1", "-o",
-                                        out,    "--types", "tq2,tq4,tq6,f16"};
+                                        out,    "--types", "tq2,tq4,tq6,f16",    "--kv-window",    "0"};
     const std::vector<std::string> logged{"--device", "cpu", "--log", log.path().string()};
     const Finished tuned = tq_run(base + logged + std::vector<std::string>{"--budget", std::to_string(tq4_bytes)});
     REQUIRE_MESSAGE(tuned.status == 0, tuned.error);
@@ -171,8 +171,8 @@ TEST_CASE("Ctrl-C ends both with status 130, and what was measured is not measur
         std::filesystem::remove(log);
     };
     stopped({"ablate", "-f", file, "-c", "256", "--device", "cpu", "-o", log}, 4);
-    stopped({"tune", "-f", file, "--chunk-tokens", "256", "--device", "cpu", "--budget", "1056", "--log", log, "-o",
-             json_path(directory)},
+    stopped({"tune", "-f", file, "--chunk-tokens", "256", "--device", "cpu", "--budget", "1056", "--kv-window", "0", "--log", log,
+             "-o", json_path(directory)},
             9);
 }
 #endif
@@ -192,6 +192,8 @@ TEST_CASE("a budget from the memory is what plan leaves") {
                                         out,
                                         "--types",
                                         "tq2,tq8",
+                                        "--kv-window",
+                                        "0",
                                         "-c",
                                         "16384",
                                         "--device",
@@ -216,9 +218,10 @@ TEST_CASE("tune chooses types for a hybrid's layers with attention, and plan cou
     const std::string out = json_path(directory), path = model.path().string();
     write_random_model(path, {small_config(*find_model_type("qwen3_5")), GgmlType::Q8_0, true, 3, {}}); // attention in layer 1
     const std::vector<std::string> cpu{"--device", "cpu", "-m", path};
-    const Finished tuned = tq_run(std::vector<std::string>{"tune", "-f", text.path().string(), "--chunk-tokens", "32", "--chunks",
-                                                           "1", "--types", "tq2,tq4", "--budget", "400", "-o", out} +
-                                  cpu);
+    const Finished tuned =
+        tq_run(std::vector<std::string>{"tune", "-f", text.path().string(), "--chunk-tokens", "32", "--chunks", "1", "--types",
+                                        "tq2,tq4", "--kv-window", "0", "--budget", "400", "-o", out} +
+               cpu);
     REQUIRE_MESSAGE(tuned.status == 0, tuned.error);
     CHECK(contains(tuned.output, "| 1     | tq"));
     CHECK_FALSE(contains(tuned.output, "| 0     |"));
@@ -235,23 +238,27 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     const TemporaryDirectory directory;
     const std::string out = json_path(directory), file = text.path().string();
     const std::vector<std::string> cpu{"--device", "cpu"};
-    CHECK(contains(tq_run({"ablate", "--help"}).output, "A5off, A5          4-bit values"));
+    CHECK(contains(tq_run({"ablate", "--help"}).output, "rotated vectors, all read in fp16"));
     CHECK(contains(tq_run(std::vector<std::string>{"ablate", "-f", few.path().string()} + cpu).error, "give a longer text"));
     CHECK(contains(tq_run(std::vector<std::string>{"ablate", "-f", file, "-c", "8"} + cpu).error, "must have at least 16"));
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "-ctk", "tq3"} + cpu).status == 2);
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "--kv-window", "4"} + cpu).status == 2);
+    CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "--kv-condition", "none"} + cpu).status == 2);
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "-c", "32", "-o", broken.path().string()} + cpu).status == 1);
 
     const std::vector<std::string> tune =
-        std::vector<std::string>{"tune", "-f", file, "--chunk-tokens", "32", "--chunks", "1", "--types", "tq2,tq4"} + cpu;
+        std::vector<std::string>{"tune", "-f",      file,      "--chunk-tokens", "32", "--chunks",
+                                 "1",    "--types", "tq2,tq4", "--kv-window",    "0"} +
+        cpu;
     const auto error = [&](const std::vector<std::string>& more) { return tq_run(tune + more).error; };
     CHECK(contains(error({"-o", out, "--budget", "543"}), "the smallest cache of these types takes 544"));
     CHECK(contains(error({"-o", out, "--budget", "1057"}), "the largest cache of these types takes 1056"));
     CHECK(contains(error({"-o", out}), "give either --budget"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "--kv-window", "32"}), "a window of 32 tokens has all of a chunk of 32"));
     CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "--budget and -c are two ways"));
     CHECK(contains(error({"-o", "mix.txt", "--budget", "800"}), "must end in .json"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--types", "tq2,tq7"}), "unknown KV cache type 'tq7'"));
-    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "safe"}), "tune chooses the cache types"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "compact"}), "tune chooses the cache types"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--log", broken.path().string()}), "of another measurement"));
     CHECK_FALSE(std::filesystem::exists(out));
 

@@ -318,7 +318,7 @@ TEST_CASE("with limits every result has its share of them") {
 
 TEST_CASE("the cache's kernels alone, at each depth and in each type") {
     for (const Arguments& place : places()) {
-        const json all = parse(bench(place + Arguments{"--kernels", "-d", "0,600", "-ctk", "tq4,f32", "-ctv", "tq3q,f32", "-r",
+        const json all = parse(bench(place + Arguments{"--kernels", "-d", "0,600", "-ctk", "tq4,f32", "-ctv", "tq3t,f32", "-r",
                                                        "2", "-o", "json", "--no-limits"}));
         CHECK(all["kernels"].size() == 4 * 4); // kv_append of 1 and of 256 tokens, attention at two depths
         for (const json& row : all["kernels"]) {

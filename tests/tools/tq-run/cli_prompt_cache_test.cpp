@@ -155,6 +155,14 @@ TEST_CASE("files that do not fit are refused and stay") {
     refused({"--kv-rotation", "haar"}, "give the same --kv-rotation");
     refused({"-ctk", "tq4", "--kv-condition", "none"}, "give the same --kv-condition");
     refused({"-ctk", "tq4", "--rope-scaling", "linear", "--rope-scale", "2"}, "give the same --rope flags");
+    std::string former = bytes; // as if saved with types of former versions
+    for (size_t at; (at = former.find("tq4/tq4")) != std::string::npos;) former.replace(at, 7, "tq4q/a4");
+    files.directory.write("story.kv", former);
+    const Finished of_former = generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4q", "-ctv", "a4"});
+    CHECK(of_former.status == 1);
+    CHECK(contains(of_former.error, "tq4q is no longer a cache type; tq4 is used instead"));
+    CHECK(contains(of_former.error, "it was saved with layer 0 in tq4q/a4, which is no longer a cache type: name another file"));
+    CHECK(files.bytes() == former);
     std::string flipped = bytes;
     flipped[flipped.size() / 2] = char(flipped[flipped.size() / 2] ^ 4);
     files.directory.write("story.kv", flipped);

@@ -66,7 +66,7 @@ TEST_CASE("encode and decode: the codec's own bytes, on the CPU and on the devic
     const std::vector<float> x = normals(200 * 128);
     const TemporaryFile in(bytes_of(x));
     const Folder out;
-    for (const char* type : {"tq4", "tq3", "tq2q", "q4_0", "a3_64", "f16"}) {
+    for (const char* type : {"tq4", "tq3", "tq2t", "q4_0", "f16"}) {
         CAPTURE(std::string(type));
         const KvCodec right{parse_kv_type(type), ScaleRule::norm, make_rotation(RotationKind::wht, 7, KvSide::value, 128)};
         const std::vector<std::string> flags{"--type", type, "--layer", "7", "--side", "v", "--scale-rule", "norm"};
@@ -112,8 +112,14 @@ TEST_CASE("other layouts, head_dims, rotations and standard streams") {
     for (const char* layout : {"block68", "bytes132"})
         CHECK(piped("decode", "tq3", layout, piped("encode", "tq3", layout, in)) == decoded);
     CHECK(piped("encode", "tq3", "bytes132", in).size() == 50 * 68);
-    CHECK(piped("decode", "q4_0r", "ggml", piped("encode", "q4_0r", "ggml", in)) ==
-          piped("decode", "q4_0r", "planes", piped("encode", "q4_0r", "planes", in)));
+    CHECK(piped("decode", "q4_0", "ggml", piped("encode", "q4_0", "ggml", in)) ==
+          piped("decode", "q4_0", "planes", piped("encode", "q4_0", "planes", in)));
+    std::vector<std::string> with_former{"encode"};
+    with_former.insert(with_former.end(), common.begin(), common.end());
+    with_former.emplace_back("a4_64");
+    const Finished former = codec(with_former, in);
+    CHECK((former.output == piped("encode", "tq4", "planes", in)));
+    CHECK(former.error.starts_with("tq-run: a4_64 is no longer a cache type; tq4 is used instead\n"));
 }
 
 TEST_CASE("what cannot be stored is named, and nothing is written") {
@@ -156,7 +162,7 @@ TEST_CASE("wrong files and flags") {
     check_complaint(codec({"encode", "--type", "tq4", "--in", out.path.string(), "--out", out.file("y")}), 1, "is a directory");
     check_complaint(codec({"encode", "--type", "tq4", "--in", file, "--out", out.file("no/y")}), 1, "cannot write");
     check_complaint(codec({"encode", "--type", "tq3", "--layout", "ggml", "--in", file, "--out", out.file("y")}), 1,
-                    "tq3 has no layout ggml, which is for q8_0, q4_0, q8_0r, q4_0r");
+                    "tq3 has no layout ggml, which is for q8_0, q4_0");
     check_complaint(codec({"encode", "--type", "tq7", "--in", file, "--out", out.file("y")}), 2, "unknown KV cache type 'tq7'");
     check_complaint(codec({"encode", "--type", "tq4", "--head-dim", "96", "--in", file, "--out", out.file("y")}), 2,
                     "--head-dim: it must be 64, 128 or 256, not 96");

@@ -159,9 +159,8 @@ void add_model_lists(ArgumentParser& command, ModelArguments& a) {
                   "cache types of the keys; without -ctv also of the values (tq4,f16 measures tq4/tq4 and f16/f16), with -ctv in "
                   "every pair; default: tq4");
     auto v = list("--cache-type-v", "cache types of the values; without -ctk also of the keys; default: tq4");
-    list("--kv",
-         "presets of cache types: balanced, accurate, compact, smallest, safe-lowbit, experimental-max, safe, bold, f16; or "
-         "files of types per layer")
+    list("--kv", "presets of cache types: balanced, accurate, compact, smallest, f16; or "
+                 "files of types per layer")
         .excludes(k)
         .excludes(v);
 }

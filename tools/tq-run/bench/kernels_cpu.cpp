@@ -41,7 +41,7 @@ struct HostCache {
     std::span<const float> rows(const std::vector<float>& x, uint32_t tokens) const {
         return std::span(x).first(size_t(tokens) * shape.kv_heads * shape.head_dim);
     }
-    const Rotation* rotation() const { return is_rotated(shape.kv.k) ? &cache().k.codec.rotation : nullptr; }
+    const Rotation* rotation() const { return is_turboquant(shape.kv.k) ? &cache().k.codec.rotation : nullptr; }
     float q_scale() const { return 1 / std::sqrt(float(shape.head_dim)) / (rotation() != nullptr ? rotation()->gain() : 1); }
 };
 

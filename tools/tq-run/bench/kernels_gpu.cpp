@@ -43,8 +43,6 @@ std::vector<uint32_t> pages_in_order(uint32_t count) {
     return out;
 }
 
-bool projected(const CacheShape& shape) { return is_qjl(shape.kv.k) || is_qjl(shape.kv.v); }
-
 class GpuKernels final : public CacheKernels {
   public:
     GpuKernels(Device& device, const CacheShape& shape, uint32_t length)
@@ -54,11 +52,10 @@ class GpuKernels final : public CacheKernels {
           context_(gpu::make_context(device, shape.config(), layout_)), k_(upload(device, "kernels, k", input_.k)),
           v_(upload(device, "kernels, v", input_.v)),
           ones_(upload(device, "kernels, w", std::vector<float>(shape.head_dim, 1.0f))),
-          q_(device.allocate("kernels, q", 4 * gpu::q_floats(1, shape.heads, shape.head_dim, projected(shape)))),
+          q_(device.allocate("kernels, q", 4ull * shape.heads * shape.head_dim)),
           y_(device.allocate("kernels, y", input_.q.size() * 4)),
-          partials_(device.allocate("kernels, partials",
-                                    gpu::partials_bytes(tuning_, 1, 1, shape.heads, shape.head_dim, projected(shape), false,
-                                                        KvTypes{shape.kv.k, shape.kv.v}.coded()))),
+          partials_(device.allocate("kernels, partials", gpu::partials_bytes(tuning_, 1, 1, shape.heads, shape.head_dim, false,
+                                                                             KvTypes{shape.kv.k, shape.kv.v}.coded()))),
           header_(device.allocate("kernels, step", layout_.rope_at(), Memory::upload)),
           q_upload_(device.allocate("kernels, q in", input_.q.size() * 4, Memory::upload)),
           y_readback_(device.allocate("kernels, y out", y_.bytes(), Memory::readback)) {

@@ -12,7 +12,7 @@ Option add_text(ArgumentParser& command, const char* flag, std::string& value, c
 }
 
 void add_codec_flags(ArgumentParser& command, CodecArguments& a, const char* type_help, const char* device_help) {
-    add_text(command, "-t,--type", a.type, type_help, "TYPE").check(parsed_by(parse_kv_type));
+    add_text(command, "-t,--type", a.type, type_help, "TYPE").check(cache_types(parse_kv_type));
     command.add_option("--head-dim", a.head_dim, "channels of a vector: 64, 128 or 256; default: 128")
         .check(parsed_by([](const std::string& text) {
             if (text != "64" && text != "128" && text != "256") fail("it must be 64, 128 or 256, not {}", printable(text));

@@ -12,8 +12,7 @@
 namespace tq {
 namespace {
 
-constexpr KvType types[] = {KvType::f16,  KvType::tq8,  KvType::tq4,  KvType::tq3,   KvType::tq2,
-                            KvType::tq3q, KvType::q8_0, KvType::q4_0, KvType::a4_128};
+constexpr KvType types[] = {KvType::f16, KvType::tq8, KvType::tq4, KvType::tq3, KvType::tq2, KvType::q8_0, KvType::q4_0};
 
 struct Batch {
     std::vector<uint32_t> codes;

@@ -18,13 +18,8 @@ using Json = nlohmann::ordered_json;
 
 const char* family_name(KvType type) {
     switch (family(type)) {
-    case KV_TURBOQUANT:
-        return is_qjl(type)       ? "TurboQuant with QJL"
-               : is_unequal(type) ? "TurboQuant, unequal"
-               : is_trellis(type) ? "TurboQuant, trellis"
-                                  : "TurboQuant";
-    case KV_BLOCKS: return is_rotated(type) ? "ggml blocks, rotated" : "ggml blocks";
-    case KV_AFFINE: return "group-affine";
+    case KV_TURBOQUANT: return is_unequal(type) ? "TurboQuant, unequal" : is_trellis(type) ? "TurboQuant, trellis" : "TurboQuant";
+    case KV_BLOCKS: return "ggml blocks";
     default: return "plain";
     }
 }
@@ -106,7 +101,6 @@ std::vector<uint32_t> magnitudes(KvType type) {
 
 std::vector<ScaleRule> rules_of(KvType type) {
     if (!is_turboquant(type)) return {ScaleRule::norm};
-    if (is_qjl(type)) return {ScaleRule::least_squares};
     return {ScaleRule::norm, ScaleRule::least_squares, ScaleRule::unbiased};
 }
 
@@ -122,7 +116,7 @@ Json describe(const CodecInfoArguments& a, KvType type) {
             layouts.push_back({{"name", name(layout)}, {"bytes", layout_bytes(layout, type, a.head_dim)}});
     Json out{{"type", name(type)},
              {"family", family_name(type)},
-             {"rotated", is_rotated(type)},
+             {"rotated", is_turboquant(type)},
              {"vector_bytes", bytes},
              {"head_dim", a.head_dim},
              {"bits_per_value", kv_vector_bytes(type, a.head_dim) * 8.0 / a.head_dim},
@@ -171,8 +165,7 @@ void print_details(const CodecInfoArguments& a, const Json& info) {
     if (info.contains("centroids")) {
         line("centroids, +-", join(info["centroids"], "{:.4f} ") + "standard deviations");
         line("thresholds", join(info["thresholds"], "{:.4f} ") + "standard deviations");
-        line("distortion of a normal", fmt::format("{:.6f} (by its codebook{})", info["normal_distortion"].get<double>(),
-                                                   is_qjl(a.codec().type) ? ", before QJL's bit" : ""));
+        line("distortion of a normal", fmt::format("{:.6f} (by its codebook)", info["normal_distortion"].get<double>()));
     }
     for (const Json& m : info["measured"])
         line(m.contains("scale_rule") ? "scale " + m["scale_rule"].get<std::string>() : "measured",

@@ -27,18 +27,17 @@ const std::vector<int> widths{-14, -36, -12, 7, 17, 21, 9, 8, 8, -7}; // of the 
 
 constexpr const char* stages_help =
     "Stages: each changes one thing, so that the first stage that fails names the fault.\n"
-    "  A0 identity        f32, the text run in blocks of tokens against token by token\n"
-    "  A0.1 store         f16: writing to the cache and reading back\n"
-    "  A0.2 blocks        q8_0: quantised types\n"
-    "  A0.5 rotation      q8_0 after the rotation\n"
-    "  A1 TurboQuant      8 bits; A2, A2n: its other scale rules; A3: the dense rotation (haar)\n"
-    "  A4off, A4, A6      3-bit keys by codebook; 4-bit keys with QJL; 3-bit keys with QJL\n"
-    "  A5off, A5          4-bit values; group-affine values\n"
+    "  identity           f32, the text run in blocks of tokens against token by token\n"
+    "  store              f16: writing to the cache and reading back\n"
+    "  blocks             q8_0: quantised types, not conditioned\n"
+    "  conditioning       q8_0 with channel scaling and means of keys\n"
+    "  rotation           rotated vectors, all read in fp16 from a full-precision window\n"
+    "  TurboQuant         8 bits; least-squares, norm: its other scale rules; haar: the dense rotation\n"
+    "  3-bit keys, 4-bit values, trellis, unequal bits, window\n"
     "Then the fewest bits that keep perplexity within +0.3 and within +5 % (pass):\n"
     "  keys N, values N   bits of the keys, with values of 8 bits; then of the values\n"
-    "  group N            values in smaller groups: what groups of 128 lose; qjl on: keys with QJL\n"
-    "  rotated values     TurboQuant's instead of affine values\n"
-    "QJL and rotated values win only where they lower the KL divergence.";
+    "  trellis values, window 64, unequal keys\n"
+    "The last three win only where they lower the KL divergence.";
 
 struct AblateArguments {
     ConsoleArguments console;
@@ -101,7 +100,7 @@ std::string Ablation::where_stopped() const {
 }
 
 json Ablation::what(const AblateArguments& a) const {
-    return {{"schema", "tq-run-ablation"},  {"version", 1},
+    return {{"schema", "tq-run-ablation"},  {"version", 2},
             {"model", setup_.model.name},   {"weight_bytes", setup_.model.weights.bytes()},
             {"text_sha", text_.hash},       {"text_tokens", text_.ids.size()},
             {"chunks", a.chunks},           {"chunk_tokens", tokens_},
@@ -242,10 +241,11 @@ std::string conclusion(const Findings& findings, const Setup& setup) {
 
 int run(const AblateArguments& given) {
     AblateArguments arguments = given;
-    if (arguments.model.kv.names_types() || !arguments.model.kv.rotation.empty() || !arguments.model.kv.scale_rule.empty() ||
-        arguments.model.kv.window)
-        throw UsageError("ablate tries the cache types, rotations and scale rules itself, without a window: leave the flags of "
-                         "the KV cache out, but for --kv-condition");
+    const KvArguments& kv = arguments.model.kv;
+    if (kv.names_types() || !kv.rotation.empty() || !kv.scale_rule.empty() || kv.window || !kv.conditioning.empty())
+        throw UsageError(
+            "ablate tries cache types, rotations, scale rules, windows and conditioning itself: leave the flags of the "
+            "KV cache out");
     ModelArguments& model = arguments.model;
     if (!model.context_size) model.context_size = ablate_context;
     Console console = arguments.console.console();
@@ -288,8 +288,8 @@ void add_ablate(ArgumentParser& app, Action& action) {
         add_flags(command, a.model);
         command.get_option("--ctx-size")
             .description("tokens of a chunk, such as 2048 or 4k; 0: the model's maximum; default: 512");
-        hide_flags(command,
-                   {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers", "--kv-rotation", "--kv-scale", "--kv-window"});
+        hide_flags(command, {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers", "--kv-rotation", "--kv-scale",
+                             "--kv-window", "--kv-condition"});
         add_flags(command, a.console);
     };
     add_command<AblateArguments>(app, action, "ablate",

@@ -317,7 +317,7 @@ void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
         .option_text("FILE");
     command.add_option("--reference", a.reference, "cache type to compare with, or none; default: f16")
         .option_text("TYPE")
-        .check(parsed_by([](const std::string& text) {
+        .check(cache_types([](const std::string& text) {
             if (text != "none") parse_kv_type(text);
         }));
     add_flags(command, a.shard, "keep the measurements in this file of JSON lines, and resume from it if it exists");

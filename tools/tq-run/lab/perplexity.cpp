@@ -188,7 +188,9 @@ void add_perplexity(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PerplexityArguments& a) {
         command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
         command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: the whole text").option_text("N");
-        command.add_option("--reference", a.reference, "cache type to compare with; default: f16").option_text("TYPE");
+        command.add_option("--reference", a.reference, "cache type to compare with; default: f16")
+            .option_text("TYPE")
+            .check(cache_types(parse_kv_type));
         add_flags(command, a.shard, "keep the measurements in this file of JSON lines, and resume from it if it exists");
         command.add_flag("--json", a.as_json, "print the summary as JSON");
         add_flags(command, a.model);

@@ -126,6 +126,11 @@ int run(const TuneArguments& arguments) {
     measured.memory_limit_bytes = 0;
     measured.alone = !arguments.search.shard.text.empty();
     Setup setup = set_up(measured, console);
+    if (setup.options.kv.window >= arguments.search.chunk_tokens)
+        throw UsageError(
+            fmt::format("a window of {} tokens has all of a chunk of {} in fp16, so that no type costs anything: give a "
+                        "smaller --kv-window or a larger --chunk-tokens",
+                        setup.options.kv.window, arguments.search.chunk_tokens));
     TypeSearchOptions options = arguments.search;
     options.types = parse_types(arguments.types);
     const uint32_t layers = setup.model.config.num_hidden_layers;
@@ -179,7 +184,7 @@ void add_tune(ArgumentParser& app, Action& action) {
         add("--budget", a.budget, "size limit of the cache in bytes per token; or give -c, with or without --memory", "BYTES")
             .check(number(1, 1e12));
         add("--types", a.types, fmt::format("cache types to choose from; default: {}", default_types), "LIST")
-            .check(parsed_by(parse_types));
+            .check(cache_types(parse_types));
         add("--chunks", a.search.chunks, "number of chunks to measure on, and of others to check on; default: 2", "N")
             .check(number(1, 1 << 20));
         add("--chunk-tokens", a.search.chunk_tokens, "tokens of each chunk; default: 512", "N").check(number(16, 1 << 20));

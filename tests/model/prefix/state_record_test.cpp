@@ -142,8 +142,8 @@ TEST_CASE("states and pages make room for each other in memory, those used least
         };
         for (const uint32_t seed : {1u, 2u, 3u, 4u}) CHECK(found(seed) == 0);
         CHECK(cache->statistics().memory_states == 8); // after a page, and of the whole prompt
-        CHECK(found(1) == 287); // what a prompt of 300 may reuse
-        CHECK(found(5) == 0);   // in the place of the states that were used least recently: 1's first, and 2's last
+        CHECK(found(1) == 287);                        // what a prompt of 300 may reuse
+        CHECK(found(5) == 0); // in the place of the states that were used least recently: 1's first, and 2's last
         CHECK(found(3) == 287);
         CHECK(found(1) == 287);
         CHECK(found(2) == 256);

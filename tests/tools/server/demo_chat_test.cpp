@@ -2,6 +2,8 @@
 #include "model/cpu/forward.h"
 #include "model/serving/logprobs.h"
 #include "model/session.h"
+#include "model/speculation/ngram.h"
+#include "model/speculation/speculation.h"
 #include "tests/tools/server/scripted_server.h"
 #include <filesystem>
 
@@ -12,12 +14,13 @@ namespace {
 
 class DemoServer {
   public:
-    DemoServer()
-        : model(load_model(std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf")),
+    explicit DemoServer(bool drafts = false)
+        : drafts(drafts), model(load_model(std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf")),
           scheduler({forward(2), nullptr}, {}, options()), service(model, scheduler, ScriptedServer::greedy()) {}
 
     std::unique_ptr<Forward> forward(uint32_t slots) const {
-        return make_cpu_forward(model.config, model.weights, {.context_size = 512, .slots = slots, .threads = 1});
+        return make_cpu_forward(model.config, model.weights,
+                                {.context_size = 512, .slots = slots, .threads = 1, .speculative = true});
     }
     Json answer(const Json& body) {
         HttpRequest request;
@@ -35,15 +38,18 @@ class DemoServer {
         return model.tokenizer.decode(session.generate(prompt, sampler, generate).ids);
     }
 
+    const bool drafts; // whether they pay or not
     const Model model;
+    Speculation speculation{std::make_unique<NgramDrafter>(), {.adaptive = false}};
     serving::Scheduler scheduler;
     Service service;
 
   private:
-    serving::Scheduler::Options options() const {
+    serving::Scheduler::Options options() {
         serving::Scheduler::Options options;
         options.is_end = [this](uint32_t id) { return model.tokenizer.is_end_of_generation(id); };
         options.excluded = options.excluded_ends = unsampled_ids(model.tokenizer, model.config.vocab_size);
+        if (drafts) options.speculation = &speculation;
         return options;
     }
 };
@@ -76,6 +82,12 @@ TEST_CASE("the server's greedy answer is the model's own") {
     const Json answer = server.answer(chat_body(question));
     CHECK(content(answer) == expected);
     CHECK(answer["timings"]["predicted_n"].get<uint32_t>() > 0);
+    CHECK(!answer["timings"].contains("draft_n"));
+    DemoServer drafting(true);
+    const Json drafted = drafting.answer(chat_body(question));
+    CHECK(content(drafted) == expected);
+    CHECK(drafted["timings"]["draft_n"].get<uint32_t>() > 0);
+    CHECK(drafted["timings"]["draft_n_accepted"].get<uint32_t>() <= drafted["timings"]["draft_n"].get<uint32_t>());
 }
 
 TEST_CASE("choice i has the seed + i, alone and among others") {

@@ -44,7 +44,8 @@ std::pair<int, int> found(const std::vector<json>& log) {
 
 } // namespace
 
-TEST_CASE("the demo model finds its facts with an f16 cache, on the CPU and on the device, and is less sure of them with two bits") {
+TEST_CASE(
+    "the demo model finds its facts with an f16 cache, on the CPU and on the device, and is less sure of them with two bits") {
     for (const char* device : {"cpu", "0"}) {
         CAPTURE(device);
         const TemporaryFile log;

@@ -57,9 +57,9 @@ struct FormerName {
     std::string_view name, now;
 };
 inline constexpr auto former_kv_types = std::array{
-    FormerName{"tq4q", "tq4"},  FormerName{"tq3q", "tq3"}, FormerName{"tq2q", "tq2"}, FormerName{"q8_0r", "q8_0"},
-    FormerName{"q4_0r", "tq4"}, FormerName{"a8", "tq8"},   FormerName{"a6", "tq6"},   FormerName{"a4", "tq4"},
-    FormerName{"a3", "tq3"},    FormerName{"a2", "tq2"}, // and a4_32, a4_64, a4_128 as a4, and so on
+    FormerName{"tq4q", "tq4"},   FormerName{"tq3q", "tq3"}, FormerName{"tq2q", "tq2"}, FormerName{"q8_0r", "q8_0"},
+    FormerName{"q4_0r", "tq4t"}, FormerName{"a8", "tq8"},   FormerName{"a6", "tq6"},   FormerName{"a4", "tq4"},
+    FormerName{"a3", "tq3"},     FormerName{"a2", "tq2"}, // and a4_32, a4_64, a4_128 as a4, and so on
 };
 // Returns the entry for a former name of a type, or null.
 const FormerName* find_former_type(std::string_view text);

@@ -34,7 +34,7 @@ TEST_CASE("former names are read as those that take their place, and numbers of 
     for (const auto& [former, now] : {std::pair("tq4q", KvType::tq4),
                                       {"tq2q", KvType::tq2},
                                       {"q8_0r", KvType::q8_0},
-                                      {"q4_0r", KvType::tq4},
+                                      {"q4_0r", KvType::tq4t},
                                       {"a4", KvType::tq4},
                                       {"A4", KvType::tq4},
                                       {"a3_32", KvType::tq3},

@@ -22,6 +22,11 @@ HWY_INLINE Floats no_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()
 HWY_INLINE Ints load_64(const uint8_t* p) { return {load_32(p), load_32(p + 32)}; }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) { return {load_32(p), load_32(q)}; }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return twice(load_32(p)); }
+// Returns the bytes of eight numbers, of(0) first.
+template <class Of> HWY_INLINE Ints eights(Of of) {
+    return {_mm256_set_epi64x(int64_t(of(3)), int64_t(of(2)), int64_t(of(1)), int64_t(of(0))),
+            _mm256_set_epi64x(int64_t(of(7)), int64_t(of(6)), int64_t(of(5)), int64_t(of(4)))};
+}
 HWY_INLINE Ints add_bytes(Ints a, Ints b) { return {_mm256_add_epi8(a.lower, b.lower), _mm256_add_epi8(a.upper, b.upper)}; }
 HWY_INLINE Ints exclusive_or(Ints a, Ints b) { return {_mm256_xor_si256(a.lower, b.lower), _mm256_xor_si256(a.upper, b.upper)}; }
 HWY_INLINE Ints both(Ints a, Ints b) { return {_mm256_and_si256(a.lower, b.lower), _mm256_and_si256(a.upper, b.upper)}; }

@@ -130,36 +130,20 @@ constexpr std::array<BlockFormat, 43> formats{{
     {"Q5_K", 256, 176, decode_q5_k, {0, 2, 15.5f}, {{{0, 176}}}, arrange_q5_k},
     {"Q6_K", 256, 210, decode_q6_k, {208}, {{{0, 208}, {208, 2}}}, arrange_q6_k}, // low nibbles, high pairs, sub-block scales; d
     {"Q8_K", 256, 292},
-    {"IQ2_XXS", 256, 66, decode_iq2_xxs, {0}, {{{2, 64}, {0, 2}}}, arrange_iq2_xxs, iq2_xxs_codes},      // indices and signs; d
-    {"IQ2_XS", 256, 74, decode_iq2_xs, {0}, {{{2, 64}, {66, 8}, {0, 2}}}, arrange_iq2_xs, iq2_xs_codes}, // indices and signs;
-                                                                                                         // sub-block scales; d
-    {"IQ3_XXS", 256, 98, decode_iq3_xxs, {0}, {{{2, 96}, {0, 2}}}, arrange_iq3_xxs, iq3_xxs_codes},      // indices, signs; d
+    {"IQ2_XXS", 256, 66, decode_iq2_xxs, {0}, {{{2, 64}, {0, 2}}}, arrange_iq2_xxs, iq2_xxs_codes}, // parts: device_blocks.h
+    {"IQ2_XS", 256, 74, decode_iq2_xs, {0}, {{{2, 64}, {66, 8}, {0, 2}}}, arrange_iq2_xs, iq2_xs_codes},
+    {"IQ3_XXS", 256, 98, decode_iq3_xxs, {0}, {{{2, 96}, {0, 2}}}, arrange_iq3_xxs, iq3_xxs_codes},
     {"IQ1_S", 256, 50, decode_iq1_s, {0}, {{{2, 48}, {0, 2}}}, nullptr, iq1_codes}, // indices, high bits and scales; d
     {"IQ4_NL", 32, 18, decode_iq4_nl, {0}, {{{2, 16}, {0, 2}}}},
-    {"IQ3_S",
-     256,
-     110,
-     decode_iq3_s,
-     {0},
-     {{{2, 96}, {98, 12}, {0, 2}}},
-     arrange_iq3_s,
-     iq3_s_codes}, // indices, signs; high bits, sub-block scales; d
-    {"IQ2_S", 256, 82, decode_iq2_s, {0}, {{{2, 80}, {0, 2}}}, arrange_iq2_s, iq2_s_codes}, // indices and signs, high bits and
-                                                                                            // scales; d
+    {"IQ3_S", 256, 110, decode_iq3_s, {0}, {{{2, 96}, {98, 12}, {0, 2}}}, arrange_iq3_s, iq3_s_codes},
+    {"IQ2_S", 256, 82, decode_iq2_s, {0}, {{{2, 80}, {0, 2}}}, arrange_iq2_s, iq2_s_codes},
     {"IQ4_XS", 256, 136, decode_iq4_xs, {0}, {{{8, 128}, {0, 8}}}},
     {"I8", 1, 1},
     {"I16", 1, 2},
     {"I32", 1, 4},
     {"I64", 1, 8},
     {"F64", 1, 8},
-    {"IQ1_M",
-     256,
-     56,
-     decode_iq1_m,
-     {.scale = 48, .in_nibbles = true},
-     {{{0, 48}, {48, 8}}},
-     arrange_iq1_m,
-     iq1_codes}, // indices, high bits; d and sub-block scales
+    {"IQ1_M", 256, 56, decode_iq1_m, {.scale = 48, .in_nibbles = true}, {{{0, 48}, {48, 8}}}, arrange_iq1_m, iq1_codes},
     {"BF16", 1, 2, decode_bf16, {}, {{{0, 2}}}},
     {},
     {},

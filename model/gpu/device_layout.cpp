@@ -29,6 +29,8 @@ void gather(std::byte* to, const std::byte* from, uint64_t count, uint32_t strid
     case 12: return gather<12>(to, from, count, stride);
     case 16: return gather<16>(to, from, count, stride);
     case 32: return gather<32>(to, from, count, stride);
+    case 48: return gather<48>(to, from, count, stride);
+    case 64: return gather<64>(to, from, count, stride);
     case 80: return gather<80>(to, from, count, stride);
     case 96: return gather<96>(to, from, count, stride);
     case 128: return gather<128>(to, from, count, stride);

@@ -33,6 +33,11 @@ HWY_INLINE Ints add_where(Ints v, uint32_t lower, uint32_t upper, int value) {
     return _mm512_mask_add_epi8(v, lower | uint64_t(upper) << 32, v, bytes(value));
 }
 
+// Returns v with the bytes whose bit is set negated.
+HWY_INLINE Ints negative_where(Ints v, uint32_t lower, uint32_t upper) {
+    return _mm512_mask_sub_epi8(v, lower | uint64_t(upper) << 32, _mm512_setzero_si512(), v);
+}
+
 HWY_INLINE Ints halves(int lower, int upper) { return _mm512_inserti64x4(_mm512_set1_epi32(lower), _mm256_set1_epi32(upper), 1); }
 
 // Shift the words of 32 bits in each half by as much; to the left by a negative number is to the right.

@@ -210,7 +210,15 @@ template <class Blocks> struct GridBlocks {
         return {unsigned_times(in_run_order(multipliers), Blocks::scale(Blocks::d(from(block)), 1)), no_floats()};
     }
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        return eights([&](size_t i) { return Blocks::levels(from(block), 8 * v + i); });
+        const std::byte* x = from(block);
+        if constexpr (HasSigns<Blocks>) {
+            const Ints magnitudes = eights([&](size_t i) { return Blocks::magnitudes(x, 8 * v + i); });
+            uint32_t signs[2] = {};
+            for (size_t i = 0; i < 8; i++) signs[i / 4] |= uint32_t(Blocks::signs(x, 8 * v + i)) << 8 * (i % 4);
+            return add_bytes(negative_where(magnitudes, signs[0], signs[1]), bytes(Blocks::offset));
+        } else {
+            return eights([&](size_t i) { return Blocks::levels(x, 8 * v + i); });
+        }
     }
 };
 

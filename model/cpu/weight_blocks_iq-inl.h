@@ -25,7 +25,7 @@ template <class Format, class Use> HWY_INLINE void each_iq(const uint8_t* row, s
             scales[k] = Format::scale(d, (k < 8 ? multipliers.first : multipliers.last) >> 8 * (k % 8) & 255);
             minimums[k] = Format::offset * scales[k];
         }
-        for (size_t g = 0; g < 32; g++) levels[g] = Format::levels(block, g);
+        for (size_t g = 0; g < 32; g++) levels[g] = tq::levels_of<Format>(block, g);
         use_levels<16>(use, at, reinterpret_cast<const uint8_t*>(levels), 256, in_memory(scales), in_memory(minimums));
     }
 }

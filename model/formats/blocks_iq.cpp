@@ -8,7 +8,7 @@ template <class Format> void decode(float* y, const std::byte* x, size_t blocks)
         const float d = Format::d(x);
         const Multipliers all = Format::multipliers(x);
         for (size_t g = 0; g < 32; g++, y += 8) {
-            const uint64_t levels = Format::levels(x, g), half = g < 16 ? all.first : all.last;
+            const uint64_t levels = levels_of<Format>(x, g), half = g < 16 ? all.first : all.last;
             const float scale = Format::scale(d, half >> 8 * (g / 2 % 8) & 255);
             for (int i = 0; i < 8; i++) y[i] = scale * float(int(levels >> 8 * i & 255) - Format::offset);
         }

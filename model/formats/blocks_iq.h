@@ -1,7 +1,7 @@
 // The formats with blocks of 256 weights that are entries of grids, and ternary ones: their fields, and decoders.
 //
 // A block is 32 groups of eight weights, and 16 runs of 16. A weight is scale(d, multiplier(block, run)) * (level - offset),
-// where the levels of a group are the bytes of levels(block, group), that of the first weight lowest. d is the block's fp16
+// where the levels of a group are the bytes of levels_of(block, group), that of the first weight lowest. d is the block's fp16
 // number.
 #pragma once
 #include "model/formats/block_reader.h"
@@ -45,9 +45,9 @@ struct Iq2Xxs {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
-    static uint64_t levels(const std::byte* x, size_t g) {
-        const std::byte* p = x + 2 + 8 * (g / 4);
-        return with_signs<offset>(iq2_xxs_grid[size_t(p[g % 4])], even_signs[load<uint32_t>(p + 4) >> 7 * (g % 4) & 127]);
+    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xxs_grid[size_t(x[2 + 8 * (g / 4) + g % 4])]; }
+    static uint8_t signs(const std::byte* x, size_t g) {
+        return even_signs[load<uint32_t>(x + 6 + 8 * (g / 4)) >> 7 * (g % 4) & 127];
     }
     static Multipliers multipliers(const std::byte* x) {
         uint32_t nibbles = 0;
@@ -62,10 +62,8 @@ struct Iq2Xs {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
-    static uint64_t levels(const std::byte* x, size_t g) {
-        const uint32_t v = load<uint16_t>(x + 2 + 2 * g);
-        return with_signs<offset>(iq2_xs_grid[v & 511], even_signs[v >> 9]);
-    }
+    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xs_grid[load<uint16_t>(x + 2 + 2 * g) & 511]; }
+    static uint8_t signs(const std::byte* x, size_t g) { return even_signs[size_t(x[3 + 2 * g] >> 1)]; }
     static Multipliers multipliers(const std::byte* x) {
         return {odd_numbers(load<uint32_t>(x + 66)), odd_numbers(load<uint32_t>(x + 70))};
     }
@@ -77,10 +75,11 @@ struct Iq2S {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
-    static uint64_t levels(const std::byte* x, size_t g) {
+    static uint64_t magnitudes(const std::byte* x, size_t g) {
         const uint32_t high = uint32_t(x[66 + g / 4]) >> 2 * (g % 4) & 3;
-        return with_signs<offset>(iq2_s_grid[uint32_t(x[2 + g]) | high << 8], uint8_t(x[34 + g]));
+        return iq2_s_grid[uint32_t(x[2 + g]) | high << 8];
     }
+    static uint8_t signs(const std::byte* x, size_t g) { return uint8_t(x[34 + g]); }
     static Multipliers multipliers(const std::byte* x) {
         return {odd_numbers(load<uint32_t>(x + 74)), odd_numbers(load<uint32_t>(x + 78))};
     }
@@ -92,9 +91,11 @@ struct Iq3Xxs {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.25f * float(multiplier); }
-    static uint64_t levels(const std::byte* x, size_t g) {
-        const uint64_t magnitudes = iq3_xxs_grid[size_t(x[2 + 2 * g])] | uint64_t(iq3_xxs_grid[size_t(x[3 + 2 * g])]) << 32;
-        return with_signs<offset>(magnitudes, even_signs[load<uint32_t>(x + 66 + 4 * (g / 4)) >> 7 * (g % 4) & 127]);
+    static uint64_t magnitudes(const std::byte* x, size_t g) {
+        return iq3_xxs_grid[size_t(x[2 + 2 * g])] | uint64_t(iq3_xxs_grid[size_t(x[3 + 2 * g])]) << 32;
+    }
+    static uint8_t signs(const std::byte* x, size_t g) {
+        return even_signs[load<uint32_t>(x + 66 + 4 * (g / 4)) >> 7 * (g % 4) & 127];
     }
     static Multipliers multipliers(const std::byte* x) {
         uint32_t nibbles = 0;
@@ -109,17 +110,19 @@ struct Iq3S {
     static constexpr int offset = 16;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * float(multiplier); }
-    static uint64_t levels(const std::byte* x, size_t g) {
+    static uint64_t magnitudes(const std::byte* x, size_t g) {
         const uint32_t high = uint32_t(x[66 + g / 4]) >> 2 * (g % 4);
-        const uint64_t magnitudes = iq3_s_grid[uint32_t(x[2 + 2 * g]) | (high & 1) << 8] |
-                                    uint64_t(iq3_s_grid[uint32_t(x[3 + 2 * g]) | (high >> 1 & 1) << 8]) << 32;
-        return with_signs<offset>(magnitudes, uint8_t(x[74 + g]));
+        return iq3_s_grid[uint32_t(x[2 + 2 * g]) | (high & 1) << 8] |
+               uint64_t(iq3_s_grid[uint32_t(x[3 + 2 * g]) | (high >> 1 & 1) << 8]) << 32;
     }
+    static uint8_t signs(const std::byte* x, size_t g) { return uint8_t(x[74 + g]); }
     static Multipliers multipliers(const std::byte* x) { return of_eight(odd_numbers(load<uint32_t>(x + 106))); }
 };
 
 // Levels of IQ1 are 8 times those of the grid and 1 more or less: weights are scales times a grid's -1, 0 or 1 plus 1/8 or -1/8.
-inline uint64_t iq1_levels(uint32_t index, bool less) { return iq1_grid[index] + (less ? 0 : 2 * ones); }
+inline uint64_t iq1_levels(uint32_t index, bool less) {
+    return iq1_grid[index] + (2 * ones & (uint64_t(less) - 1)); // no branch: half of them would be mispredicted
+}
 
 // half d; for each group the low byte of its index; for each 32 weights 16 bits: four times three high bits, three of scale, one
 // of the sign of 1/8
@@ -162,11 +165,24 @@ struct Iq1M {
   private:
     // Returns 2 n + 1 for eight numbers of three bits, four in each half of a word.
     static uint64_t odd_of(uint32_t word) {
-        uint64_t out = 0;
-        for (uint32_t k = 0; k < 8; k++) out |= uint64_t(2 * (word >> (3 * (k % 4) + 16 * (k / 4)) & 7) + 1) << 8 * k;
-        return out;
+        uint64_t v = (word & 0xfff) | uint64_t(word >> 16 & 0xfff) << 32;
+        v = (v & 0x0000003f0000003fu) | (v & 0x00000fc000000fc0u) << 10;
+        v = (v & 0x0007000700070007u) | (v & 0x0038003800380038u) << 5;
+        return 2 * v + ones;
     }
 };
+
+// A format with magnitudes and signs has these instead of levels.
+template <class Format>
+concept HasSigns = requires(const std::byte* x) { Format::signs(x, 0); };
+
+// Returns the levels of group g of the block at x.
+template <class Format> uint64_t levels_of(const std::byte* x, size_t g) {
+    if constexpr (HasSigns<Format>)
+        return with_signs<Format::offset>(Format::magnitudes(x, g), Format::signs(x, g));
+    else
+        return Format::levels(x, g);
+}
 
 void decode_iq2_xxs(float* y, const std::byte* x, size_t blocks);
 void decode_iq2_xs(float* y, const std::byte* x, size_t blocks);

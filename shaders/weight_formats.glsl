@@ -26,7 +26,7 @@ vec4 levels_of(uint v) { return vec4(levels[v & 0xff], levels[(v >> 8) & 0xff], 
 #elif defined(FORMAT_q8_0)
 void prepare_weights() {}
 vec4 levels_of(uint v) { return signed_bytes(v); }
-#else
+#elif GRID_ENTRIES == 0
 void prepare_weights() {}
 vec4 levels_of(uint v) { return bytes(v); }
 #endif
@@ -40,16 +40,18 @@ vec4 levels_of(uint v) { return bytes(v); }
 #define RAW_VECTORS 4
 #elif defined(FORMAT_q8_0) || defined(FORMAT_q4_k) || defined(FORMAT_q5_k)
 #define RAW_VECTORS 2
-#elif !defined(FORMAT_q2_k) && !defined(FORMAT_q3_k)
+#elif !defined(FORMAT_q2_k) && !defined(FORMAT_q3_k) && !defined(FORMAT_tq2_0) && GRID_ENTRIES == 0
 #define RAW_VECTORS 1
 #endif
 #if defined(FORMAT_q3_k)
 #define RAW_WORDS 6
 #elif defined(FORMAT_q2_k) || defined(FORMAT_q6_k)
 #define RAW_WORDS 4
+#elif defined(FORMAT_tq2_0)
+#define RAW_WORDS 3
 #elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1) || defined(FORMAT_iq4_xs)
 #define RAW_WORDS 2
-#else
+#elif GRID_ENTRIES == 0
 #define RAW_WORDS 1 // where there is none, it is not used
 #endif
 struct Raw32 {
@@ -242,6 +244,22 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     return scaled(d * (scales - 32.0));
 }
 
+#elif defined(FORMAT_tq2_0) // row: blocks of 4 vectors of bit pairs, then one fp16 d per block
+#define ZERO 1
+#define HEADER_VECTORS 1
+uint row_vectors(uint cols) { return cols / 256 * 4 + (cols / 256 + 7) / 8; }
+uint header_at(uint cols, uint s, uint k) { return cols / 256 * 4 + s / 8; }
+Raw32 fetch32(uint row, Header h, uint s, uint j) {
+    Raw32 raw;
+    const uvec2 pairs = pair_at(row, s * 4 + j / 2, j & 1);
+    raw.w[0] = pairs.x;
+    raw.w[1] = pairs.y;
+    raw.w[2] = header_word(row, h, s, 0, (s & 7) >> 1);
+    return raw;
+}
+uint codes4(Raw32 raw, uint k) { return pairs_of(uvec2(raw.w[0], raw.w[1]), k, 0); }
+Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[2], s)); }
+
 #elif defined(FORMAT_iq4_xs) // row: blocks of 8 vectors of nibbles, then 8 bytes of scales per block
 #define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 32 + (cols / 256 + 1) / 2; }
@@ -311,6 +329,10 @@ uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k) | pairs_of(uvec2
 Scales32 scales32(Raw32 raw, uint s, uint j) {
     return scaled(block_scale(raw.w[3], s) * signed_bytes(raw.w[2] >> (16 * (j & 1))).xy);
 }
+#endif
+
+#if GRID_ENTRIES > 0
+#include "weight_formats_grid.glsl"
 #endif
 
 #ifdef QUANTISED

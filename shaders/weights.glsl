@@ -2,7 +2,8 @@
 // decoded 32 weights at a time, with the bits of each block in the order of model/formats/device_blocks.h. FORMAT_<name> chooses one:
 // row_vectors(cols) is the uvec4s of a row, load32(row_start, header, s, j) returns weights 256 s + 32 j ... of it. Where weights 256 s ...
 // have scales in common, header_at(cols, s, k) are the HEADER_VECTORS vectors with these. All invocations of a workgroup call
-// prepare_weights() first.
+// prepare_weights() first. The rows of formats with a grid follow the grid.
+#include "grids.glsl"
 #include "read.glsl"
 #include "tables.h"
 
@@ -30,7 +31,7 @@ uint header_word(uint row, Header h, uint s, uint k, uint c);
 uvec2 header_pair(uint row, Header h, uint s, uint k, uint half_of_it);
 
 uint row_vectors(uint cols);
-uint row_start(uint row, uint cols) { return row / interleave * interleave * row_vectors(cols) + row % interleave; }
+uint row_start(uint row, uint cols) { return GRID_ENTRIES / 8 + row / interleave * interleave * row_vectors(cols) + row % interleave; }
 
 vec4 bytes(uint v) { return vec4(v & 0xff, (v >> 8) & 0xff, (v >> 16) & 0xff, v >> 24); }
 vec4 signed_bytes(uint v) {

@@ -22,6 +22,11 @@ HWY_INLINE Floats no_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()
 HWY_INLINE Ints load_64(const uint8_t* p) { return {load_32(p), load_32(p + 32)}; }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) { return {load_32(p), load_32(q)}; }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return twice(load_32(p)); }
+// Returns the bytes of eight numbers, of(0) first.
+template <class Of> HWY_INLINE Ints eights(Of of) {
+    return {_mm256_set_epi64x(int64_t(of(3)), int64_t(of(2)), int64_t(of(1)), int64_t(of(0))),
+            _mm256_set_epi64x(int64_t(of(7)), int64_t(of(6)), int64_t(of(5)), int64_t(of(4)))};
+}
 HWY_INLINE Ints add_bytes(Ints a, Ints b) { return {_mm256_add_epi8(a.lower, b.lower), _mm256_add_epi8(a.upper, b.upper)}; }
 HWY_INLINE Ints exclusive_or(Ints a, Ints b) { return {_mm256_xor_si256(a.lower, b.lower), _mm256_xor_si256(a.upper, b.upper)}; }
 HWY_INLINE Ints both(Ints a, Ints b) { return {_mm256_and_si256(a.lower, b.lower), _mm256_and_si256(a.upper, b.upper)}; }
@@ -33,15 +38,28 @@ HWY_INLINE Ints with_bits(Ints v, Ints h, int mask) {
     return {_mm256_or_si256(v.lower, bits.lower), _mm256_or_si256(v.upper, bits.upper)};
 }
 
-// Returns v with `value` added to the bytes whose bit is set.
-HWY_INLINE __m256i add_where(__m256i v, uint32_t bits, int value) {
+// Returns all bits of the bytes whose bit is set.
+HWY_INLINE __m256i where(uint32_t bits) {
     const __m256i of_byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x(int64_t(0x8040201008040201));
-    const __m256i here = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(int(bits)), of_byte), bit);
-    return _mm256_add_epi8(v, _mm256_and_si256(_mm256_cmpeq_epi8(here, bit), _mm256_set1_epi8(char(value))));
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(int(bits)), of_byte), bit), bit);
+}
+
+// Returns v with `value` added to the bytes whose bit is set.
+HWY_INLINE __m256i add_where(__m256i v, uint32_t bits, int value) {
+    return _mm256_add_epi8(v, _mm256_and_si256(where(bits), _mm256_set1_epi8(char(value))));
 }
 HWY_INLINE Ints add_where(Ints v, uint32_t lower, uint32_t upper, int value) {
     return {add_where(v.lower, lower, value), add_where(v.upper, upper, value)};
+}
+
+// Returns v with the bytes whose bit is set negated.
+HWY_INLINE __m256i negative_where(__m256i v, uint32_t bits) {
+    const __m256i mask = where(bits);
+    return _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
+}
+HWY_INLINE Ints negative_where(Ints v, uint32_t lower, uint32_t upper) {
+    return {negative_where(v.lower, lower), negative_where(v.upper, upper)};
 }
 
 // Shift the words of 32 bits in each half by as much; to the left by a negative number is to the right.

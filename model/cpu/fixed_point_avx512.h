@@ -16,6 +16,11 @@ HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(load_32(p)), load_32(q), 1);
 }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return _mm512_broadcast_i64x4(load_32(p)); }
+// Returns the bytes of eight numbers, of(0) first.
+template <class Of> HWY_INLINE Ints eights(Of of) {
+    return _mm512_set_epi64(int64_t(of(7)), int64_t(of(6)), int64_t(of(5)), int64_t(of(4)), int64_t(of(3)), int64_t(of(2)),
+                            int64_t(of(1)), int64_t(of(0)));
+}
 HWY_INLINE Ints add_bytes(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
 HWY_INLINE Ints exclusive_or(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 HWY_INLINE Ints low_bits(Ints v, int bits) { return _mm512_and_si512(v, bytes((1 << bits) - 1)); }
@@ -26,6 +31,11 @@ HWY_INLINE Ints with_bits(Ints v, Ints h, int mask) { return _mm512_ternarylogic
 // Returns v with `value` added to the bytes whose bit is set.
 HWY_INLINE Ints add_where(Ints v, uint32_t lower, uint32_t upper, int value) {
     return _mm512_mask_add_epi8(v, lower | uint64_t(upper) << 32, v, bytes(value));
+}
+
+// Returns v with the bytes whose bit is set negated.
+HWY_INLINE Ints negative_where(Ints v, uint32_t lower, uint32_t upper) {
+    return _mm512_mask_sub_epi8(v, lower | uint64_t(upper) << 32, _mm512_setzero_si512(), v);
 }
 
 HWY_INLINE Ints halves(int lower, int upper) { return _mm512_inserti64x4(_mm512_set1_epi32(lower), _mm256_set1_epi32(upper), 1); }

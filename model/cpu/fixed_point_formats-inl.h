@@ -197,6 +197,42 @@ struct IQ4_XS {
     }
 };
 
+// A format of model/formats/blocks_iq.h.
+template <class Blocks> struct GridBlocks {
+    static constexpr size_t bytes_of_256 = Blocks::bytes;
+    static constexpr int level_bits = Blocks::offset == 128 ? 8 : 5;
+    static constexpr bool has_minimum = false;
+    static constexpr int offset_bits = level_bits - 1;
+    static const std::byte* from(const uint8_t* block) { return reinterpret_cast<const std::byte*>(block); }
+    static HWY_INLINE Scales scales(const uint8_t* block) {
+        const auto [first, last] = Blocks::multipliers(from(block));
+        const __m128i multipliers = _mm_set_epi64x(int64_t(last), int64_t(first));
+        return {unsigned_times(in_run_order(multipliers), Blocks::scale(Blocks::d(from(block)), 1)), no_floats()};
+    }
+    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
+        const std::byte* x = from(block);
+        if constexpr (HasSigns<Blocks>) {
+            const Ints magnitudes = eights([&](size_t i) { return Blocks::magnitudes(x, 8 * v + i); });
+            uint32_t signs[2] = {};
+            for (size_t i = 0; i < 8; i++) signs[i / 4] |= uint32_t(Blocks::signs(x, 8 * v + i)) << 8 * (i % 4);
+            return add_bytes(negative_where(magnitudes, signs[0], signs[1]), bytes(Blocks::offset));
+        } else {
+            return eights([&](size_t i) { return Blocks::levels(x, 8 * v + i); });
+        }
+    }
+};
+
+struct TQ2_0 {
+    static constexpr size_t bytes_of_256 = 66;
+    static constexpr int level_bits = 2;
+    static constexpr bool has_minimum = false;
+    static constexpr int offset_bits = 0;
+    static HWY_INLINE Scales scales(const uint8_t* block) {
+        return {unsigned_times(_mm_set1_epi8(1), half_at(block + 64)), no_floats()};
+    }
+    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) { return pairs_of_32(block + 32 * (v / 2), v); }
+};
+
 // What the instruction set defines after this.
 namespace {
 
@@ -244,6 +280,14 @@ Dots* dots_for(GgmlType type) {
     case GgmlType::Q4_K: return dots<Q4_K>;
     case GgmlType::Q5_K: return dots<Q5_K>;
     case GgmlType::Q6_K: return dots<Q6_K>;
+    case GgmlType::IQ1_S: return dots<GridBlocks<Iq1S>>;
+    case GgmlType::IQ1_M: return dots<GridBlocks<Iq1M>>;
+    case GgmlType::IQ2_XXS: return dots<GridBlocks<Iq2Xxs>>;
+    case GgmlType::IQ2_XS: return dots<GridBlocks<Iq2Xs>>;
+    case GgmlType::IQ2_S: return dots<GridBlocks<Iq2S>>;
+    case GgmlType::IQ3_XXS: return dots<GridBlocks<Iq3Xxs>>;
+    case GgmlType::IQ3_S: return dots<GridBlocks<Iq3S>>;
+    case GgmlType::TQ2_0: return dots<TQ2_0>;
     case GgmlType::IQ4_NL: return dots<IQ4_NL>;
     case GgmlType::IQ4_XS: return dots<IQ4_XS>;
     case GgmlType::MXFP4: return dots<MXFP4>;

@@ -4,6 +4,7 @@
 #include "model/cpu/fixed_point.h"
 #include "model/cpu/intrinsics.h"
 #include "model/formats/block_reader.h"
+#include "model/formats/blocks_iq.h"
 #include <cstring>
 #include <hwy/base.h>
 

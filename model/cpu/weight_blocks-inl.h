@@ -7,6 +7,7 @@
 #define TQ_CPU_WEIGHT_BLOCKS_INL_H
 #endif
 
+#include "model/cpu/weight_blocks_iq-inl.h"
 #include "model/cpu/weight_blocks_k-inl.h"
 #include "model/cpu/weight_levels-inl.h"
 #include "model/formats/blocks.h"
@@ -112,7 +113,7 @@ template <class Use> HWY_INLINE void each_mxfp4(const uint8_t* row, size_t cols,
     for (size_t at = 0; at < cols; at += 32, row += 17) use_table(use, at, row + 1, mxfp4_levels, mxfp4_scale(row[0]));
 }
 
-// Passes a row to `use`. Returns false where there is no fast way: cols is not a multiple of 32.
+// Passes a row to `use`. Returns false where there is no fast way: cols is not a multiple of 32, or no matrix has the format.
 template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* row, size_t cols, Use& use) {
     if (cols % 32 != 0) return false;
     switch (type) {
@@ -129,9 +130,18 @@ template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* r
     case GgmlType::Q4_K: each_q4_k(row, cols, use); break;
     case GgmlType::Q5_K: each_q5_k(row, cols, use); break;
     case GgmlType::Q6_K: each_q6_k(row, cols, use); break;
+    case GgmlType::IQ1_S: each_iq<Iq1S>(row, cols, use); break;
+    case GgmlType::IQ1_M: each_iq<Iq1M>(row, cols, use); break;
+    case GgmlType::IQ2_XXS: each_iq<Iq2Xxs>(row, cols, use); break;
+    case GgmlType::IQ2_XS: each_iq<Iq2Xs>(row, cols, use); break;
+    case GgmlType::IQ2_S: each_iq<Iq2S>(row, cols, use); break;
+    case GgmlType::IQ3_XXS: each_iq<Iq3Xxs>(row, cols, use); break;
+    case GgmlType::IQ3_S: each_iq<Iq3S>(row, cols, use); break;
     case GgmlType::IQ4_NL: each_iq4_nl(row, cols, use); break;
     case GgmlType::IQ4_XS: each_iq4_xs(row, cols, use); break;
+    case GgmlType::TQ2_0: each_tq2_0(row, cols, use); break;
     case GgmlType::MXFP4: each_mxfp4(row, cols, use); break;
+    case GgmlType::TQ1_0: return false; // becomes TQ2_0
     }
     return true;
 }

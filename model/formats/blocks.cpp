@@ -3,6 +3,7 @@
 #include "model/formats/blocks.h"
 #include "base/ensure.h"
 #include "model/formats/block_reader.h"
+#include "model/formats/blocks_iq.h"
 #include "model/formats/blocks_k.h"
 #include "model/formats/device_blocks.h"
 #include <array>
@@ -129,26 +130,26 @@ constexpr std::array<BlockFormat, 43> formats{{
     {"Q5_K", 256, 176, decode_q5_k, {0, 2, 15.5f}, {{{0, 176}}}, arrange_q5_k},
     {"Q6_K", 256, 210, decode_q6_k, {208}, {{{0, 208}, {208, 2}}}, arrange_q6_k}, // low nibbles, high pairs, sub-block scales; d
     {"Q8_K", 256, 292},
-    {"IQ2_XXS", 256, 66},
-    {"IQ2_XS", 256, 74},
-    {"IQ3_XXS", 256, 98},
-    {"IQ1_S", 256, 50},
+    {"IQ2_XXS", 256, 66, decode_iq2_xxs, {0}, {{{2, 64}, {0, 2}}}, arrange_iq2_xxs, iq2_xxs_codes}, // parts: device_blocks.h
+    {"IQ2_XS", 256, 74, decode_iq2_xs, {0}, {{{2, 64}, {66, 8}, {0, 2}}}, arrange_iq2_xs, iq2_xs_codes},
+    {"IQ3_XXS", 256, 98, decode_iq3_xxs, {0}, {{{2, 96}, {0, 2}}}, arrange_iq3_xxs, iq3_xxs_codes},
+    {"IQ1_S", 256, 50, decode_iq1_s, {0}, {{{2, 48}, {0, 2}}}, nullptr, iq1_codes}, // indices, high bits and scales; d
     {"IQ4_NL", 32, 18, decode_iq4_nl, {0}, {{{2, 16}, {0, 2}}}},
-    {"IQ3_S", 256, 110},
-    {"IQ2_S", 256, 82},
+    {"IQ3_S", 256, 110, decode_iq3_s, {0}, {{{2, 96}, {98, 12}, {0, 2}}}, arrange_iq3_s, iq3_s_codes},
+    {"IQ2_S", 256, 82, decode_iq2_s, {0}, {{{2, 80}, {0, 2}}}, arrange_iq2_s, iq2_s_codes},
     {"IQ4_XS", 256, 136, decode_iq4_xs, {0}, {{{8, 128}, {0, 8}}}},
     {"I8", 1, 1},
     {"I16", 1, 2},
     {"I32", 1, 4},
     {"I64", 1, 8},
     {"F64", 1, 8},
-    {"IQ1_M", 256, 56},
+    {"IQ1_M", 256, 56, decode_iq1_m, {.scale = 48, .in_nibbles = true}, {{{0, 48}, {48, 8}}}, arrange_iq1_m, iq1_codes},
     {"BF16", 1, 2, decode_bf16, {}, {{{0, 2}}}},
     {},
     {},
     {},
-    {"TQ1_0", 256, 54},
-    {"TQ2_0", 256, 66},
+    {"TQ1_0", 256, 54, decode_tq1_0, {52}},
+    {"TQ2_0", 256, 66, decode_tq2_0, {64}, {{{0, 64}, {64, 2}}}, arrange_tq2_0}, // pairs; d
     {},
     {},
     {},
@@ -179,6 +180,15 @@ uint64_t row_bytes(GgmlType type, uint64_t cols) {
     const BlockFormat* format = block_format(type);
     ENSURE(format && cols % format->elements == 0, "{} columns of {}", cols, type_name(type));
     return cols / format->elements * format->bytes;
+}
+
+void set_block_scales(const BlockFormat& format, std::byte* block, uint16_t scale, uint16_t minimum) {
+    std::byte* const at = block + format.scales.scale;
+    if (format.scales.in_nibbles)
+        for (int i = 0; i < 4; ++i) at[2 * i + 1] = (at[2 * i + 1] & std::byte(15)) | std::byte((scale >> 4 * i & 15) << 4);
+    else
+        std::memcpy(at, &scale, 2);
+    if (format.scales.minimum >= 0) std::memcpy(block + format.scales.minimum, &minimum, 2);
 }
 
 void decode_row(GgmlType type, std::span<float> y, std::span<const std::byte> row) {

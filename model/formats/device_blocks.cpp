@@ -78,6 +78,13 @@ Words<4> arrange_header(const std::byte* from) {
                 high_pairs_of(minimums[1]) << 24};
 }
 
+// The signs of 32 weights from four times seven, the eighth ones replaced by the bits of `others`.
+uint32_t arrange_signs(uint32_t sevens, uint32_t others) {
+    uint32_t bits = 0;
+    for (int g = 0; g < 4; g++) bits |= ((sevens >> 7 * g & 127) | (others >> g & 1) << 7) << 8 * g;
+    return spread_bits(bits);
+}
+
 constexpr std::array<int, 4> even{0, 2, 4, 6}, odd{1, 3, 5, 7};
 
 } // namespace
@@ -124,6 +131,69 @@ void arrange_q6_k(std::byte* to, const std::byte* from) {
     store_words(to, arrange_nibbles(from, {0, 1, 4, 5}, {2, 3, 6, 7}));
     store_words(to + 128, arrange_pairs(from + 128));
     std::memcpy(to + 192, from + 192, 18);
+}
+
+void arrange_tq2_0(std::byte* to, const std::byte* from) {
+    store_words(to, arrange_pairs(from));
+    std::memcpy(to + 64, from + 64, 2);
+}
+
+void arrange_iq2_xxs(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 66);
+    for (int j = 0; j < 8; j++) {
+        const auto [signs] = load_words<1>(from + 6 + 8 * j);
+        store_words(to + 6 + 8 * j, Words<1>{arrange_signs(signs, signs >> 28)});
+    }
+}
+
+void arrange_iq2_xs(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 74);
+    for (int j = 0; j < 8; j++) {
+        const auto [a, b] = load_words<2>(from + 2 + 8 * j); // four times 9 bits of index and 7 of signs
+        const uint32_t low = (a & 255) | (a >> 8 & 0xff00) | (b & 255) << 16 | (b << 8 & 0xff000000);
+        const uint32_t signs = (a >> 9 & 127) | (a >> 25) << 7 | (b >> 9 & 127) << 14 | (b >> 25) << 21;
+        const uint32_t high = (a >> 8 & 1) | (a >> 23 & 2) | (b >> 6 & 4) | (b >> 21 & 8);
+        store_words(to + 2 + 8 * j, Words<2>{low, arrange_signs(signs, high)});
+    }
+}
+
+void arrange_iq2_s(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 2);
+    const auto low = load_words<8>(from + 2), signs = load_words<8>(from + 34);
+    for (int j = 0; j < 8; j++) {
+        store_words(to + 2 + 8 * j, Words<2>{low[j], spread_bits(signs[j])});
+        to[66 + 2 * j] = from[66 + j];
+        to[67 + 2 * j] = from[74 + j];
+    }
+}
+
+void arrange_iq3_xxs(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 66);
+    auto signs = load_words<8>(from + 66);
+    for (uint32_t& word : signs) word = arrange_signs(word, word >> 28);
+    store_words(to + 66, signs);
+}
+
+void arrange_iq3_s(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 66);
+    auto signs = load_words<8>(from + 74);
+    for (uint32_t& word : signs) word = spread_bits(word);
+    store_words(to + 66, signs);
+    std::memcpy(to + 98, from + 66, 8);
+    std::memcpy(to + 106, from + 106, 4);
+}
+
+void arrange_iq1_m(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 48);
+    uint64_t d = 0, scales = 0;
+    for (int i = 0; i < 4; i++) {
+        uint16_t word;
+        std::memcpy(&word, from + 48 + 2 * i, 2);
+        d |= uint64_t(word >> 12) << 4 * i;
+        scales |= uint64_t(word & 0xfff) << 12 * i;
+    }
+    const uint64_t both = d | scales << 16;
+    std::memcpy(to + 48, &both, 8);
 }
 
 } // namespace tq

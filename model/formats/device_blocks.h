@@ -17,7 +17,19 @@ void arrange_q2_k(std::byte* to, const std::byte* from); // 16 bytes of sub-bloc
 void arrange_q3_k(std::byte* to, const std::byte* from);
 // Half d, dmin; a word with the low nibbles of 8 scales, one with those of 8 minimums, one with the high pairs of both; nibbles.
 void arrange_q4_k(std::byte* to, const std::byte* from);
-void arrange_q5_k(std::byte* to, const std::byte* from); // as Q4_K, with fifth bits before the nibbles
-void arrange_q6_k(std::byte* to, const std::byte* from); // low nibbles; high pairs; int8 scales[16]; half d
+void arrange_q5_k(std::byte* to, const std::byte* from);  // as Q4_K, with fifth bits before the nibbles
+void arrange_q6_k(std::byte* to, const std::byte* from);  // low nibbles; high pairs; int8 scales[16]; half d
+void arrange_tq2_0(std::byte* to, const std::byte* from); // pairs; half d
+
+// Signs are single bits. Where a file has seven of eight, the word has the sub-block's other four bits in the places of the
+// eighth ones, bits 25 27 29 31: those of its scale, of IQ2_XS the high bits of its indices.
+void arrange_iq2_xxs(std::byte* to, const std::byte* from); // half d; two words per sub-block: low bytes of indices; signs
+void arrange_iq2_xs(std::byte* to, const std::byte* from);  // the same; 8 bytes of scales
+// The same; per sub-block 16 bits: high pairs of indices, two scales.
+void arrange_iq2_s(std::byte* to, const std::byte* from);
+void arrange_iq3_xxs(std::byte* to, const std::byte* from); // half d; two words per sub-block: indices; words of signs
+void arrange_iq3_s(std::byte* to, const std::byte* from);   // the same; 8 bytes of high bits; 4 bytes of scales
+// Indices; high bits; half d; 48 bits: three of each run's scale.
+void arrange_iq1_m(std::byte* to, const std::byte* from);
 
 } // namespace tq

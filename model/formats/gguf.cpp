@@ -4,6 +4,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/formats/git_lfs.h"
+#include "model/formats/ik_types.h"
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -228,8 +229,11 @@ Declared read_tensor_info(Reader& in) {
     }
     t.tensor.type = GgmlType(in.scalar<uint32_t>());
     const BlockFormat* format = stored_format(t.tensor.type);
+    if (const char* ik = ik_type_name(uint32_t(t.tensor.type)); ik != nullptr && !format)
+        in.error("its weight format is {}, which ik_llama.cpp alone runs; take a file in Q4_K_M or another format of llama.cpp",
+                 ik);
     if (!format)
-        in.error("its weight format, {}, is none of ggml's: forks such as ik_llama.cpp have formats of their own, which they "
+        in.error("its weight format, {}, is none of ggml's: forks have formats of their own, which they "
                  "alone run; take "
                  "a file in Q4_K_M or another format of llama.cpp",
                  type_name(t.tensor.type));

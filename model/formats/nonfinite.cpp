@@ -28,6 +28,9 @@ constexpr auto bad_half = [](uint16_t bits) { return int((bits & 0x7c00) == 0x7c
 
 constexpr auto bad_pair = [](uint32_t v) { return bad_half(uint16_t(v)) | bad_half(uint16_t(v >> 16)); };
 
+// Of a number whose nibbles are the upper ones of four words.
+constexpr auto bad_nibbles = [](uint64_t v) { return (v & 0x7000c00000000000) == 0x7000c00000000000; };
+
 // A scale of 2^125 or more makes the greatest levels infinite, if the block has them; the NaN has all bits set.
 std::optional<uint64_t> find_mxfp4(const std::byte* x, uint64_t blocks) {
     for (uint64_t first = 0; first < blocks;) {
@@ -58,6 +61,7 @@ std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std:
     default: break;
     }
     const BlockScales& at = format->scales;
+    if (at.in_nibbles) return find<uint64_t>(x + at.scale, blocks, format->bytes, bad_nibbles);
     ENSURE(at.scale >= 0 && (at.minimum < 0 || at.minimum == at.scale + 2), "where are the scales of {}?", format->name);
     if (at.minimum < 0) return find<uint16_t>(x + at.scale, blocks, format->bytes, bad_half);
     return find<uint32_t>(x + at.scale, blocks, format->bytes, bad_pair);

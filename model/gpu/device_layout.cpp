@@ -29,6 +29,8 @@ void gather(std::byte* to, const std::byte* from, uint64_t count, uint32_t strid
     case 12: return gather<12>(to, from, count, stride);
     case 16: return gather<16>(to, from, count, stride);
     case 32: return gather<32>(to, from, count, stride);
+    case 48: return gather<48>(to, from, count, stride);
+    case 64: return gather<64>(to, from, count, stride);
     case 80: return gather<80>(to, from, count, stride);
     case 96: return gather<96>(to, from, count, stride);
     case 128: return gather<128>(to, from, count, stride);
@@ -47,8 +49,14 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols) {
     return bytes;
 }
 
-uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave) {
+uint64_t device_rows_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave) {
     return device_row_bytes(type, cols) * ((uint64_t(rows) + interleave - 1) / interleave * interleave);
+}
+
+std::span<const std::byte> device_grid(GgmlType type) { return std::as_bytes(format_of(type).grid); }
+
+uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave) {
+    return device_grid(type).size() + device_rows_bytes(type, rows, cols, interleave);
 }
 
 namespace {
@@ -126,8 +134,7 @@ bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<con
     const uint64_t blocks = layout.cols / l.elements, to_row = device_row_bytes(layout.type, layout.cols),
                    from_row = blocks * l.bytes;
     const uint64_t rows = from.size() / from_row, end = rows == 0 ? first : first + (rows - 1) * step + 1;
-    ENSURE(from.size() == from_row * rows &&
-               to.size() >= device_matrix_bytes(layout.type, uint32_t(end), layout.cols, interleave),
+    ENSURE(from.size() == from_row * rows && to.size() >= device_rows_bytes(layout.type, uint32_t(end), layout.cols, interleave),
            "{} and {} bytes for {} rows from {}", to.size(), from.size(), rows, first);
     Repacker repack(l, blocks, layout.raised);
     if (interleave == 1 && repack.as_is() && step == 1) {

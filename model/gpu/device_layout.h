@@ -2,7 +2,7 @@
 // levels first and scales after them, each as one array over the row, so that no shader needs 8- or 16-bit loads; the bits of a
 // block may be in another order than the file's (model/formats/device_blocks.h). `interleave` rows at a time are interleaved word
 // by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one stream.
-// shaders/weight_formats.glsl reads this layout.
+// shaders/weight_formats.glsl reads this layout. The rows of a format with a grid follow the grid (model/formats/grids.h).
 //
 // The fp16 scales and minimums of blocks are stored 2^10 times as large where that leaves all of a matrix's within fp16: then
 // none is a denormal number, which GPUs may read as 0. Those of real models are often denormal (below 2^-14), as Q4_K and Q6_K
@@ -16,6 +16,12 @@ namespace tq::gpu {
 uint64_t device_row_bytes(GgmlType type, uint32_t cols);
 
 // Returns the size in bytes of `rows` rows; the last group of `interleave` rows may be padded.
+uint64_t device_rows_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave);
+
+// Returns what a matrix begins with, before its rows: often nothing.
+std::span<const std::byte> device_grid(GgmlType type);
+
+// Returns the size in bytes of a matrix.
 uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave);
 
 inline constexpr int raised_by = 10; // log2 of the factor of raised scales
@@ -28,8 +34,8 @@ struct RowLayout {
     float scale_unit() const { return raised ? 1.0f / (1 << raised_by) : 1.0f; }
 };
 
-// Writes whole rows of weights, in the file's format, to rows first, first + step, ... of the matrix [device_matrix_bytes] that
-// begins at `to`. Returns false where a scale cannot be raised: then its row is undefined.
+// Writes whole rows of weights, in the file's format, to rows first, first + step, ... of those [device_rows_bytes] that begin at
+// `to`. Returns false where a scale cannot be raised: then its row is undefined.
 [[nodiscard]] bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
                                uint32_t step = 1);
 

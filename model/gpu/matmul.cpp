@@ -108,25 +108,38 @@ MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t c
     return tile;
 }
 
-MatmulTile matmul_tiled_tile(const Tuning& t, bool experts) {
-    // Tiles for workgroups of 128, the maximum that every device supports.
-    constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {128, 32, 8, 4}, {64, 32, 4, 4}};
+// shaders/grids.glsl
+uint32_t table_bytes(GgmlType type) {
+    switch (type) {
+    case GgmlType::IQ1_S:
+    case GgmlType::IQ1_M: return 2048 * 2;
+    case GgmlType::IQ2_XXS: return 256 * 8;
+    case GgmlType::IQ2_XS: return 512 * 8;
+    case GgmlType::IQ2_S: return 1024 * 4;
+    case GgmlType::IQ3_XXS: return 256 * 4;
+    case GgmlType::IQ3_S: return 512 * 4;
+    default: return level_table_bytes;
+    }
+}
+
+MatmulTile matmul_tiled_tile(const Tuning& t, bool experts, uint32_t tables) {
+    // Tiles for workgroups of 128, the maximum that every device supports. The least is for grids.
+    constexpr MatmulTile tiles[] = {{128, 64, 8, 8}, {64, 64, 8, 4}, {128, 32, 8, 4}, {64, 32, 4, 4}, {32, 32, 4, 2}};
     for (const MatmulTile& tile : tiles) {
         if (experts && tile.tokens != expert_tokens) continue;
         static_assert(std::ranges::all_of(tiles, [](const MatmulTile& each) { return each.workgroup() == 128; }));
-        const uint32_t levels = 64; // of a format with a table of levels
-        if ((tile.rows + tile.tokens) * 9 * 16 + levels <= t.shared_bytes)
+        if ((tile.rows + tile.tokens) * 9 * 16 + tables <= t.shared_bytes)
             return tile; // 36 floats a row: shaders/matmul_tiled.comp
     }
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
 }
 
-DotTile matmul_dot_tile(const Tuning& t, bool experts) {
+DotTile matmul_dot_tile(const Tuning& t, bool experts, uint32_t tables) {
     for (const MatmulTile& tile : {MatmulTile{128, 64, 4, 8}, {64, 64, 4, 8}, {128, 32, 4, 8}}) {
         if (tile.workgroup() > t.max_workgroup || (experts && tile.tokens != expert_tokens)) continue;
         for (const uint32_t blocks : {2u, 1u}) {
-            const uint32_t levels = 64; // of a format with a table of levels; vectors: shaders/matmul_dot.comp
-            if ((tile.rows * 3 + tile.tokens * 5) * blocks * 16 + levels <= t.shared_bytes) return {tile, blocks};
+            const uint32_t vectors = tile.rows * 3 + tile.tokens * 5; // shaders/matmul_dot.comp
+            if (vectors * blocks * 16 + tables <= t.shared_bytes) return {tile, blocks};
         }
     }
     ENSURE(false, "{} bytes of shared memory, workgroups of {}", t.shared_bytes, t.max_workgroup);
@@ -155,15 +168,15 @@ void divide(CoopmatTile& tile, const Tuning& t) {
 
 } // namespace
 
-CoopmatTile coopmat_tile(const Tuning& t, bool experts) {
+CoopmatTile coopmat_tile(const Tuning& t, bool experts, uint32_t tables) {
     constexpr CoopmatTile tiles[] = {{128, 64}, {64, 64}, {32, 32}};
     constexpr CoopmatTile of_experts[] = {{128, expert_tokens}, {64, expert_tokens}, {32, expert_tokens}};
     for (CoopmatTile tile : experts ? of_experts : tiles) {
         divide(tile, t);
         for (tile.blocks = t.matmul_blocks; tile.blocks > 0; tile.blocks--) {
-            // shaders/matmul_coopmat.comp: halves of a row or token, a matrix of sums for each subgroup, a format's levels
-            const uint32_t row = 64 * tile.blocks + 16, sums = tile.subgroups() * t.matrix.m * t.matrix.n * 4, levels = 64;
-            if ((tile.rows + tile.tokens) * row + sums + levels <= t.shared_bytes) return tile;
+            // shaders/matmul_coopmat.comp: halves of a row or token, a matrix of sums for each subgroup
+            const uint32_t row = 64 * tile.blocks + 16, sums = tile.subgroups() * t.matrix.m * t.matrix.n * 4;
+            if ((tile.rows + tile.tokens) * row + sums + tables <= t.shared_bytes) return tile;
         }
     }
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
@@ -268,32 +281,34 @@ struct SliceProduct {
 
 void record_tiled(Pass& pass, const SliceProduct& s) {
     const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
-    const MatmulTile tile = matmul_tiled_tile(pass.tuning, pairs != nullptr);
-    pass.recorder.dispatch<shader::matmul_tiled>(family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
-                                                 matmul_tiled_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr),
-                                                 s.params, s.work, y, s.slice.buffer, x.x, s.last);
+    const MatmulTile tile = matmul_tiled_tile(pass.tuning, pairs != nullptr, table_bytes(w.type));
+    pass.recorder.dispatch<shader::matmul_tiled>(
+        family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
+        matmul_tiled_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr, table_bytes(w.type)), s.params, s.work, y,
+        s.slice.buffer, x.x, s.last);
 }
 
 void record_dot(Pass& pass, const SliceProduct& s) {
     const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
-    const DotTile tile = matmul_dot_tile(pass.tuning, pairs != nullptr);
-    pass.recorder.dispatch<shader::matmul_dot>(family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
-                                               matmul_dot_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr),
-                                               s.params, s.work, y, s.slice.buffer, x.halves, s.last);
+    const DotTile tile = matmul_dot_tile(pass.tuning, pairs != nullptr, table_bytes(w.type));
+    pass.recorder.dispatch<shader::matmul_dot>(
+        family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
+        matmul_dot_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr, table_bytes(w.type)), s.params, s.work, y,
+        s.slice.buffer, x.halves, s.last);
 }
 
 #if TQ_COOPERATIVE_MATRIX
 void record_coopmat(Pass& pass, const SliceProduct& s) {
     const auto& [kernel, y, w, x, accumulate, pairs] = s.product;
-    const CoopmatTile tile = coopmat_tile(pass.tuning, pairs != nullptr);
+    const CoopmatTile tile = coopmat_tile(pass.tuning, pairs != nullptr, table_bytes(w.type));
     const matmul_params& p = s.params;
     const uint32_t largest = pass.tokens * x.rows_per_token * w.cols / 2; // as inputs_to_fp16 was told
     const matmul_coopmat_params params{p.cols,        p.rows,        p.first_row, p.y_cols, p.scale_unit,
                                        p.expert_rows, p.pairs_per_x, p.tiles_at,  largest};
     pass.recorder.dispatch<shader::matmul_coopmat>(
         family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
-        matmul_coopmat_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr), params, s.work, y, s.slice.buffer,
-        x.halves, s.last);
+        matmul_coopmat_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr, table_bytes(w.type)), params, s.work, y,
+        s.slice.buffer, x.halves, s.last);
 }
 #endif
 

@@ -75,17 +75,22 @@ inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t in
     return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave, experts};
 }
 
+// The shared memory of a format's tables of levels: at least that of 16 levels, which several formats have; of a grid its
+// entries.
+inline constexpr uint32_t level_table_bytes = 64;
+uint32_t table_bytes(GgmlType type);
+
 // The tile of a workgroup of matmul_tiled, and of each of its invocations: the largest that fits into shared memory.
 struct MatmulTile {
     uint32_t rows, tokens, invocation_rows, invocation_tokens;
 
     constexpr uint32_t workgroup() const { return rows / invocation_rows * (tokens / invocation_tokens); }
 };
-MatmulTile matmul_tiled_tile(const Tuning& t, bool experts = false);
+MatmulTile matmul_tiled_tile(const Tuning& t, bool experts = false, uint32_t tables = level_table_bytes);
 
 inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate,
-                                                                bool experts = false) {
-    const MatmulTile tile = matmul_tiled_tile(t, experts);
+                                                                bool experts = false, uint32_t tables = level_table_bytes) {
+    const MatmulTile tile = matmul_tiled_tile(t, experts, tables);
     return {tile.workgroup(),       tile.rows,  tile.tokens, tile.invocation_rows,
             tile.invocation_tokens, accumulate, interleave,  experts};
 }
@@ -94,11 +99,11 @@ inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t,
 struct DotTile : MatmulTile {
     uint32_t blocks = 1;
 };
-DotTile matmul_dot_tile(const Tuning& t, bool experts = false);
+DotTile matmul_dot_tile(const Tuning& t, bool experts = false, uint32_t tables = level_table_bytes);
 
 inline ConstantsOf<shader::matmul_dot> matmul_dot_constants(const Tuning& t, uint32_t interleave, bool accumulate,
-                                                            bool experts = false) {
-    const DotTile tile = matmul_dot_tile(t, experts);
+                                                            bool experts = false, uint32_t tables = level_table_bytes) {
+    const DotTile tile = matmul_dot_tile(t, experts, tables);
     return {tile.workgroup(), tile.rows,  tile.tokens, tile.invocation_rows, tile.invocation_tokens, tile.blocks,
             accumulate,       interleave, experts};
 }
@@ -111,11 +116,11 @@ struct CoopmatTile {
 
     uint32_t subgroups() const { return row_subgroups * token_subgroups; }
 };
-CoopmatTile coopmat_tile(const Tuning& t, bool experts = false);
+CoopmatTile coopmat_tile(const Tuning& t, bool experts = false, uint32_t tables = level_table_bytes);
 
 inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate,
-                                                                    bool experts = false) {
-    const CoopmatTile tile = coopmat_tile(t, experts);
+                                                                    bool experts = false, uint32_t tables = level_table_bytes) {
+    const CoopmatTile tile = coopmat_tile(t, experts, tables);
     return {tile.subgroups() * t.matrix_subgroup,
             tile.rows,
             tile.tokens,

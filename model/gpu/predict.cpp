@@ -39,6 +39,16 @@ double instructions_per_weight(GgmlType type) {
     case GgmlType::MXFP4: return 3.45;
     case GgmlType::IQ4_XS: return 3.52;
     case GgmlType::Q3_K: return 3.73;
+    // Counted with Mesa 26.2, and divided by what its Q4_K takes more.
+    case GgmlType::TQ1_0:
+    case GgmlType::TQ2_0: return 2.47;
+    case GgmlType::IQ1_S: return 4.13;
+    case GgmlType::IQ2_XXS: return 4.38;
+    case GgmlType::IQ1_M: return 4.56;
+    case GgmlType::IQ2_XS: return 4.58;
+    case GgmlType::IQ3_XXS: return 4.65;
+    case GgmlType::IQ3_S: return 4.82;
+    case GgmlType::IQ2_S: return 5.41;
     }
     return 4;
 }

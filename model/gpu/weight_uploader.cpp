@@ -17,7 +17,7 @@ Matrix WeightUploader::shape_of(std::span<const Tensor> tensors) const {
     const Tensor& tensor = tensors[0];
     const auto step = uint32_t(tensors.size()), all_rows = tensor.rows * step;
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols),
-                   limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
+                   limit = std::min(caps.storage_range_bytes, caps.allocation_bytes) - device_grid(tensor.type).size();
     const uint32_t unit = std::lcm(interleave_, step);
     const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / unit * unit;
     Matrix matrix{tensor.type, all_rows, tensor.cols, interleave_, {}};
@@ -60,11 +60,16 @@ bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& sl
     const auto step = uint32_t(tensors.size()), unit = std::lcm(interleave_, step);
     const uint64_t fitting = uploader_.max_piece_bytes() / row / unit;
     const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * unit;
+    const std::span<const std::byte> grid = device_grid(tensor.type);
+    if (!grid.empty()) {
+        std::ranges::copy(grid, uploader_.begin(View(slice.buffer, 0, grid.size())).begin());
+        uploader_.end();
+    }
     std::atomic<bool> all = true;
     for (uint32_t r = 0; r < slice.rows && all; r += most) {
         const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
-        const uint64_t bytes = device_matrix_bytes(tensor.type, here, tensor.cols, interleave_);
-        const std::span to = uploader_.begin(View(slice.buffer, r * row, bytes));
+        const uint64_t bytes = device_rows_bytes(tensor.type, here, tensor.cols, interleave_);
+        const std::span to = uploader_.begin(View(slice.buffer, grid.size() + r * row, bytes));
         if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);
         try {
             for (uint32_t k = 0; k < step; k++)

@@ -26,44 +26,41 @@ void fill(std::span<std::byte> row, uint32_t seed, uint32_t r) {
     std::memcpy(row.data() + size_t(words) * 4, &last, row.size() % 4);
 }
 
-void put_half(std::byte* at, uint16_t half) { std::memcpy(at, &half, 2); }
-
 // Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum compensates for it, the scale
 // keeps a random sign.
-void set_scales(std::span<std::byte> row, size_t block_bytes, const BlockScales& fields, uint16_t scale, uint16_t minimum) {
-    for (std::byte* block = row.data(); block < row.data() + row.size(); block += block_bytes) {
-        const uint16_t sign = fields.minimum < 0 ? uint16_t(int(block[fields.scale + 1] & std::byte(0x80)) << 8) : 0;
-        put_half(block + fields.scale, scale | sign);
-        if (fields.minimum >= 0) put_half(block + fields.minimum, minimum);
+void set_scales(std::span<std::byte> row, const BlockFormat& format, uint16_t scale, uint16_t minimum) {
+    const BlockScales& fields = format.scales;
+    const int sign_at = fields.scale + (fields.in_nibbles ? 7 : 1);
+    for (std::byte* block = row.data(); block < row.data() + row.size(); block += format.bytes) {
+        const uint16_t sign = fields.minimum < 0 ? uint16_t(int(block[sign_at] & std::byte(0x80)) << 8) : 0;
+        set_block_scales(format, block, scale | sign, minimum);
     }
 }
 
 class BlockRows final : public RowSource {
   public:
     BlockRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed)
-        : bytes_(row_bytes(type, cols)), block_bytes_(block_format(type)->bytes), seed_(seed),
-          fields_(block_format(type)->scales) {
+        : bytes_(row_bytes(type, cols)), seed_(seed), format_(*block_format(type)) {
         // Five bits of mantissa leave room for the product with the ratio.
         int exponent = 0;
         const double fraction = std::frexp(deviation / block_deviation(type), &exponent);
         const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
         scale_ = float_to_half(float(scale));
-        minimum_ = float_to_half(float(scale * fields_.ratio));
+        minimum_ = float_to_half(float(scale * format_.scales.ratio));
     }
 
     void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
         for (uint32_t r = 0; r < count; r++) {
             const std::span row = to.subspan(r * bytes_, bytes_);
             fill(row, seed_, first + r);
-            set_scales(row, block_bytes_, fields_, scale_, minimum_);
+            set_scales(row, format_, scale_, minimum_);
         }
     }
 
   private:
     uint64_t bytes_;
-    size_t block_bytes_;
     uint32_t seed_;
-    const BlockScales fields_;
+    const BlockFormat& format_;
     uint16_t scale_, minimum_;
 };
 
@@ -143,7 +140,7 @@ double block_deviation(GgmlType type) {
     ENSURE(format.scales.scale >= 0, "no scales of {}", format.name);
     std::vector<std::byte> row(size_t(blocks) * format.bytes);
     fill(row, 1, 0);
-    set_scales(row, format.bytes, format.scales, float_to_half(1), float_to_half(format.scales.ratio));
+    set_scales(row, format, float_to_half(1), float_to_half(format.scales.ratio));
     std::vector<float> values(size_t(blocks) * format.elements);
     decode_row(type, values, row);
     double sum = 0;

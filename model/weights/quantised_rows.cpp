@@ -1,5 +1,6 @@
 #include "model/weights/quantised_rows.h"
 #include "base/ensure.h"
+#include "model/formats/blocks_iq.h"
 #include "model/formats/quantise.h"
 
 namespace tq {
@@ -25,6 +26,21 @@ class QuantisedRows final : public RowSource {
     const GgmlType type_;
 };
 
+class Tq2Rows final : public RowSource {
+  public:
+    explicit Tq2Rows(Tensor from) : from_(std::move(from)) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        const size_t to_block = block_format(GgmlType::TQ2_0)->bytes, from_block = block_format(GgmlType::TQ1_0)->bytes;
+        std::vector<std::byte> scratch;
+        const std::span from = from_.read(first, count, scratch);
+        for (size_t i = 0; i * to_block < to.size(); i++) tq1_0_to_tq2_0(&to[i * to_block], &from[i * from_block]);
+    }
+
+  private:
+    const Tensor from_;
+};
+
 } // namespace
 
 bool can_quantise(const Tensor& t) { return t.type == GgmlType::F32 || t.type == GgmlType::F16 || t.type == GgmlType::BF16; }
@@ -32,6 +48,11 @@ bool can_quantise(const Tensor& t) { return t.type == GgmlType::F32 || t.type ==
 Tensor quantised(const Tensor& t, GgmlType type) {
     ENSURE(can_quantise(t) && t.cols % 32 == 0, "{}: {} columns of {}", t.name, t.cols, type_name(t.type));
     return {t.name, type, t.rows, t.cols, {}, std::make_shared<QuantisedRows>(t, type)};
+}
+
+Tensor in_tq2_0(const Tensor& t) {
+    ENSURE(t.type == GgmlType::TQ1_0, "{}: {}", t.name, type_name(t.type));
+    return {t.name, GgmlType::TQ2_0, t.rows, t.cols, {}, std::make_shared<Tq2Rows>(t)};
 }
 
 } // namespace tq

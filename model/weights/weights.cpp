@@ -290,6 +290,10 @@ Weights read_weights(const ModelFile& file, const Config& c) {
     if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves())
         for (LayerWeights& l : w.layers)
             for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = in_halves(*t, c.head_dim);
+    for_each_tensor(w, [](Tensor& t) {
+        if (t.type == GgmlType::TQ1_0) t = in_tq2_0(t);
+    });
+    if (w.tied) w.output = w.token_embd;
     w.files = file.identities();
     return w;
 }

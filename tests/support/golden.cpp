@@ -66,7 +66,8 @@ Golden load_golden(const std::filesystem::path& path, const char* answers) {
 }
 
 std::vector<std::filesystem::path> golden_files() {
-    return {test_data("qwen3-mixed.gguf"), test_data("qwen3-tied-hf"), test_data("llama3.gguf")};
+    return {test_data("qwen3-mixed.gguf"), test_data("qwen3-low-bits.gguf"), test_data("qwen3-tied-hf"),
+            test_data("llama3.gguf")};
 }
 
 Golden golden_quantised(GgmlType type) {

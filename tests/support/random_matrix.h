@@ -14,14 +14,11 @@ inline void put_half(std::byte* p, float value) {
     std::memcpy(p, &half, 2);
 }
 
-// The byte offsets of the fp16 numbers in a block.
-inline std::vector<size_t> halves_of(GgmlType type) {
-    if (type == GgmlType::F16) return {0};
-    std::vector<size_t> all;
-    const BlockScales& scales = block_format(type)->scales;
-    for (const int at : {scales.scale, scales.minimum})
-        if (at >= 0) all.push_back(size_t(at));
-    return all;
+// Sets the fp16 numbers of a block.
+inline void put_scales(GgmlType type, std::byte* block, float scale, float minimum) {
+    const BlockFormat& format = *block_format(type);
+    if (type == GgmlType::F16) put_half(block, scale);
+    if (format.scales.scale >= 0) set_block_scales(format, block, float_to_half(scale), float_to_half(minimum));
 }
 
 // Random levels and scales, all finite.
@@ -37,7 +34,8 @@ struct Matrix {
             if (type == GgmlType::F32) std::memcpy(&bytes[at], &value, 4);
             if (type == GgmlType::BF16) std::memcpy(&bytes[at], reinterpret_cast<const char*>(&value) + 2, 2);
             if (type == GgmlType::MXFP4) bytes[at] = std::byte(112 + random.bits() % 16);
-            for (const size_t half : halves_of(type)) put_half(&bytes[at + half], random.normal() / 64);
+            const float scale = random.normal() / 64;
+            put_scales(type, &bytes[at], scale, random.normal() / 64);
         }
         tensor = {"random", type, rows, cols, bytes};
     }

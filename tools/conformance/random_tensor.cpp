@@ -40,9 +40,9 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random, doubl
         block[0] = std::byte(121 + random.below(8));
         return;
     }
-    const BlockScales& at = block_format(type)->scales;
-    store_half(block.data() + at.scale, value / float(deviation));
-    if (at.minimum >= 0) store_half(block.data() + at.minimum, random.normal() * at.ratio / float(deviation));
+    const BlockFormat& format = *block_format(type);
+    const float minimum = format.scales.minimum >= 0 ? random.normal() * format.scales.ratio / float(deviation) : 0;
+    set_block_scales(format, block.data(), float_to_half(value / float(deviation)), float_to_half(minimum));
 }
 
 } // namespace

@@ -190,13 +190,17 @@ std::vector<uint32_t> scattered_pages(uint32_t tokens) {
 std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows, const gpu::RowLayout& layout) {
     const uint32_t interleave = layout.interleave;
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
+    const std::span<const std::byte> grid = gpu::device_grid(tensor.type);
     if (max_rows == 0)
-        max_rows = uint32_t(std::min<uint64_t>(min_range_bytes / device_row, gpu::max_slice_rows)) / interleave * interleave;
+        max_rows = uint32_t(std::min<uint64_t>((min_range_bytes - grid.size()) / device_row, gpu::max_slice_rows)) / interleave *
+                   interleave;
     gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}, layout.scale_unit()};
     for (uint32_t first = 0; first < tensor.rows; first += std::min(max_rows, tensor.rows - first)) {
         const uint32_t rows = std::min(max_rows, tensor.rows - first);
         std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
-        if (!gpu::repack_rows(layout, packed, tensor.data.subspan(first * row, rows * row), 0)) return std::nullopt;
+        std::ranges::copy(grid, packed.begin());
+        const std::span rows_of_it = std::span(packed).subspan(grid.size());
+        if (!gpu::repack_rows(layout, rows_of_it, tensor.data.subspan(first * row, rows * row), 0)) return std::nullopt;
         matrix.slices.push_back({upload(packed), first, rows});
     }
     return matrix;

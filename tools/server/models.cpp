@@ -1,11 +1,10 @@
 // GET /v1/models and /v1/models/{id}: one model, in the forms that OpenAI's clients, Codex and Anthropic's clients read.
 #include "tools/server/models.h"
 #include "base/printable.h"
+#include "model/weights/mixture.h"
 #include "tools/server/handlers.h"
 #include "tools/server/openai_reply.h"
-#include <algorithm>
 #include <chrono>
-#include <map>
 
 namespace tq::server {
 
@@ -16,10 +15,8 @@ uint64_t parameter_count(const Model& model) {
 }
 
 std::string weight_type_text(const Model& model) {
-    std::map<std::string, uint64_t> bytes;
-    for_each_tensor(model.weights, [&](const Tensor& tensor) { bytes[type_name(tensor.type)] += tensor.bytes(); });
-    const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
-    return most == bytes.end() ? "" : most->first;
+    const std::vector<FormatBytes> formats = bytes_by_format(model.weights);
+    return formats.empty() ? "" : type_name(formats[0].type);
 }
 
 namespace {

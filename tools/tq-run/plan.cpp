@@ -2,6 +2,7 @@
 #include "tools/tq-run/plan.h"
 #include "model/gpu/predict.h"
 #include "model/synthetic/synthetic.h"
+#include "model/weights/mixture.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/placement_table.h"
@@ -153,6 +154,7 @@ nlohmann::ordered_json to_json(const Setup& setup) {
                                 {"context_size", setup.options.context_size},
                                 {"cache", describe(setup.options.kv)},
                                 {"weights_bytes", plan.weights},
+                                {"weight_formats", nlohmann::ordered_json::array()},
                                 {"kv_cache_bytes", plan.kv_cache},
                                 {"scratch_bytes", plan.scratch},
                                 {"total_bytes", plan.total()},
@@ -163,6 +165,8 @@ nlohmann::ordered_json to_json(const Setup& setup) {
                                 {"mapped_bytes_per_token", mapped_bytes_per_token(setup)},
                                 {"placement", placement_json(setup)},
                                 {"largest_context", nlohmann::ordered_json::array()}};
+    for (const FormatBytes& one : bytes_by_format(setup.model.weights)) // as they are in the file
+        json["weight_formats"].push_back({{"format", type_name(one.type)}, {"bytes", one.bytes}});
     for (const Choice& choice : choices(setup.options.kv))
         json["largest_context"].push_back({{"cache", describe(choice.kv)},
                                            {"bytes_per_token", kv_bytes_per_token(setup.model.config, choice.kv)},
@@ -291,8 +295,8 @@ void warn_of_reading(const Setup& setup) {
 std::string memory_table(const Setup& setup) {
     const MemoryPlan plan = setup.plan();
     std::string text = conclusion(setup, plan);
-    text += fmt::format("\nmodel     {}, {} layers\ndevice    {}\n\n", setup.model.name, setup.model.config.num_hidden_layers,
-                        setup.device_name);
+    text += fmt::format("\nmodel     {}, {} layers\nformats   {}\ndevice    {}\n\n", setup.model.name,
+                        setup.model.config.num_hidden_layers, describe_mixture(setup.model.weights), setup.device_name);
     const auto row = [&](const char* what, uint64_t bytes, const std::string& note) {
         text += fmt::format("{:<10}{:>12}{}\n", what, size_text(bytes), note.empty() ? "" : "   " + note);
     };

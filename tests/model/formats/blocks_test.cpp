@@ -1,6 +1,8 @@
 // Block formats against decoders written from the closed formulas, one element at a time in double, and halves exhaustively.
+#include "base/blake2s.h"
 #include "base/half.h"
 #include "model/formats/blocks.h"
+#include "model/formats/grids.h"
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -91,7 +93,76 @@ float expected_large(GgmlType type, Block x, int i) {
         const int ls = ((x[4 + j / 2] >> 4 * (j & 1)) & 15) | ((x[2] | x[3] << 8) >> 2 * j & 3) << 4;
         return float(half_at(x) * (ls - 32) * iq4[size_t(nibble(x + 8 + 16 * j, l))]);
     }
+    case GgmlType::TQ2_0: return float(half_at(x + 64) * (((x[32 * n + l] >> 2 * g) & 3) - 1));
+    case GgmlType::TQ1_0: {
+        const int byte = i < 160   ? i % 32
+                         : i < 240 ? 32 + i % 16
+                                   : 48 + i % 4,
+                  digit = i < 160   ? i / 32
+                          : i < 240 ? i / 16 - 10
+                                    : i / 4 - 60;
+        return float(half_at(x + 52) * (int(std::fmod(x[byte] * std::pow(3, digit) / 256, 1) * 3) - 1));
+    }
     default: FAIL("not a block of 256: " << type_name(type));
+    }
+    return 0;
+}
+
+// Code k of an entry of a grid.
+int code(const auto& codes, int index, int bits, int k) {
+    return int(codes[size_t(index / 2)] >> (16 * (index % 2) + bits * k) & ((1u << bits) - 1));
+}
+constexpr std::array iq2_magnitudes{8, 25, 43};
+constexpr std::array iq3_magnitudes{4, 12, 20, 28, 36, 44, 52, 62};
+
+// Sign i % 8 of a group that has seven: the number of negative weights is even.
+bool is_negative(uint32_t seven, int i) { return i % 8 < 7 ? (seven >> i % 8 & 1) != 0 : std::popcount(seven & 127) % 2 != 0; }
+uint32_t word_at(Block p) { return p[0] | uint32_t(p[1]) << 8 | uint32_t(p[2]) << 16 | uint32_t(p[3]) << 24; }
+int nibble_of_run(Block p, int i) { return (p[i / 2] >> 4 * (i & 1)) & 15; }
+
+// Element i of a block of 256 weights that are entries of a grid.
+float expected_in_grid(GgmlType type, Block x, int i) {
+    const int j = i / 32, g = i / 8, run = i / 16, four = i / 4, k = i % 8;
+    const auto with = [&](double scale, int magnitude, bool negative) {
+        return float(half_at(x) * scale * (negative ? -magnitude : magnitude));
+    };
+    switch (type) {
+    case GgmlType::IQ2_XXS: {
+        const uint32_t signs = word_at(x + 6 + 8 * j);
+        return with((0.5 + (signs >> 28)) / 4, iq2_magnitudes[size_t(code(iq2_xxs_codes, x[2 + 8 * j + g % 4], 2, k))],
+                    is_negative(signs >> 7 * (g % 4), i));
+    }
+    case GgmlType::IQ2_XS: {
+        const int both = x[2 + 2 * g] | x[3 + 2 * g] << 8;
+        return with((0.5 + nibble_of_run(x + 66, run)) / 4, iq2_magnitudes[size_t(code(iq2_xs_codes, both & 511, 2, k))],
+                    is_negative(uint32_t(both >> 9), i));
+    }
+    case GgmlType::IQ2_S: {
+        const int index = x[2 + g] | (x[66 + j] >> 2 * (g % 4) & 3) << 8;
+        return with((0.5 + nibble_of_run(x + 74, run)) / 4, iq2_magnitudes[size_t(code(iq2_s_codes, index, 2, k))],
+                    (x[34 + g] >> k & 1) != 0);
+    }
+    case GgmlType::IQ3_XXS: {
+        const uint32_t signs = word_at(x + 66 + 4 * j);
+        return with((0.5 + (signs >> 28)) / 2, iq3_magnitudes[size_t(code(iq3_xxs_codes, x[2 + four], 4, i % 4))],
+                    is_negative(signs >> 7 * (g % 4), i));
+    }
+    case GgmlType::IQ3_S: {
+        const int index = x[2 + four] | (x[66 + j] >> four % 8 & 1) << 8;
+        return with(1 + 2 * nibble_of_run(x + 106, j), 1 + 2 * code(iq3_s_codes, index, 4, i % 4), (x[74 + g] >> k & 1) != 0);
+    }
+    case GgmlType::IQ1_S: {
+        const int high = x[34 + 2 * j] | x[35 + 2 * j] << 8, index = x[2 + g] | (high >> 3 * (g % 4) & 7) << 8;
+        return float(half_at(x) * (1 + 2 * (high >> 12 & 7)) *
+                     (code(iq1_codes, index, 2, k) - 1 + (high >> 15 ? -0.125 : 0.125)));
+    }
+    case GgmlType::IQ1_M: {
+        const uint8_t d[] = {uint8_t(x[49] >> 4 | (x[51] & 240)), uint8_t(x[53] >> 4 | (x[55] & 240))};
+        const int scales = x[48 + 2 * (run / 4)] | x[49 + 2 * (run / 4)] << 8, high = x[32 + g / 2] >> 4 * (g % 2);
+        return float(half_at(d) * (1 + 2 * (scales >> 3 * (run % 4) & 7)) *
+                     (code(iq1_codes, x[g] | (high & 7) << 8, 2, k) - 1 + ((high & 8) != 0 ? -0.125 : 0.125)));
+    }
+    default: FAIL("not a format with a grid: " << type_name(type));
     }
     return 0;
 }
@@ -100,7 +171,7 @@ float expected_large(GgmlType type, Block x, int i) {
 float expected(GgmlType type, Block x, int i) {
     switch (block_format(type)->elements) {
     case 32: return expected_small(type, x, i);
-    case 256: return expected_large(type, x, i);
+    case 256: return block_format(type)->grid.empty() ? expected_large(type, x, i) : expected_in_grid(type, x, i);
     }
     if (type == GgmlType::F16) return float(half_at(x));
     if (type == GgmlType::BF16) return std::bit_cast<float>(uint32_t(x[0]) << 16 | uint32_t(x[1]) << 24);
@@ -123,6 +194,9 @@ std::vector<size_t> half_offsets(GgmlType type) {
     case GgmlType::Q2_K: return {80, 82};
     case GgmlType::Q3_K: return {108};
     case GgmlType::Q6_K: return {208};
+    case GgmlType::TQ1_0: return {52};
+    case GgmlType::TQ2_0: return {64};
+    case GgmlType::IQ1_M:
     case GgmlType::F32:
     case GgmlType::BF16:
     case GgmlType::MXFP4: return {};
@@ -149,6 +223,7 @@ std::vector<std::byte> random_finite(GgmlType type, size_t blocks, uint32_t seed
         if (type == GgmlType::F32) block[3] &= std::byte(0xbf);
         if (type == GgmlType::BF16) block[1] &= std::byte(0xbf);
         if (type == GgmlType::MXFP4) block[0] &= std::byte(0x7f);
+        if (type == GgmlType::IQ1_M) block[55] &= std::byte(0xbf);
     }
     return bytes;
 }
@@ -212,7 +287,8 @@ TEST_CASE("the weight formats are those with a decoder") {
     for (uint32_t number = 0; number < 256; number++) {
         const auto type = GgmlType(number);
         CAPTURE(number);
-        CHECK((block_format(type) != nullptr) == (std::ranges::find(weight_formats, type) != weight_formats.end()));
+        const bool is_one = std::ranges::find(weight_formats, type) != weight_formats.end();
+        CHECK((block_format(type) != nullptr) == (is_one || type == GgmlType::TQ1_0)); // which becomes TQ2_0
     }
 }
 
@@ -225,6 +301,7 @@ TEST_CASE("every byte of a block matters") {
             if (format.elements > 1) block[at + 1] = std::byte(0x3c);
         }
         if (type == GgmlType::MXFP4) block[0] = std::byte(0x70);
+        if (type == GgmlType::IQ1_M) set_block_scales(format, block.data(), 0x3c35);
         std::vector<float> before(format.elements), after(format.elements);
         decode_row(type, before, block);
         for (size_t i = 0; i < block.size(); ++i) {
@@ -257,7 +334,7 @@ TEST_CASE("sizes and names") {
     CHECK(row_bytes(GgmlType::Q3_K, 2560) == 10 * 110);
     CHECK(row_bytes(GgmlType::MXFP4, 96) == 3 * 17);
     CHECK(block_format(GgmlType(23)) == stored_format(GgmlType::IQ4_XS));
-    CHECK(block_format(GgmlType(21)) == nullptr);
+    CHECK(block_format(GgmlType(41)) == nullptr);
     CHECK(stored_format(GgmlType(21))->bytes == 110);
     CHECK(type_name(GgmlType(21)) == "IQ3_S");
     CHECK(type_name(GgmlType(39)) == "MXFP4");
@@ -284,6 +361,8 @@ TEST_CASE("the first block that is not finite is found wherever it is") {
                 if (type == GgmlType::MXFP4) {
                     block[0] = std::byte(nan ? 255 : 254);
                     block[9] = std::byte(0xc0); // a level of -4 * 2^126
+                } else if (type == GgmlType::IQ1_M) {
+                    set_block_scales(format, block, nan ? 0x7fff : 0xfc00);
                 } else if (!offsets.empty()) {
                     put_half(block + offsets.back(), nan ? 0x7fff : 0xfc00);
                 } else {

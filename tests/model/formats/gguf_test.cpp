@@ -201,10 +201,15 @@ TEST_CASE("wrong types are refused") {
     for (const uint64_t type : {uint64_t(13), uint64_t(0xffffffff)}) {
         check_refused(with("type of key u", type), "does not exist");
         check_refused(with("element type of key texts", type), "does not exist");
-        check_refused(with("type of tensor a", type * 16), "is none of ggml's");
+        check_refused(with("type of tensor a", type * 19), "is none of ggml's");
     }
+    for (const auto& [type, name] : {std::pair(16, "IQ2_XXS"), {21, "IQ3_S"}, {29, "IQ1_M"}, {35, "TQ2_0"}})
+        check_refused(with("type of tensor a", uint64_t(type)),
+                      (std::string("not a multiple of ") + name + "'s blocks of 256").c_str());
     for (const uint64_t dead : {4, 5, 31, 38}) check_refused(with("type of tensor a", dead), "is none of ggml's");
-    check_refused(with("type of tensor a", 144), "its weight format, type 144, is none of ggml's: forks such as ik_llama.cpp");
+    check_refused(with("type of tensor a", 144), "its weight format is IQ4_KS, which ik_llama.cpp alone runs");
+    check_refused(with("type of tensor a", 337), "its weight format is IQ2_K_R4, which ik_llama.cpp alone runs");
+    check_refused(with("type of tensor a", 77), "its weight format, type 77, is none of ggml's: forks have formats of their own");
     GgufWriter w;
     w.set_raw("b", 7, "\2");
     check_refused(w.zeros(), "key 'b': a boolean of 2");

@@ -17,9 +17,7 @@ constexpr uint32_t cols = 256;
 std::vector<std::byte> row_of(GgmlType type, uint16_t bits) {
     std::vector<std::byte> row(row_bytes(type, cols), std::byte(0x35));
     const BlockFormat& format = *block_format(type);
-    for (size_t at = 0; at < row.size(); at += format.bytes)
-        for (const int scale : {format.scales.scale, format.scales.minimum})
-            if (scale >= 0) std::memcpy(&row[at + size_t(scale)], &bits, 2);
+    for (size_t at = 0; at < row.size(); at += format.bytes) set_block_scales(format, &row[at], bits, bits);
     return row;
 }
 

@@ -193,6 +193,30 @@ TEST_CASE("tiles of integer products: the largest that fits shared memory and th
     }
 }
 
+TEST_CASE("tiles leave room for the grids of weight formats") {
+    Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};
+    device.max_workgroup_invocations = device.max_workgroup_size[0] = 128;
+    gpu::Tuning tuning = gpu::choose_tuning(device);
+    for (const GgmlType type : weight_formats) {
+        CAPTURE(type_name(type));
+        const size_t member = gpu::family_member(type);
+        const uint32_t tables = gpu::table_bytes(type);
+        for (const uint32_t bytes : {16384u, 28672u, 32768u, 49152u})
+            for (const bool experts : {false, true}) {
+                tuning.shared_bytes = bytes;
+                const auto tiled = gpu::matmul_tiled_constants(tuning, 1, false, experts, tables);
+                const uint32_t of_tile = shared_memory_bytes(shader::matmul_tiled_f16, tiled);
+                const uint32_t all = shared_memory_bytes(*shader::matmul_tiled.members[member], tiled);
+                CHECK(all <= bytes);
+                if (!block_format(type)->grid.empty()) CHECK(all == of_tile + tables);
+                CHECK(all <= of_tile + tables);
+                if (shader::matmul_dot.members[member] == nullptr) continue;
+                const auto dot = gpu::matmul_dot_constants(tuning, 1, false, experts, tables);
+                CHECK(shared_memory_bytes(*shader::matmul_dot.members[member], dot) <= bytes);
+            }
+    }
+}
+
 #if TQ_COOPERATIVE_MATRIX
 TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for each of four subgroups") {
     Capabilities device{.type = DeviceType::discrete, .shared_memory_bytes = 16384};

@@ -39,6 +39,16 @@ TEST_CASE("the plan counts weights, cache and scratch, and says what fits") {
     }
 }
 
+TEST_CASE("the plan names the formats of the weights and their shares") {
+    const Finished table = tq_run({"plan", "--synthetic", "qwen3-0.6b:q4_k_m", "-dev", "cpu"});
+    CHECK(contains(table.output, "formats   q4_k 55 %, q6_k 45 %\n"));
+    const auto json = nlohmann::json::parse(tq_run({"plan", "--synthetic", "qwen3-0.6b:q4_k_m", "-dev", "cpu", "--json"}).output);
+    uint64_t bytes = 0;
+    for (const auto& one : json["weight_formats"]) bytes += one["bytes"].get<uint64_t>();
+    CHECK(json["weight_formats"][0]["format"] == "Q4_K");
+    CHECK(bytes == json["weights_bytes"]);
+}
+
 TEST_CASE("the largest context of each cache fits, and one token more does not") {
     const auto json = nlohmann::json::parse(plan({"--json"}, "1000").output);
     size_t compared = 0;

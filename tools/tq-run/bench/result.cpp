@@ -6,6 +6,7 @@
 #include "model/cpu/instruction_sets.h"
 #include "model/gpu/weights.h"
 #include "model/synthetic/synthetic.h"
+#include "model/weights/mixture.h"
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/devices.h"
 #include <algorithm>
@@ -140,11 +141,7 @@ int n_gpu_layers(const Setup& setup) {
     return count;
 }
 
-std::string weight_type(const Weights& weights) {
-    std::map<GgmlType, uint64_t> bytes;
-    for_each_tensor(weights, [&](const Tensor& tensor) { bytes[tensor.type] += tensor.bytes(); });
-    return type_name(std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; })->first);
-}
+std::string weight_type(const Weights& weights) { return type_name(bytes_by_format(weights)[0].type); }
 
 uint64_t parameters(const Weights& weights) {
     uint64_t count = 0;

@@ -1,0 +1,18 @@
+// Which weight formats a model has, and how many of its bytes are in each.
+#pragma once
+#include "model/weights/weights.h"
+
+namespace tq {
+
+struct FormatBytes {
+    GgmlType type;
+    uint64_t bytes;
+};
+
+// Returns the formats of all tensors, that of the most bytes first.
+std::vector<FormatBytes> bytes_by_format(const Weights& weights);
+
+// Returns these with their shares of the bytes: "iq2_xxs 61 %, iq3_s 20 %, q4_k 19 %". Those below half a percent are left out.
+std::string describe_mixture(const Weights& weights);
+
+} // namespace tq

@@ -119,7 +119,7 @@ void add_decoded(std::span<Partial> parts, const float* weights, const float* va
 // Attends to a range for one row's query heads of a kv head: parts[group] get the softmax over it.
 void attend_range(const StoredVectors& from, const float* q, const QueryPages& pages, std::span<Partial> parts,
                   const VectorRange& range, AttentionScratch& scratch) {
-    const auto [head, begin, end, position, is_sink] = range;
+    const auto [head, begin, end, position, skips_first] = range;
     const auto& [k, v, blocks] = from;
     const size_t d = k.head_dim(), heads = parts.size();
     float* vectors = scratch.vectors.first(kv_tile * d).data();
@@ -129,7 +129,7 @@ void attend_range(const StoredVectors& from, const float* q, const QueryPages& p
     if (multiplies_codes(k.codec)) code_scores.emplace(k, q, heads, scratch.tiles.first(heads * d).data());
     if (multiplies_codes(v.codec)) code_sums.emplace(v);
     for (Partial& part : parts) part.reset();
-    if (is_sink && end <= 1) return;
+    if (skips_first && end <= 1) return;
     const auto tile_at = [&](uint32_t first) { return from.tile(head, first, std::min(kv_tile, end - first)); };
     for (uint32_t first = begin, after; first < end; first = after) {
         after = first + kv_tile;
@@ -145,7 +145,8 @@ void attend_range(const StoredVectors& from, const float* q, const QueryPages& p
             score_decoded(scores, q, vectors, tile.count, heads, d);
         }
         for (size_t g = 0; g < heads; g++) pages.add(scores + g * kv_tile, g, position + first - begin, tile.count);
-        for (size_t g = 0; g < heads && is_sink && first == 0; g++) scores[g * kv_tile] = -std::numeric_limits<float>::infinity();
+        for (size_t g = 0; g < heads && skips_first && first == 0; g++)
+            scores[g * kv_tile] = -std::numeric_limits<float>::infinity();
         for (size_t g = 0; g < heads; g++) update(parts[g], scores + g * kv_tile, tile.count, d);
         if (code_sums) {
             code_sums->add(parts, scores, tile, then_values);
@@ -165,8 +166,8 @@ void attend_window(const LayerCache& cache, const Row& row, const float* q, cons
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
     for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
     const uint32_t ring = window.k.block_tokens, begins = first_in_window(cache, row),
-                   first = std::max(begins, cache.has_sinks() ? 1u : 0u), begin = first % ring, count = row.position + 1 - first,
-                   end = std::min(begin + count, ring);
+                   first = std::max(begins, cache.skips_first() ? 1u : 0u), begin = first % ring,
+                   count = row.position + 1 - first, end = std::min(begin + count, ring);
     attend_range(window, scaled.data(), pages, before, {head, begin, end, first, false}, scratch);
     attend_range(window, scaled.data(), pages, behind, {head, 0, count - (end - begin), first + end - begin, false}, scratch);
     for (const auto parts : {before, behind})
@@ -260,7 +261,7 @@ struct RowPieces {
 // Divides the rows' work and counts the pieces and partials.
 std::vector<RowPieces> divide(const Operands& of, uint32_t threads, uint32_t& pieces, uint32_t& parts) {
     constexpr uint32_t shortest = 256; // minimum positions of a piece
-    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0, sink = of.cache.has_sinks() ? 1 : 0;
+    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0, sink = of.cache.reads_sink() ? 1 : 0;
     const uint32_t wanted = (4 * threads + kv_heads - 1) / kv_heads; // so that a slow thread takes few
     std::vector<RowPieces> all;
     for (uint32_t row = 0; row < of.rows.size(); row++) {
@@ -281,7 +282,7 @@ void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std:
     const auto of_head = [&](uint32_t i) { return parts.subspan(row.first_part + i * of.heads + head * group, group); };
     if (range < row.ranges) HWY_DYNAMIC_DISPATCH(attend_range)
     (in_pages(of.cache, of.rows[row.row]), q, pages, of_head(range),
-     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.has_sinks()}, scratch);
+     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.skips_first()}, scratch);
     else if (range == row.ranges && of.cache.window) HWY_DYNAMIC_DISPATCH(attend_window)(
         of.cache, of.rows[row.row], q, pages, of_head(range), of_head(range + 1), head, scratch);
     else attend_sink(of.cache, of.rows[row.row], q, pages, of_head(row.ranges + (of.cache.window ? 2 : 0)), head);
@@ -304,7 +305,7 @@ void attend_rows(ThreadPool& pool, const Operands& of) {
             const RowPieces& row = rows[i / of.heads];
             const std::span y = of.y.subspan(i * d, d);
             combine(y, all.subspan(row.first_part + i % of.heads), of.heads,
-                    row.ranges + (of.cache.window ? 2 : 0) + (of.cache.has_sinks() ? 1 : 0));
+                    row.ranges + (of.cache.window ? 2 : 0) + (of.cache.reads_sink() ? 1 : 0));
             finish(y, of.cache.v.codec);
         }
     });
@@ -344,7 +345,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
     const Operands all{y, q, {page_scores.empty() ? nullptr : &page_scores}, cache, heads, rows};
     if (separate) return attend_rows(pool, all);
     std::vector<Operands> slots;
-    for (const auto& [slot, first, end] : host::by_slot(rows)) slots.push_back(all.part(first, end - first));
+    for (const host::SlotRows& of : host::by_slot(rows)) slots.push_back(all.part(of.first, of.count()));
     attend_blocks(pool, slots);
 }
 

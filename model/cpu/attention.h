@@ -119,10 +119,10 @@ struct QueryPages {
     }
 };
 
-// Some vectors of a kv head: begin .. end - 1, of which the first is that of `position`; without vector 0 where that `is_sink`.
+// Some vectors of a kv head: begin .. end - 1, of which the first is that of `position`; without vector 0 where it `skips_first`.
 struct VectorRange {
     uint32_t head, begin, end, position;
-    bool is_sink;
+    bool skips_first;
 };
 
 // The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of row i / group().

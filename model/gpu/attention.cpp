@@ -152,7 +152,7 @@ uint64_t more_parts_bytes(uint64_t all, bool window, bool sinks) {
 // A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
 Parts cut_into_parts(const Pass& pass, uint64_t bytes, bool projected, uint32_t heads, uint32_t step, const LayerCache& layer) {
     const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim, projected);
-    Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0};
+    Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0 && !layer.is_mtp};
     const uint64_t left = bytes - more_parts_bytes(all, out.window, out.sinks);
     if (!pass.rows_are_separate())
         out.splits = pass.kernel_rows() > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
@@ -285,7 +285,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
     const Parts parts = cut_into_parts(pass, partials.bytes, is_qjl(here.v.type), heads, plan.part_step, here);
     const auto projected = uint32_t(pass.tokens * heads * pass.head_dim);
     const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
-    const uint32_t sinks = parts.sinks ? 1 : 0;
+    const uint32_t sinks = parts.sinks || here.is_mtp ? 1 : 0; // keys from this one on are read here
     const auto part_of = [&](uint64_t begin, uint64_t end) {
         return View(*partials.buffer, partials.offset + begin, end - begin);
     };

@@ -91,7 +91,7 @@ void keep_rows(uint t, uint end, uint first) {
     const uint position = row_position(t), settled = min(row_state_end(t), position + end - t);
     if (settled == min(row_state_begin(t), position)) return;
     EACH_CHANNEL(i)
-        [[unroll]] for (uint r = 0; r < 3; r++) {
+        [[dont_unroll]] for (uint r = 0; r < 3; r++) {
             const uint at = first + i;
             const int from = int(settled + r) - 3;
             state[state_at(t) + p.history + r * p.channels + at] =

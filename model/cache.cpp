@@ -10,6 +10,7 @@ namespace tq {
 Cache::Cache(const Shape& shape) : shape_(shape), slots_(shape.slots), references_(shape.pages), free_(shape.pages) {
     ENSURE(shape.slots > 0 && shape.pages > 0 && shape.context_size > 0, "{} slots, {} pages, {} tokens", shape.slots,
            shape.pages, shape.context_size);
+    ENSURE(shape.pending <= max_pending, "{} tokens", shape.pending);
     std::iota(free_.rbegin(), free_.rend(), 0u);
     for (Slot& slot : slots_) slot.window.tokens = shape.window_tokens;
 }
@@ -92,6 +93,7 @@ void Cache::reserve(std::span<const Need> needs) {
     }
     for (const Need& need : needs) {
         Slot& slot = slots_[need.slot];
+        if (need.tokens > 0) slot.certain = slot.position;
         if (need.tokens > 0 && slot.position == 0 && shape_.recurrent && vectors_) vectors_->clear_state(need.slot);
         if (need.tokens > 0 && copies_last(slot)) {
             uint32_t& last = slot.pages[slot.position / page_tokens];
@@ -108,16 +110,27 @@ void Cache::reserve(std::span<const Need> needs) {
     }
 }
 
-void Cache::advance(uint32_t slot, uint32_t tokens) {
+void Cache::advance(uint32_t slot, uint32_t tokens, uint32_t settled) {
     Slot& s = slots_[slot];
     ENSURE(pages_of(uint64_t(s.position) + tokens) <= s.pages.size(), "{} tokens at {}", tokens, s.position);
     s.position += tokens;
+    s.settled = shape_.recurrent ? std::min(s.position, settled) : s.position;
+    if (s.settled == s.position) s.certain = s.position;
+    ENSURE(s.position - s.settled <= shape_.pending, "{} of {} tokens are settled", s.settled, s.position);
+}
+
+void Cache::settle(uint32_t slot) const {
+    const Slot& s = slots_[slot];
+    ENSURE(s.certain == s.position, "{} of {} tokens are certain", s.certain, s.position);
+    if (s.settled < s.position && vectors_) vectors_->settle_state(slot, s.settled, s.position);
+    s.settled = s.position;
 }
 
 bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {
     const uint32_t end = std::max(stored, slot.position);
     if (n == 0 || n == end || !shape_.has_beside()) return true;
-    return !shape_.recurrent && slot.window.survives(end, n);
+    if (shape_.recurrent && (n < slot.settled || end > slot.position)) return false;
+    return shape_.window_tokens == 0 || slot.window.survives(end, n);
 }
 
 uint32_t Cache::kept(uint32_t slot, uint32_t n, uint32_t stored) const {
@@ -145,6 +158,8 @@ void Cache::forget(uint32_t slot, uint32_t n, uint32_t stored) {
     ENSURE(n <= s.position, "{} of {}", n, s.position);
     s.window.forget(std::max(stored, s.position), n);
     s.position = n;
+    s.settled = std::min(s.settled, n);
+    s.certain = n;
     std::erase_if(s.checkpoints, [&](const Checkpoint& c) { return c->tokens > n; });
     while (s.pages.size() > pages_of(n)) {
         release(s.pages.back());
@@ -194,6 +209,7 @@ std::shared_ptr<const SavedSlot> Cache::checkpoint_at(uint32_t slot, uint32_t n)
 void Cache::checkpoint(uint32_t slot) {
     Slot& s = slots_[slot];
     if (!shape_.has_beside() || s.position == 0 || !s.window.is_whole(s.position) || checkpoint_at(slot, s.position)) return;
+    settle(slot);
     try {
         add_checkpoint(s, std::make_shared<SavedSlot>(save_slot(slot)));
     } catch (const OutOfMemory&) { // then there is none
@@ -244,7 +260,7 @@ void Cache::adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t token
     std::erase_if(checkpoints, [&](const Checkpoint& c) { return c->tokens > std::min(same, tokens) || c->tokens == tokens; });
     truncate(slot, 0);
     s.pages.assign(pages.begin(), pages.end());
-    s.position = tokens;
+    s.position = s.settled = s.certain = tokens;
     s.window.start(tokens, tokens);
     s.checkpoints = std::move(checkpoints);
     version_++;
@@ -260,7 +276,7 @@ void Cache::mirror(uint32_t slot, std::span<const uint32_t> pages, uint32_t posi
         s.pages.assign(pages.begin(), pages.end());
         version_++;
     }
-    s.position = position;
+    s.position = s.settled = s.certain = position;
     s.window.start(window_begin, position);
 }
 
@@ -288,6 +304,7 @@ void Cache::restore(uint32_t slot, uint32_t tokens, const PageSource& source, co
 }
 
 SavedSlot Cache::save_slot(uint32_t slot) const {
+    if (shape_.recurrent) settle(slot);
     const Slot& s = slots_[slot];
     SavedSlot saved{s.position};
     if (shape_.window_tokens != 0 && s.window.begin < s.position) {
@@ -297,7 +314,7 @@ SavedSlot Cache::save_slot(uint32_t slot) const {
     }
     if (shape_.recurrent && s.position > 0) {
         saved.state.resize(vectors().state_bytes());
-        vectors().read_state(slot, saved.state);
+        vectors().read_state(slot, s.position, saved.state);
     }
     return saved;
 }
@@ -319,7 +336,8 @@ void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
         const uint32_t first = s.position - saved.window_tokens;
         if (saved.window_tokens != 0) vectors().write_window(slot, first, saved.window_tokens, saved.window);
         s.window.start(first, s.position);
-        if (shape_.recurrent) vectors().write_state(slot, saved.state);
+        if (shape_.recurrent) vectors().write_state(slot, s.position, saved.state);
+        s.settled = s.position;
     } catch (...) {
         forget(slot, 0, 0);
         throw;
@@ -327,6 +345,7 @@ void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
 }
 
 Cache::Image Cache::image() const {
+    for (uint32_t slot = 0; slot < shape_.slots; slot++) settle(slot);
     Image image{slots_, references_, free_, version_, keeper_, {}, {}};
     for (uint32_t page = 0; page < shape_.pages; page++) {
         image.pages.emplace_back(references_[page] != 0 ? page_layout().bytes(page_tokens) : 0);
@@ -356,6 +375,7 @@ void Cache::put_back(const Image& image) {
 
 void Cache::repeat(uint32_t slot, uint32_t n) {
     const uint32_t length = position(slot);
+    settle(slot);
     ENSURE(length > 0 && length % 2 == 0 && n >= length, "{} to {}", length, n);
     reserve(slot, n - length);
     vectors().repeat(slot, length, n);

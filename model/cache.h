@@ -1,13 +1,15 @@
 // The bookkeeping of a KV cache; CacheVectors stores the vectors. A slot is a sequence. Its tokens are in pages of page_tokens
 // tokens of every layer. Pages are counted, so slots share a common prefix: fork() copies nothing.
 // Beside its pages a slot has a full-precision window and the states of recurrent layers. Both are those after its last token,
-// and cannot be computed back for an earlier one. So a slot keeps copies of them at a few lengths, its checkpoints. kept() says
-// to which length a slot can be cut: to any length if it has neither, a few tokens back if a window survives that, else to a
-// checkpoint. truncate(), cut() and fork() take a slot there; nothing goes around kept().
+// and cannot be computed back for an earlier one. So a slot keeps copies of them at a few lengths, its checkpoints. The states
+// can also be those of a few tokens before: of the tokens after settled() the updates are pending, and a later pass applies them
+// first. kept() says to which length a slot can be cut: to any length if it has neither, a few tokens back if a window survives
+// that and those are pending, else to a checkpoint. truncate(), cut() and fork() take a slot there; nothing goes around kept().
 #pragma once
 #include "model/cache_vectors.h"
 #include "model/kv/conditioning.h"
 #include "model/kv/window.h"
+#include "model/pass_rows.h"
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -52,7 +54,8 @@ class Cache {
         uint32_t slots, pages;
         uint32_t context_size;                         // maximum tokens of a slot
         uint32_t window_tokens = 0;                    // KvOptions::window, if some layer has one
-        bool recurrent = false;                        // slots have recurrent states
+        bool recurrent = false;                        // slots have states (Config::has_states())
+        uint32_t pending = 0;                          // maximum tokens of a slot whose updates of these are pending
         uint64_t checkpoint_bytes = uint64_t(1) << 30; // of host memory, for the checkpoints of all slots
 
         // Whether slots have a window or states.
@@ -88,15 +91,20 @@ class Cache {
     void reserve(uint32_t slot, uint32_t tokens) { reserve(std::array{Need{slot, tokens}}); }
     // Returns the number of tokens that reserve() can give a slot.
     uint32_t room(uint32_t slot) const;
-    // Call it when `tokens` tokens, for which there is room, have been stored at the slot's position.
-    void advance(uint32_t slot, uint32_t tokens);
+    // Call it when `tokens` tokens, for which there is room, have been stored at the slot's position. settled: the tokens that
+    // the slot's states are then after; of those that follow, which may turn out wrong, the updates are pending.
+    void advance(uint32_t slot, uint32_t tokens, uint32_t settled = UINT32_MAX);
+    // The tokens of a slot that its states are after: all, unless some are pending.
+    uint32_t settled(uint32_t slot) const { return slots_[slot].settled; }
+    // Applies what is pending. All tokens of the slot are certain (truncate(), the next run).
+    void settle(uint32_t slot) const;
 
     // Returns the maximum number of tokens, at most n <= position(slot), to which a slot can be cut. stored: positions up to this
-    // may have been written (0: up to its own). It is n if nothing is taken back, or if a window survives that and there are no
-    // states; else the longest checkpoint of at most n tokens, or 0.
+    // may have been written (0: up to its own). It is n if nothing is taken back, or if a window survives that and what is taken
+    // back is pending, should there be states; else the longest checkpoint of at most n tokens, or 0.
     uint32_t kept(uint32_t slot, uint32_t n, uint32_t stored = 0) const;
-    // Forgets a slot's positions from n on, n = kept(slot, n, stored). Exact: the next run behaves as if these positions had
-    // never been run. Throws Error if a checkpoint cannot be put back; the slot is then empty.
+    // Forgets a slot's positions from n on, n = kept(slot, n, stored); those before are certain. Exact: the next run behaves as
+    // if these positions had never been run. Throws Error if a checkpoint cannot be put back; the slot is then empty.
     void truncate(uint32_t slot, uint32_t n, uint32_t stored = 0);
     // Forgets positions from kept(slot, n, stored) on, and returns that number.
     uint32_t cut(uint32_t slot, uint32_t n, uint32_t stored = 0);
@@ -133,7 +141,7 @@ class Cache {
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
     // Returns a slot's window (the tokens that it keeps) and states. put_slot() puts them into a slot whose first tokens are the
     // same, and cuts it to them: its next run is then that of the slot that they were saved from. An empty SavedSlot changes
-    // nothing. Both throw Error if the device is lost.
+    // nothing. Both throw Error if the device is lost. What is saved is settled first.
     SavedSlot save_slot(uint32_t slot) const;
     void put_slot(uint32_t slot, const SavedSlot& saved);
     // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since, if the slot was not cut
@@ -167,6 +175,8 @@ class Cache {
     struct Slot {
         std::vector<uint32_t> pages;
         uint32_t position = 0;
+        mutable uint32_t settled = 0; // tokens that the states are after: their form, not their content
+        uint32_t certain = 0;         // tokens that are no drafts, or were right
         WindowPositions window;
         std::vector<Checkpoint> checkpoints = {}; // in order
     };

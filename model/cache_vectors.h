@@ -31,12 +31,16 @@ class CacheVectors {
     virtual void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) = 0;
 
     // The recurrent states of a slot, in models that have such layers. state_bytes(): those of all of them, layer by layer, as
-    // Recurrent (model/config.h) has them, in fp32, the same in every implementation. They are those after the slot's last token:
-    // a pass advances them in place.
+    // Recurrent (model/config.h) has them, in fp32, the same in every implementation; then, where the model's head for
+    // multi-token prediction is loaded, the last token's hidden state after the last norm. They are those after the slot's
+    // `tokens` tokens, of which none is pending: passes advance them in place.
     virtual uint64_t state_bytes() const { return 0; }
-    virtual void read_state(uint32_t, std::span<std::byte>) const {}
-    virtual void write_state(uint32_t, std::span<const std::byte>) {}
+    virtual void read_state(uint32_t /*slot*/, uint32_t /*tokens*/, std::span<std::byte>) const {}
+    virtual void write_state(uint32_t /*slot*/, uint32_t /*tokens*/, std::span<const std::byte>) {}
+    // With what is pending.
     virtual void copy_state(uint32_t /*from_slot*/, uint32_t /*to_slot*/) {}
+    // Makes the states of a slot, which are those after `settled` tokens, those after `tokens`, by the updates that are pending.
+    virtual void settle_state(uint32_t /*slot*/, uint32_t /*settled*/, uint32_t /*tokens*/) {}
     // Makes a slot's states those where a sequence begins: zeros.
     virtual void clear_state(uint32_t) {}
 

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/pass_rows.h"
 #include "model/rope.h"
 #include <algorithm>
 #include <array>
@@ -276,6 +277,16 @@ void read_layers(const Keys& keys, Config& c) {
              utf8_text(keys.file.path()));
 }
 
+void want_mtp(const Keys& keys, Config& c) {
+    const std::string path = utf8_text(keys.file.path());
+    if (c.nextn_predict_layers == 0)
+        fail("{}: it has no head for multi-token prediction: choose a file that was made with it, or other drafts", path);
+    if (c.nextn_predict_layers != 1)
+        fail("{} is {}; tq-run runs one head for multi-token prediction", keys.label("nextn_predict_layers"),
+             c.nextn_predict_layers);
+    c.mtp = true;
+}
+
 constexpr std::array rope_scaling_names{"none", "linear", "yarn"}; // by RopeScalingType
 
 } // namespace
@@ -287,7 +298,12 @@ uint32_t Config::attention_layers() const {
 }
 
 uint64_t Config::state_bytes() const {
-    return recurrent ? (num_hidden_layers - attention_layers()) * recurrent->state_bytes() : 0;
+    return (recurrent ? (num_hidden_layers - attention_layers()) * recurrent->state_bytes() : 0) + (mtp ? 4ull * hidden_size : 0);
+}
+
+uint64_t Config::pending_bytes(uint32_t pending) const {
+    const uint64_t of_layer = recurrent ? 4 * pending_ring(pending) * recurrent->pending_floats() : 0;
+    return (num_hidden_layers - attention_layers()) * of_layer + (mtp ? 4ull * hidden_ring(pending) * hidden_size : 0);
 }
 
 const char* name(RopeScalingType type) { return rope_scaling_names[size_t(type)]; }
@@ -324,7 +340,7 @@ Config with_rope(Config config, const RopeOverrides& o) {
     return config;
 }
 
-Config read_config(const ModelFile& file) {
+Config read_config(const ModelFile& file, bool mtp) {
     const Keys keys(file);
     refuse_features(keys);
     Config c{};
@@ -333,6 +349,7 @@ Config read_config(const ModelFile& file) {
     c.hidden_size = keys.size("embedding_length", max_size, 32);
     read_feed_forward(keys, c);
     read_layers(keys, c);
+    if (mtp) want_mtp(keys, c);
     read_heads(keys, c);
     if (keys.architecture.hybrid) read_hybrid(keys, c);
     c.max_position_embeddings = keys.size("context_length", max_positions);

@@ -44,6 +44,9 @@ struct Recurrent {
     uint64_t matrix_floats() const { return uint64_t(value_size()) * head_dim; }
     uint64_t history_floats() const { return uint64_t(conv_kernel - 1) * channels(); }
     uint64_t state_bytes() const { return 4 * (matrix_floats() + history_floats()); }
+    // What is kept of a token whose update of the state is pending (Cache::settled()): its row before the convolution, the row
+    // after it and the norms, [channels] each, and beta and alpha of each value head, [value_heads][2].
+    uint64_t pending_floats() const { return 2 * uint64_t(channels()) + 2 * value_heads; }
 };
 
 constexpr uint64_t max_layers = 1024; // the maximum number of layers
@@ -72,11 +75,20 @@ struct Config {
     uint32_t rotary_dim = 0;                      // channels of a head that RoPE turns, pairs (i, i + rotary_dim / 2); 0: all
     bool gated_attention = false;                 // attn_q has the rows of each head's query, and after them those of its gate
     uint32_t shared_expert_intermediate_size = 0; // of the expert that all tokens have; 0: there is none
-    uint32_t nextn_predict_layers = 0;            // layers for multi-token prediction after the last one, which do not run
+    uint32_t nextn_predict_layers = 0;            // layers of heads for multi-token prediction, after the last one
+    bool mtp = false;                             // the first of these heads is loaded, and proposes tokens (MtpWeights)
 
     bool is_recurrent(uint32_t layer) const { return layer < recurrent_layers.size() && recurrent_layers[layer]; }
     uint32_t attention_layers() const; // those that are not recurrent
-    uint64_t state_bytes() const;      // of a sequence's recurrent states, all layers; 0 if there are none
+    // The layers that the cache has: those, and after them that of the head for multi-token prediction, where it is loaded.
+    uint32_t cache_layers() const { return num_hidden_layers + (mtp ? 1 : 0); }
+    // Of a sequence's recurrent states, all layers, and of the hidden state that the head for multi-token prediction goes on
+    // from; 0 if there are none.
+    uint64_t state_bytes() const;
+    // Of what a sequence has beside those where so many tokens can be pending (Cache::settled()): the tokens of all recurrent
+    // layers, and the hidden states of that head.
+    uint64_t pending_bytes(uint32_t pending) const;
+    bool has_states() const { return recurrent.has_value() || mtp; }
     uint32_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
     uint32_t q_rows() const { return num_attention_heads * head_dim * (gated_attention ? 2 : 1); } // of attn_q
     // The eps of the norms of heads of queries and keys, where the architecture has these.
@@ -98,7 +110,8 @@ Config with_rope(Config config, const RopeOverrides& overrides);
 // key is missing, or the shape is not supported (sizes of 0, sizes that are not a multiple of 32, heads not a multiple of kv
 // heads, a GQA ratio over 16, a head_dim other than 64, 128 or 256, more experts than max_experts, a theta below 1 or an eps of
 // 0, RoPE scaling other than linear, YaRN and Llama 3's, recurrent heads of another size than 128, a hybrid without attention). A
-// vocabulary-only file is accepted: its vocab_size is the length of its vocabulary.
-Config read_config(const ModelFile& file);
+// vocabulary-only file is accepted: its vocab_size is the length of its vocabulary. mtp: the model's head for multi-token
+// prediction is wanted, too; throws Error if it has none, or several.
+Config read_config(const ModelFile& file, bool mtp = false);
 
 } // namespace tq

@@ -13,14 +13,14 @@ static uint32_t last_attention_layer(const Config& c) {
 // The layers with attention that keep a window.
 static uint32_t layers_with_window(const Config& c, const KvOptions& kv) {
     uint32_t count = 0;
-    for (uint32_t layer = 0; kv.window != 0 && layer < c.num_hidden_layers; layer++)
+    for (uint32_t layer = 0; kv.window != 0 && layer < c.cache_layers(); layer++)
         count += !c.is_recurrent(layer) && kv.at(layer, c.num_hidden_layers).coded();
     return count;
 }
 
 Cache::Shape cache_shape(const ForwardOptions& o, const Config& c) {
     const uint32_t window = layers_with_window(c, o.kv) != 0 ? o.kv.window : 0;
-    return {o.slots, o.pages(), o.context_size, window, c.recurrent.has_value(), o.checkpoint_bytes};
+    return {o.slots, o.pages(), o.context_size, window, c.has_states(), c.has_states() ? o.pending : 0, o.checkpoint_bytes};
 }
 
 uint32_t ForwardOptions::pages() const {
@@ -47,13 +47,18 @@ std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceSam
     return {};
 }
 
+std::vector<std::vector<uint32_t>> Forward::draft(std::span<const DraftStart> starts, uint32_t, const DraftLogits&) {
+    ENSURE(false, "{} drafts: the model has no head for them", starts.size());
+    return {};
+}
+
 uint64_t kv_window_bytes(const Config& config, const KvOptions& kv) {
     return layers_with_window(config, kv) * kv_window_layer_bytes(kv, config.num_key_value_heads, config.head_dim);
 }
 
 uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv) {
     uint64_t bytes = 0;
-    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {
+    for (uint32_t layer = 0; layer < config.cache_layers(); layer++) {
         const KvTypes types = kv.at(layer, config.num_hidden_layers);
         if (!config.is_recurrent(layer))
             bytes += config.num_key_value_heads *

@@ -24,12 +24,22 @@ namespace tq {
 using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
 // A part of a sequence: ids that follow those of a slot. logits: what is wanted: the logits that follow the last id, or each
-// id; or (hidden) the last id's state after the last norm, which embeddings are made of.
+// id; or (hidden) the last id's state after the last norm, which embeddings are made of. certain: ids from this one on are drafts
+// that the caller may take back (Cache::truncate()) to any of them, also where the model has recurrent layers, whose updates then
+// stay pending: 0, 1, or all, with at most ForwardOptions::pending after them.
 struct Span {
     uint32_t slot;
     std::span<const uint32_t> ids;
     enum class Logits { none, last, all, hidden } logits = Logits::last;
+    uint32_t certain = UINT32_MAX;
 };
+
+// Where drafts of the model's own head begin: the id that follows the tokens of a slot, of which it has at least one.
+struct DraftStart {
+    uint32_t slot, id;
+};
+// Called with the number of a start, that of a step, and the logits [vocab_size] that the drafted id is the most probable of.
+using DraftLogits = std::function<void(size_t start, uint32_t step, std::span<const float> logits)>;
 
 // Called with the number of a span, the index of an id in it, and the logits [vocab_size] that follow that id, or its state
 // [hidden_size]. They are valid during the call; those of the only span's last id are valid until the next run.
@@ -50,6 +60,7 @@ struct ForwardOptions {
     uint32_t threads = 0;       // of the CPU path; 0: all cores
     uint32_t batch_size = 0;    // tokens per prefill block; 0: the implementation's default
     bool deterministic = false; // logits do not depend on how the ids are divided among runs
+    uint32_t pending = 0;       // maximum drafts of a pass that a slot with recurrent layers can take back (Span::certain)
     bool speculative = false;   // a token has the same bits alone, sampled on the device or not, and among separate rows
     Tap tap = {};               // slow; empty: off
     HeldHalves held = {};       // halves that a stage holds; default: all
@@ -86,6 +97,7 @@ struct ForwardFacts {
     KvOptions kv;
     uint64_t kv_bytes_per_token; // all layers, keys and values, scales included
     uint32_t max_separate_rows;  // maximum rows that one pass computes as if each were alone
+    bool drafts = false;         // whether draft() is available: Config::mtp, on one device
     uint32_t max_sampled = 0;    // maximum tokens of run_sampled(); 0: it is not available, or no faster than the host
     BlockKernels block_kernels = {};
     std::string computation = {}; // names what decides the bits besides model and cache: device, driver, kernels
@@ -116,6 +128,13 @@ class Forward {
     // available.
     virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling);
 
+    // Proposes the ids that follow each start, at most n <= ForwardOptions::pending + 1 of them, by the model's head for
+    // multi-token prediction: the most probable ones, each from the one before. Returns fewer where the context or the pages of
+    // the cache end, or logits are not finite. Nothing else changes: the ids are run afterwards, as drafts. A slot may occur
+    // once. Throws DeviceLost.
+    virtual std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n,
+                                                     const DraftLogits& each = {});
+
     // Makes the model again after its device was lost. Its cache is then another one, whose slots are all empty. Returns false if
     // it cannot. Throws Error.
     virtual bool reopen(const DeviceLost&) { return false; }
@@ -129,6 +148,7 @@ class Forward {
     const KvOptions& kv() const { return facts().kv; }
     uint64_t kv_bytes_per_token() const { return facts().kv_bytes_per_token; }
     uint32_t max_separate_rows() const { return facts().max_separate_rows; }
+    bool drafts() const { return facts().drafts; }
     uint32_t max_sampled() const { return facts().max_sampled; }
     const BlockKernels& block_kernels() const { return facts().block_kernels; }
     const std::string& computation() const { return facts().computation; }

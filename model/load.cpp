@@ -48,6 +48,7 @@ class Loader {
         if (result_.weights.tied) result_.weights.output = result_.weights.token_embd;
         for (const LayerWeights& layer : result_.weights.layers)
             result_.attention_squares.push_back(attention_squares(pool_, layer));
+        if (result_.weights.mtp) result_.attention_squares.push_back(attention_squares(pool_, result_.weights.mtp->layer));
         return std::move(result_);
     }
 

@@ -36,7 +36,7 @@ struct LoadedWeights {
     std::vector<std::unique_ptr<std::byte[]>> made;
     uint64_t made_bytes = 0;
     MappedMatrices mapped = MappedMatrices::check;
-    std::vector<AttentionSquares> attention_squares = {}; // of each layer
+    std::vector<AttentionSquares> attention_squares = {}; // of each layer, and of a head's for multi-token prediction
 };
 
 // Reads every byte once, but for matrices that are left. Throws as read_rows() does, and LoadStopped.

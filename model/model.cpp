@@ -44,9 +44,9 @@ std::optional<std::string> template_note(const ModelFile& file) {
 
 } // namespace
 
-Model load_model(const std::filesystem::path& path) {
+Model load_model(const std::filesystem::path& path, const ModelOptions& options) {
     ModelFile file = open_model_file(path);
-    const Config config = read_config(file);
+    const Config config = read_config(file, options.mtp);
     Weights weights = read_weights(file, config);
     Tokenizer tokenizer = Tokenizer::of_any_kind(file);
     const ChatVariant chat = chat_variant(file);

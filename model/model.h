@@ -21,9 +21,14 @@ struct Model {
     std::string system = {};             // the system prompt of conversations that have none: the template's own
 };
 
+// What of a model is wanted.
+struct ModelOptions {
+    bool mtp = false; // its head for multi-token prediction, too
+};
+
 // Throws an Error when the file is not a model we can run. The values of the weights are not checked here: see load.h. `path`
 // leads to a model in any supported format (formats/open.h).
-Model load_model(const std::filesystem::path& path);
+Model load_model(const std::filesystem::path& path, const ModelOptions& options = {});
 
 // Returns the file's own recommendations (its keys general.sampling.*), and for the rest the numbers of the cards of Qwen3,
 // Qwen3.5 or Qwen3-Coder-Next, by the file's chat template.

@@ -6,10 +6,27 @@
 
 namespace tq {
 
+// A full-precision window bears that many being taken back (model/kv/window.h).
+inline constexpr uint32_t max_pending = 15;
+// The tokens of a slot that have room where so many can be pending: those of the pass before, what is certain of a pass, and
+// those of this pass. One is at its position modulo this.
+constexpr uint32_t pending_ring(uint32_t pending) { return pending == 0 ? 0 : 2 * pending + 1; }
+// Likewise of the hidden states that a head for multi-token prediction goes on from: its own, while it drafts, and the last
+// before.
+constexpr uint32_t hidden_ring(uint32_t pending) { return 2 * pending + 2; }
+
+// Which states of recurrent layers a pass begins with and leaves: those after so many tokens of its slot. What is between the
+// former and the pass's first row is pending, and applied first; of tokens from `end` on the updates stay pending. By default
+// nothing is.
+struct StateRange {
+    uint32_t begin = UINT32_MAX, end = UINT32_MAX; // at most the position of the first row, and the one after the last
+};
+
 // A token of a slot. before, after: how many rows of its span, before and after it in this pass, share the division of keys into
 // parts with it; 0 if rows are separate. Kernels of devices read this struct: shaders/context_words.h.
 struct PassRow {
     uint32_t position, slot, before = 0, after = 0, window_begin = 0;
+    StateRange state = {}; // the same in all rows of a slot
 };
 
 // Rows [first, end) of a pass, of one slot and consecutive positions.
@@ -24,9 +41,11 @@ struct PassRows {
     std::vector<RowSpan> spans; // empty if rows are separate
 
     // Adds ids of a slot from `position` on. separate: each row is computed as if it were alone.
-    void add(uint32_t slot, uint32_t position, std::span<const uint32_t> ids, uint32_t window_begin, bool separate);
+    void add(uint32_t slot, uint32_t position, std::span<const uint32_t> ids, uint32_t window_begin, bool separate,
+             StateRange state = {});
     uint32_t count() const { return uint32_t(rows.size()); }
-    // Returns `count` rows from row `first` on as a pass of their own. They are of one span, or separate.
+    // Returns `count` rows from row `first` on as a pass of their own, after that of the rows before. They are of one span, or
+    // separate.
     PassRows part(uint32_t first, uint32_t count) const;
 };
 

@@ -27,6 +27,7 @@ struct Rest {
     bool wants(uint32_t i) const {
         return span.logits == Span::Logits::all || (span.logits != Span::Logits::none && i + 1 == span.ids.size());
     }
+    bool has_drafts() const { return span.certain < span.ids.size(); }
     bool wants_hidden() const { return span.logits == Span::Logits::hidden; }
 };
 
@@ -70,7 +71,7 @@ class SpanRun {
         return limits_.kernels.block == 0 ? std::min(limits_.batch_size, rest.left()) : limits_.kernels.slice(rest.left());
     }
     bool is_separate(const Rest& rest) const {
-        return rest.left() > 0 && (limits_.deterministic || slice_of(rest) <= limits_.separate_slice);
+        return rest.left() > 0 && (limits_.deterministic || rest.has_drafts() || slice_of(rest) <= limits_.separate_slice);
     }
     void add(Rest& rest, uint32_t ids, bool separate);
     size_t head_rows(std::span<const Wanted> wanted, bool separate) const;
@@ -100,7 +101,8 @@ class SpanRun {
 void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
     const uint32_t slot = rest.span.slot;
     slices_.push_back({&rest, ids, rows_.count()});
-    rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate);
+    rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate,
+              {cache_.settled(slot), settled_after(rest.span, rest.start)});
 }
 
 // Counts the slices that have been run, and begins the next pass. Returns the rows whose logits or states are wanted.
@@ -109,7 +111,7 @@ std::vector<SpanRun::Wanted> SpanRun::take() {
     for (const Slice& slice : slices_) {
         for (uint32_t i = 0; i < slice.ids; i++)
             if (slice.rest->wants(slice.rest->done + i)) wanted.push_back({slice, slice.first_row + i, slice.rest->done + i});
-        cache_.advance(slice.rest->span.slot, slice.ids);
+        cache_.advance(slice.rest->span.slot, slice.ids, settled_after(slice.rest->span, slice.rest->start));
         slice.rest->done += slice.ids;
         done_ += slice.ids;
     }
@@ -236,6 +238,10 @@ bool run_spans(Stage& stage, const PassLimits& limits, HalfRange halves, Cache& 
     }
 }
 
+uint32_t settled_after(const Span& span, uint32_t start) {
+    return span.certain < span.ids.size() ? start + span.certain : UINT32_MAX;
+}
+
 std::vector<Cache::Need> begin_run(Cache& cache, std::span<const Span> spans) {
     ENSURE(!spans.empty(), "no spans");
     std::vector<Cache::Need> needs, starts;
@@ -246,6 +252,9 @@ std::vector<Cache::Need> begin_run(Cache& cache, std::span<const Span> spans) {
         occurs[span.slot] = true;
         needs.push_back({span.slot, uint32_t(span.ids.size())});
         starts.push_back({span.slot, cache.position(span.slot)});
+        const size_t drafts = span.ids.size() - std::min<size_t>(span.certain, span.ids.size());
+        ENSURE(drafts == 0 || !cache.shape().recurrent || (span.certain <= 1 && drafts <= cache.shape().pending),
+               "{} drafts after {} ids", drafts, span.certain);
     }
     cache.reserve(needs);
     return starts;
@@ -264,6 +273,11 @@ void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts) {
 
 void require_finite(std::span<const float> values) {
     if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
+}
+
+std::span<const float> Stage::run_draft(const PassRows& rows) {
+    ENSURE(false, "{} rows: there is no head for drafts", rows.count());
+    return {};
 }
 
 std::vector<uint32_t> Stage::run_ahead(const PassRows&, uint32_t n, const DeviceSampling&) {

@@ -8,6 +8,10 @@ namespace tq {
 bool run_spans(Stage& stage, const PassLimits& limits, HalfRange halves, Cache& cache, std::span<const Span> spans,
                const SpanLogits& each, const Progress& progress);
 
+// Returns the tokens of a slot that its states are after when a span has been run from position `start` on: UINT32_MAX if all
+// are.
+uint32_t settled_after(const Span& span, uint32_t start);
+
 // Checks the spans of a run and reserves room for them. Returns each slot's position before. Throws OutOfMemory; nothing is
 // changed then.
 std::vector<Cache::Need> begin_run(Cache& cache, std::span<const Span> spans);

@@ -4,7 +4,8 @@
 //
 // words: rows [max_rows][ROW_WORDS]: the row's position and slot, the numbers of rows of its span before and after it that keys are divided
 // by (none where each row is a part of its own), and the first position that may be in the slot's full-precision window
-// (model/kv/window.h); then spans [][2]: their first row and the one after their last; then tables [slots][table_pages]: the page
+// (model/kv/window.h), and the tokens that the states of its slot are after before and behind the pass (StateRange of
+// model/pass_rows.h); then spans [][2]: their first row and the one after their last; then tables [slots][table_pages]: the page
 // of each PAGE positions; then the rotary table: cos and sin of position p and pair i of the rotary channels, [positions][rotary / 2][2].
 #include "context_words.h"
 #define CONTEXT_OF(n, qualifier)                                                                                                 \
@@ -24,6 +25,8 @@
     uint row_start(uint t) { return words[t * ROW_WORDS] - words[t * ROW_WORDS + 2]; }                                           \
     uint row_length(uint t) { return words[t * ROW_WORDS] + words[t * ROW_WORDS + 3] + 1; }                                      \
     uint row_window_begin(uint t) { return words[t * ROW_WORDS + 4]; }                                                           \
+    uint row_state_begin(uint t) { return words[t * ROW_WORDS + 5]; }                                                            \
+    uint row_state_end(uint t) { return words[t * ROW_WORDS + 6]; }                                                              \
     uint head_row(uint t) { return words[t * ROW_WORDS]; }                                                                       \
     uvec2 span_rows(uint s) { return uvec2(words[spans_at + 2 * s], words[spans_at + 2 * s + 1]); }                              \
     uint page_of(uint slot, uint position) { return words[tables_at + slot * table_pages + position / PAGE]; }                   \

@@ -3,5 +3,5 @@
 #pragma once
 #endif
 #define CONTEXT_HEADER_WORDS 8
-#define ROW_WORDS 5
+#define ROW_WORDS 7
 #define PAGE 256u

@@ -11,7 +11,8 @@
 // and then values; of queries and keys c / sqrt(sum of c^2 + eps) is stored, of queries over sqrt(128). Of each value head
 //   beta = sigmoid(beta), alpha = exp(a softplus(alpha + dt)), a < 0.
 // One workgroup per head (x) and row (y), and one more for the gates of a row. That of a slot's first row has the two after it, too, and
-// then replaces the state's rows: nothing else reads them.
+// then replaces the state's rows: nothing else reads them. Of a slot's tokens some may be pending (StateRange of model/pass_rows.h):
+// their inputs come before those of the first row, and what rows that stay pending have is kept, too, in other places of the ring.
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -28,6 +29,9 @@ CONTEXT_AT(3)
 float row_of(uint t, uint i) { return rows[p.inputs + t * p.channels + i]; }
 float silu(float x) { return x / (1.0 + exp(-x)); }
 
+uint state_at(uint t) { return row_slot(t) * p.state_floats; }
+bool stays_pending(uint t) { return row_position(t) >= row_state_end(t); }
+
 // log(1 + e) of 0 <= e <= 1 to some units in the last place; Vulkan's log is allowed an error of 2^-21 near 1.
 float log_of_one_plus(float e) {
     const float s = e / (2.0 + e), square = s * s;
@@ -41,19 +45,33 @@ void store_gates(uint t) {
         const uint at = t * p.value_heads + head;
         const float x = rows[p.alphas + at] + weights[p.channels + head].y;
         const float softplus = max(x, 0.0) + log_of_one_plus(exp(-abs(x)));
-        rows[p.gates + 2 * at] = 1.0 / (1.0 + exp(-rows[p.betas + at]));
-        rows[p.gates + 2 * at + 1] = exp(weights[p.channels + head].x * softplus);
+        const float beta = 1.0 / (1.0 + exp(-rows[p.betas + at])), alpha = exp(weights[p.channels + head].x * softplus);
+        rows[p.gates + 2 * at] = beta;
+        rows[p.gates + 2 * at + 1] = alpha;
+        if (stays_pending(t)) {
+            const uint kept = state_at(t) + p.pending_gates + (row_position(t) % p.ring * p.value_heads + head) * 2;
+            state[kept] = beta;
+            state[kept + 1] = alpha;
+        }
     }
+}
+
+// The input of channel `at` at a position before the rows of a slot, of which t is the first: of a token that is pending, or one of the
+// last three before those.
+float input_before(uint t, int position, uint at) {
+    const int begin = int(min(row_state_begin(t), row_position(t)));
+    const uint row = position >= begin ? p.pending_inputs + uint(position) % p.ring * p.channels
+                                       : p.history + uint(3 + position - begin) * p.channels;
+    return state[state_at(t) + row + at];
 }
 
 // The convolution of a head's channels from `first` on in row t, `before` of whose three rows before it are in the pass.
 void convolve(uint t, uint before, uint first) {
-    const uint history = row_slot(t) * p.state_floats + p.history;
     EACH_CHANNEL(i) {
         const uint at = first + i;
         vec4 x = vec4(0.0, 0.0, 0.0, row_of(t, at));
         [[unroll]] for (uint back = 1; back <= 3; back++)
-            x[3 - back] = back <= before ? row_of(t - back, at) : state[history + (3 - back + before) * p.channels + at];
+            x[3 - back] = back <= before ? row_of(t - back, at) : input_before(t - before, int(row_position(t)) - int(back), at);
         const vec4 w = weights[at];
         OWN(channel, i) = silu(fma(w.w, x.w, fma(w.z, x.z, fma(w.y, x.y, w.x * x.x))));
     }
@@ -68,14 +86,16 @@ void normalise(float scale) {
     channel_barrier();
 }
 
-// The state's rows are then the last three before row `end`.
+// The state's rows are then the last three before the token that it is after: of rows t to `end` - 1, and those before them.
 void keep_rows(uint t, uint end, uint first) {
-    const uint history = row_slot(t) * p.state_floats + p.history, count = end - t;
+    const uint position = row_position(t), settled = min(row_state_end(t), position + end - t);
+    if (settled == min(row_state_begin(t), position)) return;
     EACH_CHANNEL(i)
-        [[unroll]] for (uint r = 0; r < 3; r++) {
+        [[dont_unroll]] for (uint r = 0; r < 3; r++) {
             const uint at = first + i;
-            state[history + r * p.channels + at] =
-                count + r >= 3 ? row_of(end + r - 3, at) : state[history + (count + r) * p.channels + at];
+            const int from = int(settled + r) - 3;
+            state[state_at(t) + p.history + r * p.channels + at] =
+                from >= int(position) ? row_of(t + uint(from) - position, at) : input_before(t, from, at);
         }
 }
 
@@ -83,7 +103,11 @@ void main() {
     const uint t = gl_WorkGroupID.y, head = gl_WorkGroupID.x, first = head * head_dim;
     if (t >= tokens) return;
     if (first == p.channels) {
-        store_gates(t);
+        if (p.settle == 0) store_gates(t);
+        return;
+    }
+    if (p.settle != 0) {
+        if (t == 0) keep_rows(t, t, first);
         return;
     }
     const uint before = rows_before(t, 3);
@@ -93,6 +117,13 @@ void main() {
         convolve(row, before == 0 ? row - t : 3, first);
         if (head < 2 * p.key_heads) normalise(head < p.key_heads ? p.query_scale : 1.0);
         EACH_CHANNEL(i) rows[p.outputs + row * p.channels + first + i] = OWN(channel, i);
+        if (stays_pending(row)) {
+            const uint kept = state_at(row) + row_position(row) % p.ring * p.channels + first;
+            EACH_CHANNEL(i) {
+                state[kept + p.pending_inputs + i] = row_of(row, first + i);
+                state[kept + p.pending_outputs + i] = OWN(channel, i);
+            }
+        }
     }
     if (before == 0) keep_rows(t, all, first);
 }

@@ -8,10 +8,11 @@
 // The recurrence of a gated DeltaNet (model/config.h). Of each value head, its state M [128 keys][128 values] and each row of its
 // sequence, in this order:
 //   M = alpha M;  u = beta (v - M^T k);  M = M + k u^T;  y = M^T q.
-// Rows have q, k (both normed), v and gates as delta_inputs.comp leaves them. A slot's state M [value heads][128][128] is read and written
-// once: per head and dispatch 128 KiB, and per row 1.5 KiB of q, k and v, which every workgroup of the head reads, 8 bytes of gates and 512
-// of y. The operations of a row are 7 * 128 * 128 = 115 k, one after the other for each element: what takes the time is how
-// long a row takes, so that the next row is fetched meanwhile.
+// Rows have q, k (both normed), v and gates as delta_inputs.comp leaves them. Tokens that are pending come first (StateRange of
+// model/pass_rows.h), and rows from its end on are as if the state had been copied for them. A slot's state M [value heads][128][128] is
+// read and written once: per head and dispatch 128 KiB, and per row 1.5 KiB of q, k and v, which every workgroup of the head reads, 8
+// bytes of gates and 512 of y. The operations of a row are 7 * 128 * 128 = 115 k, one after the other for each element: what takes the
+// time is how long a row takes, so that the next row is fetched meanwhile.
 // Workgroups in x: heads, and groups of columns; in y: slots, by their spans in the pass or their first rows. `lanes` invocations share
 // four columns, each of them with consecutive keys, in registers.
 // once more for subgroups
@@ -51,13 +52,42 @@ vec4 sum_over_lanes(vec4 own, uint which) {
 }
 #endif
 
+// Rows alone are fetched ahead; tokens that are pending are few.
 void fetch(uint t, Head head, uint lane, uint quad) {
+    const uint at = p.inputs + t * p.channels, pair = t * p.value_heads + head.value;
     [[unroll]] for (uint i = 0; i < keys / 4; i++) {
-        next_q[i] = rows[(query_at(t, head) + lane * keys) / 4 + i];
-        next_k[i] = rows[(key_at(t, head) + lane * keys) / 4 + i];
+        next_q[i] = rows[(at + query_at(head) + lane * keys) / 4 + i];
+        next_k[i] = rows[(at + key_at(head) + lane * keys) / 4 + i];
     }
-    next_v = rows[value_at(t, head) / 4 + quad];
-    next_gates = gates_of(t, head);
+    next_v = rows[(at + value_at(head)) / 4 + quad];
+    const vec4 two = rows[(p.gates + 2 * pair) / 4];
+    next_gates = pair % 2 == 0 ? two.xy : two.zw;
+}
+
+// Of a pending token the same but for the query: its output is that of an earlier pass.
+void fetch_pending(uint slot_at, uint position, Head head, uint lane, uint quad) {
+    const uint place = position % p.ring, at = slot_at + p.pending_outputs + place * p.channels,
+               pair = place * p.value_heads + head.value;
+    [[unroll]] for (uint i = 0; i < keys / 4; i++) next_k[i] = state[(at + key_at(head) + lane * keys) / 4 + i];
+    next_v = state[(at + value_at(head)) / 4 + quad];
+    const vec4 two = state[(slot_at + p.pending_gates + 2 * pair) / 4];
+    next_gates = pair % 2 == 0 ? two.xy : two.zw;
+}
+
+// M = alpha M;  u = beta (v - M^T k);  M = M + k u^T
+void update() {
+    vec4 found = vec4(0.0);
+    [[unroll]] for (uint i = 0; i < keys; i++) {
+        m[i] *= next_gates.y;
+        found = fma(m[i], vec4(next_k[i / 4][i % 4]), found);
+    }
+    const vec4 u = next_gates.x * (next_v - sum_over_lanes(found, 0));
+    [[unroll]] for (uint i = 0; i < keys; i++) m[i] = fma(vec4(next_k[i / 4][i % 4]), u, m[i]);
+    sum_over_lanes(found, 1); // as a row does: the sums take turns
+}
+
+void store(uint at) {
+    [[unroll]] for (uint i = 0; i < keys; i++) state[at + i * (head_dim / 4)] = m[i];
 }
 
 void main() {
@@ -69,6 +99,14 @@ void main() {
     const uint at = (matrix_at(first, head) + lane * keys * head_dim) / 4 + quad;
     [[unroll]] for (uint i = 0; i < keys; i++) m[i] = state[at + i * (head_dim / 4)];
 
+    const Tokens its = tokens_of(first, end);
+    [[dont_unroll]] for (uint position = its.begin; position < its.position; position++) {
+        fetch_pending(state_at(first), position, head, lane, quad);
+        update();
+        if (position + 1 == its.settled) store(at);
+    }
+    if (p.settle != 0) return;
+    const uint settled = first + its.settled - its.position; // of rows, if it is more than `first`
     fetch(first, head, lane, quad);
     [[dont_unroll]] for (uint t = first; t < end; t++) {
         vec4 q[keys / 4], k[keys / 4];
@@ -93,6 +131,6 @@ void main() {
         }
         result = sum_over_lanes(result, 1);
         if (lane == 0) y[(t * p.value_heads + head.value) * (head_dim / 4) + quad] = result;
+        if (t + 1 == settled) store(at);
     }
-    [[unroll]] for (uint i = 0; i < keys; i++) state[at + i * (head_dim / 4)] = m[i];
 }

@@ -19,30 +19,65 @@ CONTEXT_AT(3)
 #include "recurrent.glsl"
 #include "delta_rule.glsl"
 
+vec4 row_quad(uint i) { return rows[i]; }
+vec4 state_quad(uint i) { return vec4(state[4 * i], state[4 * i + 1], state[4 * i + 2], state[4 * i + 3]); }
+
+// A token; `element` is that of the state at `key`.
+#define STEP(quad, element)                                                                                                      \
+    {                                                                                                                            \
+        const uint q_at = (place.row + query_at(head)) / 4, k_at = (place.row + key_at(head)) / 4,                               \
+                   v_at = place.row + value_at(head) + column;                                                                   \
+        const vec4 two = quad((place.gates + 2 * head.value) / 4);                                                               \
+        const vec2 gates = (place.gates / 2 + head.value) % 2 == 0 ? two.xy : two.zw;                                            \
+        float found = 0.0;                                                                                                       \
+        [[dont_unroll]] for (uint first_key = 0; first_key < head_dim; first_key += 4) {                                         \
+            const vec4 k = quad(k_at + first_key / 4);                                                                           \
+            [[unroll]] for (uint i = 0; i < 4; i++) {                                                                            \
+                const uint key = first_key + i;                                                                                  \
+                found = fma(element * gates.y, k[i], found);                                                                     \
+            }                                                                                                                    \
+        }                                                                                                                        \
+        const float u = gates.x * (quad(v_at / 4)[v_at % 4] - found);                                                            \
+        [[dont_unroll]] for (uint first_key = 0; first_key < head_dim; first_key += 4) {                                         \
+            const vec4 k = quad(k_at + first_key / 4), q = quad(q_at + first_key / 4);                                           \
+            [[unroll]] for (uint i = 0; i < 4; i++) {                                                                            \
+                const uint key = first_key + i;                                                                                  \
+                element = fma(k[i], u, element * gates.y);                                                                       \
+                result = fma(element, q[i], result);                                                                             \
+            }                                                                                                                    \
+        }                                                                                                                        \
+    }
+
+void store(Tokens its, uint position, Head head, uint column, float result) {
+    y[((its.first + position - its.position) * p.value_heads + head.value) * head_dim + column] = result;
+}
+
 void main() {
     const uint groups = head_dim / workgroup;
     const Head head = head_of(gl_WorkGroupID.x / groups);
     uint first, end;
     if (!rows_of(gl_WorkGroupID.y, first, end)) return;
     const uint column = gl_WorkGroupID.x % groups * workgroup + gl_LocalInvocationID.x, at = matrix_at(first, head) + column;
-    [[dont_unroll]] for (uint t = first; t < end; t++) {
-        const uint q_at = query_at(t, head) / 4, k_at = key_at(t, head) / 4, v_at = value_at(t, head) + column;
-        const vec2 gates = gates_of(t, head);
-        float found = 0.0;
-        [[dont_unroll]] for (uint key = 0; key < head_dim; key += 4) {
-            const vec4 k = rows[k_at + key / 4];
-            [[unroll]] for (uint i = 0; i < 4; i++) found = fma(state[at + (key + i) * head_dim] * gates.y, k[i], found);
-        }
-        const float u = gates.x * (rows[v_at / 4][v_at % 4] - found);
+    const Tokens its = tokens_of(first, end);
+    [[dont_unroll]] for (uint position = its.begin; position < its.settled; position++) {
+        const Place place = place_of(its, position);
         float result = 0.0;
-        [[dont_unroll]] for (uint key = 0; key < head_dim; key += 4) {
-            const vec4 k = rows[k_at + key / 4], q = rows[q_at + key / 4];
-            [[unroll]] for (uint i = 0; i < 4; i++) {
-                const float m = fma(k[i], u, state[at + (key + i) * head_dim] * gates.y);
-                state[at + (key + i) * head_dim] = m;
-                result = fma(m, q[i], result);
-            }
-        }
-        y[(t * p.value_heads + head.value) * head_dim + column] = result;
+        if (place.pending)
+            STEP(state_quad, state[at + key * head_dim])
+        else
+            STEP(row_quad, state[at + key * head_dim])
+        if (!place.pending) store(its, position, head, column, result);
+    }
+    if (its.settled == its.end) return;
+    float m[head_dim]; // for rows whose updates stay pending
+    [[dont_unroll]] for (uint key = 0; key < head_dim; key++) m[key] = state[at + key * head_dim];
+    [[dont_unroll]] for (uint position = max(its.begin, its.settled); position < its.end; position++) {
+        const Place place = place_of(its, position);
+        float result = 0.0;
+        if (place.pending)
+            STEP(state_quad, m[key])
+        else
+            STEP(row_quad, m[key])
+        if (!place.pending) store(its, position, head, column, result);
     }
 }

@@ -14,6 +14,8 @@ struct rms_norm_params {
     uint cols;
     float eps;
     uint in_head; // 1: row t of y is the norm of row head_row(t) of x
+    uint y_cols;  // of a row of y, of which these begin at y_first
+    uint y_first;
 };
 
 struct broadcast_params { uint cols; };
@@ -116,7 +118,7 @@ struct attention_params {
     uint ring_tokens;   // per head
     uint block_tokens;  // per head of the pass's block; 0 without one
     uint part_step;     // the splits' lengths are multiples of this
-    uint sinks;         // number of first positions that are left to attention_sink: 0 or FIRST_TOKENS
+    uint sinks;         // number of first positions that are not read here: FIRST_TOKENS if attention_sink reads them, else 0; 1 of a head for drafts
     uint page_scores;   // as in q_norm_rope_params
     uint pages;
 };
@@ -159,6 +161,11 @@ struct delta_inputs_params {
     uint gates;        // [rows][value_heads][2]: beta, alpha
     uint state_floats; // of a slot's state
     uint history;      // the last three rows of inputs, [3][channels], the oldest first
+    uint pending_inputs; // of a slot's tokens that are pending: [ring][channels], as pending_outputs, and [ring][value_heads][2]
+    uint pending_outputs;
+    uint pending_gates;
+    uint ring;
+    uint settle;       // 1: there are no rows; row 0 names a slot, whose pending tokens alone are applied
     float eps;
     float query_scale; // 1 / sqrt(128)
 };
@@ -173,7 +180,13 @@ struct delta_rule_params {
     uint separate;     // 1: workgroups in y are rows, of which the first of a slot has all of them; 0: spans
     uint first_row;    // of a block's: rows [first_row, first_row + max_rows)
     uint max_rows;
+    uint pending_outputs; // as above
+    uint pending_gates;
+    uint ring;
+    uint settle;
 };
+struct states_before_params { uint cols; uint ring; }; // of the states that are kept of a slot
+struct keep_states_params { uint cols; uint ring; };
 struct gated_norm_params { uint heads; float eps; };
 struct split_gates_params { uint cols; uint head_dim; }; // cols: of q
 struct apply_gates_params { uint cols; };

@@ -24,5 +24,5 @@ void main() {
 
     const float scale = inverse_rms_of(workgroup_sum(ss) / float(p.cols) + p.eps);
     for (uint i = gl_LocalInvocationID.x; i < p.cols; i += workgroup)
-        y[out_row * p.cols + i] = x[row + i] * scale * w[i];
+        y[out_row * p.y_cols + p.y_first + i] = x[row + i] * scale * w[i];
 }

@@ -166,7 +166,7 @@ void attend_window(const LayerCache& cache, const Row& row, const float* q, cons
     const std::span<float> scaled = scratch.tiles.first(before.size() * d);
     for (size_t i = 0; i < scaled.size(); i++) scaled[i] = q[i] / window_unit;
     const uint32_t ring = window.k.block_tokens, begins = first_in_window(cache, row),
-                   first = std::min(std::max(begins, cache.first_tokens()), row.position + 1), begin = first % ring,
+                   first = std::min(std::max(begins, cache.left_out()), row.position + 1), begin = first % ring,
                    count = row.position + 1 - first, end = std::min(begin + count, ring);
     attend_range(window, scaled.data(), pages, before, {head, begin, end, first, 0}, scratch);
     attend_range(window, scaled.data(), pages, behind, {head, 0, count - (end - begin), first + end - begin, 0}, scratch);
@@ -262,7 +262,7 @@ struct RowPieces {
 // Divides the rows' work and counts the pieces and partials.
 std::vector<RowPieces> divide(const Operands& of, uint32_t threads, uint32_t& pieces, uint32_t& parts) {
     constexpr uint32_t shortest = 256; // minimum positions of a piece
-    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0, sink = of.cache.has_sinks() ? 1 : 0;
+    const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0, sink = of.cache.reads_sinks() ? 1 : 0;
     const uint32_t wanted = (4 * threads + kv_heads - 1) / kv_heads; // so that a slow thread takes few
     std::vector<RowPieces> all;
     for (uint32_t row = 0; row < of.rows.size(); row++) {
@@ -283,7 +283,7 @@ void attend_piece(const Operands& of, const RowPieces& row, uint32_t piece, std:
     const auto of_head = [&](uint32_t i) { return parts.subspan(row.first_part + i * of.heads + head * group, group); };
     if (range < row.ranges) HWY_DYNAMIC_DISPATCH(attend_range)
     (in_pages(of.cache, of.rows[row.row]), q, pages, of_head(range),
-     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.first_tokens()}, scratch);
+     VectorRange{head, row.bound(range), row.bound(range + 1), row.bound(range), of.cache.left_out()}, scratch);
     else if (range == row.ranges && of.cache.window) HWY_DYNAMIC_DISPATCH(attend_window)(
         of.cache, of.rows[row.row], q, pages, of_head(range), of_head(range + 1), head, scratch);
     else attend_sink(of.cache, of.rows[row.row], q, pages, of_head(row.ranges + (of.cache.window ? 2 : 0)), head);
@@ -306,7 +306,7 @@ void attend_rows(ThreadPool& pool, const Operands& of) {
             const RowPieces& row = rows[i / of.heads];
             const std::span y = of.y.subspan(i * d, d);
             combine(y, all.subspan(row.first_part + i % of.heads), of.heads,
-                    row.ranges + (of.cache.window ? 2 : 0) + (of.cache.has_sinks() ? 1 : 0));
+                    row.ranges + (of.cache.window ? 2 : 0) + (of.cache.reads_sinks() ? 1 : 0));
             finish(y, of.cache.v.codec);
         }
     });
@@ -346,7 +346,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
     const Operands all{y, q, {page_scores.empty() ? nullptr : &page_scores}, cache, heads, rows};
     if (separate) return attend_rows(pool, all);
     std::vector<Operands> slots;
-    for (const auto& [slot, first, end] : host::by_slot(rows)) slots.push_back(all.part(first, end - first));
+    for (const host::SlotRows& of : host::by_slot(rows)) slots.push_back(all.part(of.first, of.count()));
     attend_blocks(pool, slots);
 }
 

@@ -83,7 +83,7 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
     std::fill_n(t.total, width, 0.0f);
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < d; c++) t.q[c * width + i] = of.q[of.at(first + i) + c];
-    if (!of.cache.has_sinks()) return t;
+    if (!of.cache.reads_sinks()) return t;
     const Sinks sinks(of.cache, of.row(first).slot, of.head, of.row(first + count - 1).position);
     for (size_t i = 0; i < count; i++) {
         const uint32_t position = of.row(first + i).position;
@@ -101,7 +101,7 @@ inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bo
         const size_t query = std::min<size_t>(first + i, of.end - 1); // padding lanes attend like the last query
         const Row row = of.row(query);
         const float own = float(row.position), before = float(first_in_window(of.cache, row)) - 1,
-                    sink = float(of.cache.first_tokens()) - 1; // the first positions are no tile's
+                    sink = float(of.cache.left_out()) - 1; // the first positions are no tile's
         t.before[i] = window ? std::max(before, sink) : sink;
         t.last[i] = window ? own : std::min(before, own);
     }

@@ -17,7 +17,7 @@ ForwardOptions with_batch_size(ForwardOptions options) {
 // Returns the size in bytes of a page in the layers whose attention is held.
 uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
     uint64_t bytes = 0;
-    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
+    for (uint32_t layer = 0; layer < c.cache_layers(); layer++) {
         const KvTypes types = options.kv.at(layer, c.num_hidden_layers);
         if (options.held.attention(layer) && !c.is_recurrent(layer))
             bytes += c.num_key_value_heads *
@@ -32,7 +32,7 @@ uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
 uint64_t slots_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
     kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;
-    return options.slots * (kv_window_bytes(c, kv) + c.state_bytes());
+    return options.slots * (kv_window_bytes(c, kv) + c.state_bytes() + c.pending_bytes(options.pending));
 }
 
 constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is begun
@@ -100,6 +100,7 @@ MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const Forwar
         4 * (batch * (2 * c.hidden_size + 2 * q_cols + 2 * kv_cols + 2 * c.intermediate_size + of_experts + of_hybrids) +
              uint64_t(options.slots) * c.vocab_size +
              uint64_t(options.context_size) * c.head_dim); // activations, logits, rotary table
+    if (c.mtp) plan.scratch += 4 * batch * 3 * c.hidden_size;
     plan.available = std::min(physical_memory_bytes(), options.memory_bytes);
     return plan;
 }

@@ -53,6 +53,25 @@ void feed_forward_half(Pass& pass, const Layer& l, Activations& x) {
     }
 }
 
+void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+
+namespace {
+
+void mtp_keys(Pass& pass, const Network& net, Activations& x) {
+    const Mtp& m = *net.mtp;
+    last_norm(pass, net, x);
+    pass.begin(m.layer);
+    embed(pass, x.e, m.token_embd, x.ids);
+    mtp_inputs(pass, m, x.eh, x.e, x.a);
+    matmul(pass, {{x.e, m.eh_proj}}, x.eh);
+    keep_states(pass, m, x.a);
+    rms_norm(pass, x.a, x.e, m.layer.attn_norm);
+    matmul(pass, {{x.k, m.layer.attn_k}, {x.v, m.layer.attn_v}}, x.a);
+    kv_append(pass, m.layer, x.k, x.v);
+}
+
+} // namespace
+
 void layers(Pass& pass, const Network& net, Activations& x) {
     embed(pass, x.h, net.token_embd, x.ids);
     for (const Layer& l : net.layers) {
@@ -60,6 +79,7 @@ void layers(Pass& pass, const Network& net, Activations& x) {
         first_half(pass, l, x);
         feed_forward_half(pass, l, x);
     }
+    if (net.mtp) mtp_keys(pass, net, x);
 }
 
 void head(Pass& pass, const Network& net, Activations& x) {
@@ -67,6 +87,17 @@ void head(Pass& pass, const Network& net, Activations& x) {
     matmul(pass, {{x.logits, net.output}}, x.a);
 }
 
-void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+void draft(Pass& pass, const Network& net, Activations& x) {
+    const Mtp& m = *net.mtp;
+    pass.begin(m.layer);
+    embed(pass, x.e, m.token_embd, x.ids);
+    mtp_inputs(pass, m, x.eh, x.e, x.a);
+    matmul(pass, {{x.h, m.eh_proj}}, x.eh);
+    attention_half(pass, m.layer, x);
+    feed_forward_half(pass, m.layer, x);
+    rms_norm(pass, x.a, x.h, m.norm);
+    keep_states(pass, m, x.a);
+    matmul(pass, {{x.logits, m.output}}, x.a);
+}
 
 } // namespace tq::cpu

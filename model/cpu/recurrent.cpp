@@ -23,7 +23,7 @@ constexpr uint32_t state_columns = 32;        // columns of a state, likewise
 // Tokens of a slot: row i of `x` and `y` is at i times the stride.
 struct ConvRows {
     float* x;
-    size_t stride, count;
+    size_t stride, count, history_stride;
 };
 struct DeltaRows {
     float* y;
@@ -41,13 +41,13 @@ namespace {
 HWY_INLINE V silu(V x) { return hn::Div(x, hn::Add(hn::Set(F(), 1), exp_of(hn::Neg(x)))); }
 HWY_INLINE V sigmoid(V x) { return hn::Div(hn::Set(F(), 1), hn::Add(hn::Set(F(), 1), exp_of(hn::Neg(x)))); }
 
-// `conv_columns` channels. history: [taps - 1][stride], w: [channels][taps]
+// `conv_columns` channels. history: [taps - 1][history_stride], w: [channels][taps]
 void conv_silu_columns(const ConvRows& rows, float* history, const float* w) {
     for (size_t c = 0; c < conv_columns; c += lanes) {
         V w0, w1, w2, w3;
         hn::LoadInterleaved4(F(), w + c * taps, w0, w1, w2, w3);
-        V p0 = hn::LoadU(F(), history + c), p1 = hn::LoadU(F(), history + rows.stride + c),
-          p2 = hn::LoadU(F(), history + 2 * rows.stride + c);
+        V p0 = hn::LoadU(F(), history + c), p1 = hn::LoadU(F(), history + rows.history_stride + c),
+          p2 = hn::LoadU(F(), history + 2 * rows.history_stride + c);
         for (size_t t = 0; t < rows.count; t++) {
             float* const x = rows.x + t * rows.stride + c;
             const V own = hn::LoadU(F(), x);
@@ -58,8 +58,8 @@ void conv_silu_columns(const ConvRows& rows, float* history, const float* w) {
             p2 = own;
         }
         hn::StoreU(p0, F(), history + c);
-        hn::StoreU(p1, F(), history + rows.stride + c);
-        hn::StoreU(p2, F(), history + 2 * rows.stride + c);
+        hn::StoreU(p1, F(), history + rows.history_stride + c);
+        hn::StoreU(p2, F(), history + 2 * rows.history_stride + c);
     }
 }
 
@@ -116,16 +116,16 @@ HWY_INLINE void delta_step(float* y, float* m, size_t stride, const float* q, co
     for (size_t at = 0; at < vectors; at++) hn::StoreU(out.total(at), F(), y + at * lanes);
 }
 
-// `state_columns` columns of a state whose rows are state_dim long. In a power of two's distance these would share few lines of
-// the L1 cache: for several tokens they are copied together.
-void delta_columns(const DeltaRows& rows, float* state) {
+// `state_columns` columns of a state whose rows are `state_stride` long. In a power of two's distance these would share few lines
+// of the L1 cache: for several tokens they are copied together.
+void delta_columns(const DeltaRows& rows, float* state, size_t state_stride) {
     constexpr size_t few = 3;
     HWY_ALIGN float copy[state_dim * state_columns];
     float* m = state;
-    size_t stride = state_dim;
-    if (rows.count > few) {
+    size_t stride = state_stride;
+    if (rows.count > few && state_stride != state_columns) {
         for (size_t key = 0; key < state_dim; key++)
-            std::copy_n(state + key * state_dim, state_columns, copy + key * state_columns);
+            std::copy_n(state + key * state_stride, state_columns, copy + key * state_columns);
         m = copy;
         stride = state_columns;
     }
@@ -133,7 +133,8 @@ void delta_columns(const DeltaRows& rows, float* state) {
         delta_step(rows.y + t * rows.y_stride, m, stride, rows.q + t * rows.x_stride, rows.k + t * rows.x_stride,
                    rows.v + t * rows.x_stride, rows.beta[t * rows.heads], rows.alpha[t * rows.heads]);
     if (m == state) return;
-    for (size_t key = 0; key < state_dim; key++) std::copy_n(copy + key * state_columns, state_columns, state + key * state_dim);
+    for (size_t key = 0; key < state_dim; key++)
+        std::copy_n(copy + key * state_columns, state_columns, state + key * state_stride);
 }
 
 void gated_norm_head(std::span<float> head, const float* z, const float* w, float eps) {
@@ -173,6 +174,89 @@ HWY_EXPORT(share_gate_row);
 
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
+// The inputs of the convolution of `conv_columns` channels of a slot, from `column` on: history becomes that after one more
+// token.
+void shift_history(float* history, size_t stride, const float* own) {
+    for (size_t j = 0; j + 2 < taps; j++) std::copy_n(history + (j + 1) * stride, conv_columns, history + j * stride);
+    std::copy_n(own, conv_columns, history + (taps - 2) * stride);
+}
+
+// The convolution of `conv_columns` channels of a slot's rows.
+void conv_silu_part(float* x, const float* w, LayerStates& states, const host::SlotRows& of, size_t column) {
+    const size_t channels = states.shape.channels();
+    const auto [from, to] = of.state;
+    const auto pending = [&](uint32_t at) { return &states.pending_input({of.slot, at})[column]; };
+    const auto convolve = [&](uint32_t first, uint32_t end, float* history, size_t stride) {
+        if (first < end) HWY_DYNAMIC_DISPATCH(conv_silu_columns)
+        ({x + (of.first + first - of.position) * channels + column, channels, end - first, stride}, history, w + column * taps);
+    };
+    float* const history = &states.history(of.slot)[column];
+    for (uint32_t at = from; at < std::min(of.position, to); at++) shift_history(history, channels, pending(at));
+    const uint32_t settled = std::max(of.position, to); // rows from there on stay pending
+    convolve(of.position, settled, history, channels);
+    if (settled == of.end_position()) return;
+    std::array<float, (taps - 1) * conv_columns> after;
+    for (size_t j = 0; j + 1 < taps; j++) std::copy_n(history + j * channels, conv_columns, &after[j * conv_columns]);
+    for (uint32_t at = std::max(from, to); at < of.position; at++) shift_history(after.data(), conv_columns, pending(at));
+    for (uint32_t at = settled; at < of.end_position(); at++)
+        std::copy_n(x + (of.first + at - of.position) * channels + column, conv_columns, pending(at));
+    convolve(settled, of.end_position(), after.data(), conv_columns);
+}
+
+// The operands of the delta rule: [rows][...]
+struct DeltaOperands {
+    float* y;
+    const float *x, *beta, *alpha;
+};
+
+// `state_columns` columns of one value head, from `column` on, of a slot's rows.
+void delta_rule_part(const DeltaOperands& rows, LayerStates& states, const host::SlotRows& of, uint32_t head, uint32_t column) {
+    const Recurrent& shape = states.shape;
+    const size_t channels = shape.channels(), heads = shape.value_heads, values = shape.value_size();
+    const size_t q = size_t(shape.key_head(head)) * state_dim, k = shape.key_size() + q,
+                 v = 2 * size_t(shape.key_size()) + head * state_dim + column;
+    std::array<float, state_columns> unused;
+    const auto pending = [&](uint32_t first, uint32_t end, float* m, size_t stride) {
+        for (uint32_t at = first; at < end; at++) {
+            const float *x = states.pending_output({of.slot, at}).data(), *gates = &states.pending_gates({of.slot, at})[2 * head];
+            HWY_DYNAMIC_DISPATCH(delta_columns)
+            ({unused.data(), x + q, x + k, x + v, gates, gates + 1, 0, 0, 0, 1}, m, stride);
+        }
+    };
+    const auto run = [&](uint32_t first, uint32_t end, float* m, size_t stride) {
+        const size_t t = of.first + first - of.position;
+        const float* x = rows.x + t * channels;
+        if (first < end) HWY_DYNAMIC_DISPATCH(delta_columns)
+        ({rows.y + t * values + head * state_dim + column, x + q, x + k, x + v, rows.beta + t * heads + head,
+          rows.alpha + t * heads + head, values, channels, heads, end - first},
+         m, stride);
+    };
+    const auto [from, to] = of.state;
+    float* const m = &states.matrix(of.slot, head)[column];
+    pending(from, std::min(of.position, to), m, state_dim);
+    const uint32_t settled = std::max(of.position, to);
+    run(of.position, settled, m, state_dim);
+    if (settled == of.end_position()) return;
+    alignas(64) std::array<float, state_dim * state_columns> after;
+    for (size_t key = 0; key < state_dim; key++) std::copy_n(m + key * state_dim, state_columns, &after[key * state_columns]);
+    pending(std::max(from, to), of.position, after.data(), state_columns);
+    run(settled, of.end_position(), after.data(), state_columns);
+}
+
+// Keeps the rows of a slot that stay pending.
+void keep_pending(const DeltaOperands& rows, LayerStates& states, const host::SlotRows& of) {
+    const size_t channels = states.shape.channels(), heads = states.shape.value_heads;
+    for (uint32_t at = std::max(of.position, of.state.end); at < of.end_position(); at++) {
+        const size_t t = of.first + at - of.position;
+        std::copy_n(rows.x + t * channels, channels, states.pending_output({of.slot, at}).data());
+        float* const gates = states.pending_gates({of.slot, at}).data();
+        for (size_t head = 0; head < heads; head++) {
+            gates[2 * head] = rows.beta[t * heads + head];
+            gates[2 * head + 1] = rows.alpha[t * heads + head];
+        }
+    }
+}
+
 } // namespace
 
 void conv_silu(ThreadPool& pool, std::span<float> x, std::span<const float> w, LayerStates& states,
@@ -182,13 +266,8 @@ void conv_silu(ThreadPool& pool, std::span<float> x, std::span<const float> w, L
            "{} values of {} rows, {} channels", x.size(), rows.size(), channels);
     const std::vector<host::SlotRows> slots = host::by_slot(rows);
     pool.each(uint32_t(slots.size()) * parts, 4, [&](uint32_t begin, uint32_t end) {
-        for (uint32_t i = begin; i < end; i++) {
-            const host::SlotRows& of = slots[i / parts];
-            const size_t column = size_t(i % parts) * conv_columns;
-            HWY_DYNAMIC_DISPATCH(conv_silu_columns)
-            ({&x[of.first * channels + column], channels, of.end - of.first}, &states.history(of.slot)[column],
-             &w[column * taps]);
-        }
+        for (uint32_t i = begin; i < end; i++)
+            conv_silu_part(x.data(), w.data(), states, slots[i / parts], size_t(i % parts) * conv_columns);
     });
 }
 
@@ -219,29 +298,25 @@ void state_gates(ThreadPool& pool, std::span<float> beta, std::span<float> alpha
 void delta_rule(ThreadPool& pool, std::span<float> y, std::span<const float> x, std::span<const float> beta,
                 std::span<const float> alpha, LayerStates& states, std::span<const host::Row> rows) {
     const Recurrent& shape = states.shape;
-    const uint32_t heads = shape.value_heads, keys = shape.key_size(), parts = state_dim / state_columns;
-    const size_t channels = shape.channels(), values = shape.value_size();
-    ENSURE(shape.head_dim == state_dim && y.size() == rows.size() * values && x.size() == rows.size() * channels,
+    const uint32_t heads = shape.value_heads, parts = state_dim / state_columns;
+    ENSURE(shape.head_dim == state_dim && y.size() == rows.size() * shape.value_size() &&
+               x.size() == rows.size() * shape.channels(),
            "{} values of {} rows, heads of {}", x.size(), rows.size(), shape.head_dim);
+    const DeltaOperands operands{y.data(), x.data(), beta.data(), alpha.data()};
     const std::vector<host::SlotRows> slots = host::by_slot(rows);
     pool.each(uint32_t(slots.size()) * heads * parts, 2, [&](uint32_t begin, uint32_t end) {
-        for (uint32_t i = begin; i < end; i++) {
-            const host::SlotRows& of = slots[i / (heads * parts)];
-            const uint32_t head = i / parts % heads, column = i % parts * state_columns, key_head = shape.key_head(head);
-            const float* const token = &x[of.first * channels];
-            const DeltaRows all{.y = &y[of.first * values + head * state_dim + column],
-                                .q = token + key_head * state_dim,
-                                .k = token + keys + key_head * state_dim,
-                                .v = token + 2 * keys + head * state_dim + column,
-                                .beta = &beta[of.first * heads + head],
-                                .alpha = &alpha[of.first * heads + head],
-                                .y_stride = values,
-                                .x_stride = channels,
-                                .heads = heads,
-                                .count = of.end - of.first};
-            HWY_DYNAMIC_DISPATCH(delta_columns)(all, &states.matrix(of.slot, head)[column]);
-        }
+        for (uint32_t i = begin; i < end; i++)
+            delta_rule_part(operands, states, slots[i / (heads * parts)], i / parts % heads, i % parts * state_columns);
     });
+    for (const host::SlotRows& of : slots) keep_pending(operands, states, of);
+}
+
+void settle(LayerStates& states, uint32_t slot, uint32_t from, uint32_t to) {
+    const host::SlotRows none{slot, 0, 0, to, {from, to}};
+    for (size_t column = 0; column < states.shape.channels(); column += conv_columns)
+        conv_silu_part(nullptr, nullptr, states, none, column);
+    for (uint32_t head = 0; head < states.shape.value_heads; head++)
+        for (uint32_t column = 0; column < state_dim; column += state_columns) delta_rule_part({}, states, none, head, column);
 }
 
 void gated_norm(ThreadPool& pool, std::span<float> y, std::span<const float> z, std::span<const float> w, float eps) {

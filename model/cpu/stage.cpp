@@ -16,7 +16,8 @@ class CpuStage final : public Stage {
     CpuStage(const Config& config, std::shared_ptr<const LoadedWeights> weights, const Cache& cache,
              const ForwardOptions& options)
         : options_(options), on_result_(host::named(options_.tap)), pool_(options.threads),
-          vectors_(cache, config.num_key_value_heads, host::layer_codecs(config, options.kv), options.batch_size, options.held),
+          vectors_(cache, config.num_key_value_heads, host::layer_codecs(config, options.kv), options.batch_size, options.held,
+                   cpu::settle, config.mtp ? config.hidden_size : 0),
           net_(config, std::move(weights), options.kv, vectors_, options.context_size) {}
 
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h, const KeepGoing& keep_going) override {
@@ -30,6 +31,8 @@ class CpuStage final : public Stage {
     std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override {
         return run_head(rows, h, true, cpu::last_norm).a;
     }
+    bool drafts() const override { return net_.mtp.has_value(); }
+    std::span<const float> run_draft(const PassRows& rows) override;
     PassLimits limits() const override;
     std::string computation() const override;
     CacheVectors& vectors() override { return vectors_; }
@@ -69,8 +72,7 @@ void CpuStage::run_halves(host::Pass& pass, HalfRange halves, std::span<float> h
 
 // Throws Error, before these rows count, if the model's file has been truncated.
 bool CpuStage::run(HalfRange halves, const PassRows& rows, std::span<float> h, bool separate, const KeepGoing& keep_going) try {
-    std::vector<host::Row> all;
-    for (const PassRow& row : rows.rows) all.push_back({row.slot, row.position});
+    const std::vector<host::Row> all = host::rows_of(rows);
     x_.ids = rows.ids;
     x_.resize(net_.config, all.size());
     host::Pass pass(pool_, net_, all, on_result_, separate);
@@ -105,6 +107,18 @@ host::Activations& CpuStage::run_head(std::span<const uint32_t> rows, std::span<
     head(pass, net_, head_);
     check_mapped_files();
     return head_;
+}
+
+std::span<const float> CpuStage::run_draft(const PassRows& rows) {
+    const std::vector<host::Row> all = host::rows_of(rows);
+    x_.ids = rows.ids;
+    x_.resize(net_.config, all.size());
+    x_.resize_head(net_.config, all.size());
+    host::Pass pass(pool_, net_, all, on_result_, true);
+    cpu::draft(pass, net_, x_);
+    x_.ids = {};
+    check_mapped_files();
+    return x_.logits;
 }
 
 // Slices of up to one and a half passes of separate rows take less time as those than as a block, at 2000 positions, too, where

@@ -6,7 +6,7 @@
 namespace tq::cpu {
 
 using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Recurrence,
-    host::Routes;
+    host::Routes, host::Mtp;
 
 void embed(Pass&, std::vector<float>& h, const Linear& embedding, std::span<const uint32_t> ids);
 void rms_norm(Pass&, std::vector<float>& y, const std::vector<float>& x, const Norm& w);
@@ -29,6 +29,9 @@ void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vect
 void split_gates(Pass&, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate);
 void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
 
+void mtp_inputs(Pass&, const Mtp& mtp, std::vector<float>& y, const std::vector<float>& e, const std::vector<float>& states);
+void keep_states(Pass&, const Mtp& mtp, const std::vector<float>& states);
+
 void delta_inputs(Pass&, const Layer& layer, std::vector<float>& qkv, std::vector<float>& beta, std::vector<float>& alpha);
 void delta_rule(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
                 const std::vector<float>& alpha);
@@ -39,9 +42,11 @@ void share_gate(Pass&, const Layer& layer, std::vector<float>& y, const std::vec
 // attention or a recurrence.
 void first_half(Pass&, const Layer& layer, Activations& x);
 void feed_forward_half(Pass&, const Layer& layer, Activations& x);
-// From token ids to h, and from there to logits, or only to a.
+// From token ids to h, and from there to logits, or only to a; and from the ids that follow tokens of slots to the logits after
+// them, by the head for multi-token prediction.
 void layers(Pass&, const Network& net, Activations& x);
 void head(Pass&, const Network& net, Activations& x);
 void last_norm(Pass&, const Network& net, Activations& x);
+void draft(Pass&, const Network& net, Activations& x);
 
 } // namespace tq::cpu

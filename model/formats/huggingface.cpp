@@ -80,11 +80,38 @@ void tie(ModelFile& file, std::vector<FileTensor>& tensors, bool is_headless) {
                               utf8_text(file.path())));
 }
 
-// Leaves a hybrid's tensors of the text model: without encoders of images and multi-token prediction. Their names lose
-// "language_model.", and filters of the convolution the dimension of one input.
-void keep_text_model(std::vector<FileTensor>& tensors) {
+constexpr std::array mtp_names{Names{"fc.weight", "eh_proj.weight"}, Names{"pre_fc_norm_embedding.weight", "enorm.weight"},
+                               Names{"pre_fc_norm_hidden.weight", "hnorm.weight"},
+                               Names{"norm.weight", "shared_head_norm.weight"},
+                               Names{"lm_head.weight", "shared_head_head.weight"}};
+
+// Gives the tensors of a head for multi-token prediction, "mtp.", GGUF's names of layers after the last one, and the file GGUF's
+// keys for it, where there is one.
+void name_mtp(ModelFile& file, std::vector<FileTensor>& tensors) {
+    constexpr std::string_view mtp = "mtp.", layer = "layers.";
+    const Architecture& a = architecture_of(file);
+    const uint64_t layers = file.integer(a.key("block_count"));
+    uint64_t heads = 0;
+    for (FileTensor& t : tensors) {
+        if (!t.name.starts_with(mtp)) continue;
+        const std::string rest = t.name.substr(mtp.size());
+        const bool is_first = rest.starts_with("layers.0."), is_other = rest.starts_with(layer) && !is_first;
+        heads = std::max<uint64_t>(heads, is_other ? 2 : 1);
+        const std::string_view name = translated(mtp_names, rest);
+        t.name = is_first ? fmt::format("model.layers.{}.{}", layers, rest.substr(std::string_view("layers.0.").size()))
+                          : fmt::format("blk.{}.nextn.{}", layers + (is_other ? 1 : 0), name.empty() ? rest : name);
+    }
+    if (heads == 0) return;
+    file.mutable_metadata().insert_or_assign(a.key("nextn_predict_layers"), heads);
+    file.mutable_metadata().insert_or_assign(a.key("block_count"), layers + heads);
+}
+
+// Leaves a hybrid's tensors of the text model: without encoders of images. Their names lose "language_model.", and filters of the
+// convolution the dimension of one input.
+void keep_text_model(ModelFile& file, std::vector<FileTensor>& tensors) {
     constexpr std::string_view nested = "model.language_model.", model = "model.";
-    std::erase_if(tensors, [](const FileTensor& t) { return t.name.starts_with("model.visual.") || t.name.starts_with("mtp."); });
+    std::erase_if(tensors, [](const FileTensor& t) { return t.name.starts_with("model.visual."); });
+    name_mtp(file, tensors);
     for (FileTensor& t : tensors) {
         if (t.name.starts_with(nested)) t.name = std::string(model) + t.name.substr(nested.size());
         if (t.name.ends_with(".conv1d.weight") && t.ne[1] == 1 && t.ne[3] == 1) t.ne = {t.ne[0], t.ne[2], 1, 1};
@@ -96,10 +123,11 @@ bool rename(std::vector<FileTensor>& tensors, const ModelFile& file) {
     std::set<std::string> names;
     bool is_headless = true;
     for (FileTensor& t : tensors) {
-        std::string name = gguf_tensor_name(t.name);
+        const bool is_named = t.name.starts_with("blk.") && t.name.find(".nextn.") != std::string::npos; // name_mtp()
+        std::string name = is_named ? t.name : gguf_tensor_name(t.name);
         if (const size_t norm = name.find(".ffn_norm."); norm != std::string::npos) // whose name differs in GGUF
             name.replace(norm + 1, std::string_view("ffn_norm").size(), architecture_of(file).ffn_norm);
-        if (name == t.name)
+        if (name == t.name && !is_named)
             fail("{}: tensor '{}' does not belong to a model of '{}'", utf8_text(file.path()), printable(t.name),
                  architecture_of(file).name);
         if (!names.insert(name).second)
@@ -143,7 +171,7 @@ ModelFile read_huggingface(const fs::path& directory) {
     std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
     // Frequencies of RoPE that older files repeat; transformers ignores them, too.
     std::erase_if(tensors, [](const FileTensor& t) { return t.name.ends_with("rotary_emb.inv_freq"); });
-    if (architecture_of(file).hybrid) keep_text_model(tensors);
+    if (architecture_of(file).hybrid) keep_text_model(file, tensors);
     const bool is_headless = rename(tensors, file);
     tie(file, tensors, is_headless);
     file.mutable_tensors() = std::move(tensors);

@@ -142,7 +142,7 @@ uint64_t more_parts_bytes(uint64_t all, bool window, bool sinks) {
 // A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
 Parts cut_into_parts(const Pass& pass, uint64_t bytes, uint32_t heads, uint32_t step, const LayerCache& layer) {
     const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim);
-    Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0};
+    Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0 && !layer.is_mtp};
     const uint64_t left = bytes - more_parts_bytes(all, out.window, out.sinks);
     if (!pass.rows_are_separate())
         out.splits = pass.kernel_rows() > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
@@ -265,7 +265,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
     const Parts parts = cut_into_parts(pass, partials.bytes, heads, plan.part_step, here);
     const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
-    const uint32_t sinks = parts.sinks ? FIRST_TOKENS : 0;
+    const uint32_t left_out = parts.sinks ? FIRST_TOKENS : here.is_mtp ? 1 : 0; // keys from this one on are read here
     const auto part_of = [&](uint64_t begin, uint64_t end) {
         return View(*partials.buffer, partials.offset + begin, end - begin);
     };
@@ -274,7 +274,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         attend(pass, plan, parts.window || parts.sinks ? part_of(0, parts.window_at) : partials, q, slice.buffer, slice.heads,
                all,
                {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales,
-                window_tokens, 0, 1, 0, parts.step, sinks, page_scores.at, page_scores.pages});
+                window_tokens, 0, 1, 0, parts.step, left_out, page_scores.at, page_scores.pages});
     }
     if (here.ring) {
         const WindowVectors& window = *cache.window;
@@ -283,7 +283,7 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
         attend(pass, window_plan, part_of(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
                {window_types, heads, group, WINDOW_ONLY},
                {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, window_tokens, *here.ring, window.ring_tokens(),
-                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, sinks, page_scores.at, page_scores.pages});
+                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, left_out, page_scores.at, page_scores.pages});
     }
     if (parts.sinks) attend_sinks(pass, part_of(parts.sinks_at, partials.bytes), q, page_scores, here, heads, group);
     combine(pass, y, partials, here.v, heads, parts, group, v_scales);

@@ -158,11 +158,12 @@ CacheCodec::CacheCodec(Device& device, KvCodec codec) : KvCodec(std::move(codec)
 KvCache::KvCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held)
     : head_dim(config.head_dim), kv_heads(config.num_key_value_heads), pages(pages) {
     const uint32_t count = config.num_hidden_layers;
-    for (uint32_t layer = 0; layer < count; layer++) {
+    for (uint32_t layer = 0; layer < config.cache_layers(); layer++) {
         LayerCache& cache = layers.emplace_back(LayerCache{{device, kv.codec(layer, count, KvSide::key, head_dim)},
                                                            {device, kv.codec(layer, count, KvSide::value, head_dim)},
                                                            {}});
         cache.is_recurrent = config.is_recurrent(layer);
+        cache.is_mtp = layer == count;
         if (held.attention(layer) && !cache.is_recurrent)
             cache.slices = make_slices(device, layer, cache.types(), head_dim, kv_heads, pages);
     }
@@ -184,8 +185,8 @@ void KvCache::keep_window(Device& device, uint32_t slots, uint32_t tokens, uint3
     window.emplace(WindowVectors{device.allocate("window", bytes, Memory::device, Placement::own), tokens, block_tokens});
 }
 
-void KvCache::keep_states(Device& device, const Config& config, uint32_t slots, const HeldHalves& held) {
-    if (config.recurrent) states.emplace(device, config, slots, held);
+void KvCache::keep_states(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held) {
+    if (config.has_states()) states.emplace(device, config, slots, pending, held);
 }
 
 void KvCache::copy_page(Device& device, uint32_t from, uint32_t to) const {
@@ -403,7 +404,7 @@ std::optional<std::string> DeviceVectors::find_nonfinite(uint32_t slot) const {
 uint64_t window_bytes(const Config& config, const ForwardOptions& options) {
     const KvOptions& kv = options.kv;
     uint64_t rings = 0;
-    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
+    for (uint32_t layer = 0; layer < config.cache_layers(); layer++)
         rings += options.held.attention(layer) && !config.is_recurrent(layer) && kv.window != 0 &&
                  kv.at(layer, config.num_hidden_layers).coded();
     const uint64_t heads = config.num_key_value_heads,
@@ -413,14 +414,14 @@ uint64_t window_bytes(const Config& config, const ForwardOptions& options) {
 
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held) {
     uint64_t bytes = 0;
-    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
+    for (uint32_t layer = 0; layer < config.cache_layers(); layer++)
         if (held.attention(layer) && !config.is_recurrent(layer))
             bytes += slice_words(kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages) * 4;
     return bytes;
 }
 
 void require_bindable(const Capabilities& caps, const Config& config, const KvOptions& kv, uint32_t pages) {
-    for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
+    for (uint32_t layer = 0; layer < config.cache_layers(); layer++)
         if (!config.is_recurrent(layer))
             heads_per_slice(caps, kv.at(layer, config.num_hidden_layers), config.head_dim, config.num_key_value_heads, pages);
 }

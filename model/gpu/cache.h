@@ -10,6 +10,7 @@
 #include "model/kv/stored.h"
 #include "model/kv/window.h"
 #include "runtime/device.h"
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +52,7 @@ struct LayerCache {
     std::vector<CacheSlice> slices;
     std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of the first vector of its rings
     bool is_recurrent = false;         // then it stores no keys and values
+    bool is_mtp = false;               // of the head for multi-token prediction, which has nothing of position 0
 
     KvTypes types() const { return {k.type, v.type}; }
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }
@@ -88,8 +90,8 @@ struct KvCache {
     // `block_tokens`. Throws Error when that exceeds the device's limit of a binding, or memory runs out.
     void keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens);
 
-    // Adds the states of recurrent layers, where there are any.
-    void keep_states(Device& device, const Config& config, uint32_t slots, const HeldHalves& held);
+    // Adds the states of recurrent layers and of a head for multi-token prediction, where there are any.
+    void keep_states(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held);
 
     void copy_page(Device& device, uint32_t from, uint32_t to) const;
     void copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const;
@@ -115,8 +117,10 @@ struct KvCache {
 // A KvCache as the vectors of slots that a Cache keeps the books of. All arguments must outlive it.
 class DeviceVectors final : public CacheVectors {
   public:
-    DeviceVectors(Device& device, const KvCache& vectors, const Cache& sequences)
-        : device_(device), vectors_(vectors), sequences_(sequences) {}
+    // settle: settle_state(), by kernels that need more than these.
+    using Settle = std::function<void(uint32_t slot, uint32_t settled, uint32_t tokens)>;
+    DeviceVectors(Device& device, const KvCache& vectors, const Cache& sequences, Settle settle)
+        : device_(device), vectors_(vectors), sequences_(sequences), settle_(std::move(settle)) {}
 
     PageLayout page_layout() const override { return vectors_.page_layout(); }
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
@@ -134,15 +138,16 @@ class DeviceVectors final : public CacheVectors {
         vectors_.write_window(device_, slot, first, tokens, bytes);
     }
     uint64_t state_bytes() const override { return vectors_.states ? vectors_.states->bytes() : 0; }
-    void read_state(uint32_t slot, std::span<std::byte> bytes) const override {
-        if (vectors_.states) vectors_.states->read(device_, slot, bytes);
+    void read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const override {
+        if (vectors_.states) vectors_.states->read(device_, slot, tokens, bytes);
     }
-    void write_state(uint32_t slot, std::span<const std::byte> bytes) override {
-        if (vectors_.states) vectors_.states->write(device_, slot, bytes);
+    void write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) override {
+        if (vectors_.states) vectors_.states->write(device_, slot, tokens, bytes);
     }
     void copy_state(uint32_t from_slot, uint32_t to_slot) override {
         if (vectors_.states) vectors_.states->copy(device_, from_slot, to_slot);
     }
+    void settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) override { settle_(slot, settled, tokens); }
     void clear_state(uint32_t slot) override {
         if (vectors_.states) vectors_.states->clear(device_, slot);
     }
@@ -158,6 +163,7 @@ class DeviceVectors final : public CacheVectors {
     Device& device_;
     const KvCache& vectors_;
     const Cache& sequences_;
+    const Settle settle_;
 };
 
 // Returns the number of bytes that KvCache allocates.

@@ -5,6 +5,7 @@
 #include "model/gpu/weights.h"
 #include "shaders.gen.h"
 #include <algorithm>
+#include <optional>
 
 namespace tq::gpu {
 
@@ -33,15 +34,33 @@ inline uint32_t row_workgroup(const Tuning& t) {
 }
 
 // y[t] = w * x[t] / sqrt(mean(x[t]^2) + eps). x, y: [tokens][cols]. `in_head`: of the rows of x that the context names
-// (ContextLayout::write_head).
+// (ContextLayout::write_head). `to`: the columns of y, if it has more.
+struct Columns {
+    uint32_t all, first;
+};
 inline void rms_norm(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& w, uint32_t cols, float eps,
-                     bool in_head = false) {
+                     bool in_head = false, std::optional<Columns> to = {}) {
+    const auto [y_cols, y_first] = to.value_or(Columns{cols, 0});
     const Work work = per_step(pass.step, [=](const Step& s) {
         const uint64_t elements = uint64_t(s.tokens) * cols;
         return Work{elements * 8 + cols * 4, elements * 4};
     });
-    pass.recorder.dispatch<shader::rms_norm>({pass.tokens}, {row_workgroup(pass.tuning)}, {cols, eps, in_head}, work, y, x, w,
-                                             pass.context);
+    pass.recorder.dispatch<shader::rms_norm>({pass.tokens}, {row_workgroup(pass.tuning)}, {cols, eps, in_head, y_cols, y_first},
+                                             work, y, x, w, pass.context);
+}
+
+// y[t] = the state of the token before that of row t: shaders/states_before.comp. x, y: [tokens][cols]; kept:
+// [slots][ring][cols]
+inline void states_before(Pass& pass, const Buffer& y, const Buffer& x, const Buffer& kept, uint32_t cols, uint32_t ring) {
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{uint64_t(s.tokens) * cols * 8, 0}; });
+    pass.recorder.dispatch<shader::states_before>({pass.tokens}, {pass.tuning.workgroup}, {cols, ring}, work, y, x, kept,
+                                                  pass.context);
+}
+// Keeps the states of each slot's last rows.
+inline void keep_states(Pass& pass, const Buffer& kept, const Buffer& x, uint32_t cols, uint32_t ring) {
+    const Work work = per_step(pass.step, [=](const Step& s) { return Work{uint64_t(std::min(s.tokens, ring)) * cols * 8, 0}; });
+    pass.recorder.dispatch<shader::keep_states>({pass.tokens}, {pass.tuning.workgroup}, {cols, ring}, work, kept, x,
+                                                pass.context);
 }
 
 inline void record_swiglu(Pass& pass, const Buffer& y, View gate, View up, swiglu_params params) {

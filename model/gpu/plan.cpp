@@ -13,8 +13,8 @@ namespace tq::gpu {
 
 uint64_t head_norm_bytes(const Config& c, const KvOptions& kv) {
     const uint64_t conditions = kv.conditioning.kind == KeyConditioning::Kind::measured ? 2 * c.num_key_value_heads : 0;
-    uint64_t vectors = 2 * uint64_t(c.num_hidden_layers) * (1 + conditions);
-    for (uint32_t i = 0; i < c.num_hidden_layers; i++)
+    uint64_t vectors = 2 * uint64_t(c.cache_layers()) * (1 + conditions);
+    for (uint32_t i = 0; i < c.cache_layers(); i++)
         if (kv.scales_values(i, c.num_hidden_layers)) {
             const bool dense = kv.rotation == RotationKind::haar && is_turboquant(kv.at(i, c.num_hidden_layers).v);
             vectors += c.num_key_value_heads + (dense ? c.head_dim : 0);
@@ -70,13 +70,18 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
         delta = 4 * batch * c.recurrent->value_size();
         halves = std::max(halves, halves_bytes(tuning, options.batch_size, c.recurrent->value_size()));
     }
+    if (c.mtp) {
+        mtp = 4 * batch * c.hidden_size;
+        halves = std::max(halves, halves_bytes(tuning, options.batch_size, 2 * c.hidden_size));
+    }
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
     sampling = sampling_bytes(c.vocab_size);
 }
 
 uint64_t ScratchBytes::largest() const {
-    return std::max({hidden + normed, attn, q, kv, partials, gate_up(), halves, router, routes, down, 2 * gate, recurrent_rows});
+    return std::max(
+        {hidden + normed, attn, q, kv, partials, gate_up(), halves, router, routes, down, 2 * gate, recurrent_rows, 2 * mtp});
 }
 
 void require_batch(const Capabilities& caps, const Config& config, const Tuning& tuning, const ForwardOptions& options) {
@@ -115,7 +120,7 @@ MemoryPlan plan_memory(const Capabilities& caps, const Config& config, const Wei
     if (!options.held.all() && caps.unified_memory) plan.scratch += 2 * 4ull * options.batch_size * config.hidden_size; // h
     plan.scratch += WeightStream::device_bytes(weights, options.streamed, tuning.weight_interleave);
     if (!caps.unified_memory) plan.scratch += (options.streamed.empty() ? 2 : 4) * Uploader::max_piece_bytes(); // staging
-    plan.kv_cache += window + states_bytes(config, options.slots, options.held);
+    plan.kv_cache += window + states_bytes(config, options.slots, config.has_states() ? options.pending : 0, options.held);
     plan.scratch += Device::slack_bytes(plan.total());
     plan.available = caps.memory_bytes;
     plan.largest_part = context; // everything else that is too long for a binding is in slices

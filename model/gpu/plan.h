@@ -35,11 +35,12 @@ struct ScratchBytes {
     uint64_t gate = 16;                           // of gated attention; what holds queries, too, has twice as many
     uint64_t recurrent_rows = 16, delta = 16;     // of recurrent layers
     std::optional<RecurrentRows> rows_at;         // the parts of recurrent_rows
+    uint64_t mtp = 16;                            // of a head for multi-token prediction, embeddings or states
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
     uint64_t total() const {
         return 2 * hidden + normed + attn + q + 2 * kv + partials + ffn + gate_up() + halves + logits + candidates + sampling +
-               router + routes + down + shared + 3 * gate + recurrent_rows + 2 * delta;
+               router + routes + down + shared + 3 * gate + recurrent_rows + 2 * delta + 4 * mtp;
     }
     uint64_t gate_up() const { return 2 * std::max(ffn, shared); }
 

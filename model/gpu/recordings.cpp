@@ -52,6 +52,7 @@ std::vector<Recordings::Shape> Recordings::first_shapes() const {
     if (!hidden_crossing_) {
         const uint32_t batch = options_.batch_size;
         out = {{1, true, all_halves(), Head::logits}, shape_of_block(all_halves(), batch, batch)};
+        if (drafts()) out.push_back({1, true, {}, Head::draft});
         for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
             out.push_back({rows, true, all_halves(), Head::logits});
         return out;
@@ -97,11 +98,11 @@ void Recordings::upload(Recorder& recorder, uint64_t begin, uint64_t end) const 
 }
 
 // Uploads the inputs of a run: header and rows, and the ids, or h, where it has halves.
-void Recordings::begin_step(Pass& pass, HalfRange halves) const {
+void Recordings::begin_step(Pass& pass, HalfRange halves, Head head) const {
     upload(pass.recorder, 0, ContextLayout::rows_at() + pass.tokens * sizeof(Row));
     if (!halves.empty() && !pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());
     const uint64_t ids = 4ull * pass.tokens, hidden = ids * config_.hidden_size;
-    if (is_whole(halves)) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
+    if (is_whole(halves) || head == Head::draft) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
     if (hidden_crossing_) pass.recorder.copy(View(scratch_.h, 0, hidden), View(hidden_crossing_->upload, 0, hidden));
 }
 
@@ -121,8 +122,12 @@ void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activa
 
 // Records what a shape computes; its logits are in logits_of(rows).
 void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
-    const Logits* out = shape.head == Head::logits ? &logits_of(shape.rows) : nullptr;
+    const Logits* out = gives_logits(shape.head) ? &logits_of(shape.rows) : nullptr;
     const Activations x = activations(out != nullptr && out->values ? *out->values : scratch_.logits);
+    if (shape.head == Head::draft) {
+        draft(pass, net_, x);
+        return pass.end_layers();
+    }
     record_halves(pass, shape.halves, x);
     pass.in_head = shape.halves.empty();
     if (shape.head == Head::logits) head(pass, net_, x);
@@ -164,9 +169,9 @@ Recordings::Recording Recordings::record(const Shape& shape) {
     Recorder recorder(device_);
     step_ = {options_.context_size - std::min(shape.rows, options_.context_size), shape.rows};
     ForwardPass pass = new_pass(recorder, taps, shape);
-    begin_step(pass, shape.halves);
+    begin_step(pass, shape.halves, shape.head);
     record_steps(pass, shape);
-    if (shape.head == Head::logits) {
+    if (gives_logits(shape.head)) {
         const Logits& out = logits_of(shape.rows);
         recorder.copy(out.readback, out.values ? *out.values : scratch_.logits);
     } else if (shape.head == Head::hidden) {
@@ -273,12 +278,33 @@ std::span<const float> Recordings::run_head(Head head, std::span<const uint32_t>
     return floats_of(logits_of(shape.rows).readback, uint64_t(count) * config_.vocab_size);
 }
 
+std::span<const float> Recordings::run_draft(const PassRows& rows) {
+    const Shape shape{std::bit_ceil(rows.count()), true, {}, Head::draft};
+    run(shape, rows);
+    return floats_of(logits_of(shape.rows).readback, uint64_t(rows.count()) * config_.vocab_size);
+}
+
+void Recordings::settle(uint32_t slot, uint32_t settled, uint32_t tokens) {
+    const uint32_t none = 0;
+    PassRows row;
+    row.add(slot, tokens, {&none, 1}, 0, true, {settled, tokens});
+    write(row);
+    Taps taps;
+    Recorder recorder(device_);
+    ForwardPass pass = new_pass(recorder, taps, {1, true, {}, Head::none});
+    const Activations x = activations(scratch_.logits);
+    upload(recorder, 0, ContextLayout::rows_at() + sizeof(Row));
+    for (const Layer& l : net_.layers)
+        if (l.recurrence && l.recurrence->states) gpu::settle(pass, l, x);
+    recorder.finish().run();
+}
+
 std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {
     Taps none;
     const Shape token{1, true, all_halves(), Head::logits};
     step_ = {options_.context_size - 1, 1};
     run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, token); },
-                      [&](ForwardPass& pass) { begin_step(pass, token.halves); },
+                      [&](ForwardPass& pass) { begin_step(pass, token.halves, token.head); },
                       [&](ForwardPass& pass) { record_steps(pass, token); }, has_few_candidates(sampling.settings));
     write(row);
     return run_ahead_.run(n, sampling, step_);

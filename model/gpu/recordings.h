@@ -38,15 +38,20 @@ class Recordings {
 
     // Runs n tokens from this row on, and samples each next one: RunAhead::run().
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
+    // As those of Stage.
+    bool drafts() const { return net_.mtp.has_value(); }
+    std::span<const float> run_draft(const PassRows& rows);
+    // Applies the pending tokens of a slot (CacheVectors::settle_state()).
+    void settle(uint32_t slot, uint32_t settled, uint32_t tokens);
     bool samples() const; // whether run_ahead() is available
 
     // Forgets the recordings, after a change of Device::profile.
     void forget();
 
   private:
-    enum class Head { none, logits, hidden };
-    // What a recording runs: rows of a block, or separate ones; halves, or the head, or both. A recording for a part of a block
-    // has the kernels of the whole.
+    enum class Head { none, logits, hidden, draft };
+    // What a recording runs: rows of a block, or separate ones; halves, or the head, or both, or a draft. A recording for a part
+    // of a block has the kernels of the whole.
     struct Shape {
         uint32_t rows;
         bool separate;
@@ -83,7 +88,8 @@ class Recordings {
     void write(const PassRows& rows);
     std::span<const float> run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate);
     void upload(Recorder& recorder, uint64_t begin, uint64_t end) const; // of the context, in bytes
-    void begin_step(Pass& pass, HalfRange halves) const;
+    void begin_step(Pass& pass, HalfRange halves, Head head) const;
+    static bool gives_logits(Head head) { return head == Head::logits || head == Head::draft; }
     void take_hidden(std::span<const float> h);
     std::vector<uint32_t> take_rows(std::span<const uint32_t> rows, std::span<const float> h);
     void give_hidden(std::span<float> h) const;

@@ -23,9 +23,16 @@ struct HeadWorkgroup {
     }
 };
 
-uint32_t state_floats(const Recurrent& r) { return uint32_t(r.state_bytes() / 4); }
-
 } // namespace
+
+RecurrentSlot::RecurrentSlot(const Recurrent& r, uint32_t pending) : history(uint32_t(r.matrix_floats())) {
+    ring = pending_ring(pending);
+    inputs = uint32_t(r.state_bytes() / 4);
+    outputs = inputs + ring * r.channels();
+    gates = outputs + ring * r.channels();
+    floats = uint32_t(round_up(gates + ring * 2 * r.value_heads, 4)); // vec4s
+    ring = std::max(ring, 1u);                                        // positions are divided by it
+}
 
 RecurrentRows::RecurrentRows(const Recurrent& r, uint32_t tokens) {
     const auto behind = [](uint64_t at, uint64_t count) { return round_up(at + count, max_alignment / 4); };
@@ -43,11 +50,13 @@ std::vector<float> delta_input_floats(std::span<const float> weights, std::span<
     return out;
 }
 
-void delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer& weights, float eps) {
+// On the rows of the pass, or for the pending tokens of a slot alone.
+static void run_delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer& weights, float eps, bool settle) {
     const Recurrent& r = step.shape;
     ENSURE(r.head_dim == recurrent_head_dim && r.conv_kernel == taps, "heads of {}, a convolution of {}", r.head_dim,
            r.conv_kernel);
     const RecurrentRows& at = step.at;
+    const RecurrentSlot slot(r, step.pending);
     const delta_inputs_params params{.channels = r.channels(),
                                      .key_heads = r.key_heads,
                                      .value_heads = r.value_heads,
@@ -56,8 +65,13 @@ void delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer& weights, 
                                      .alphas = uint32_t(at.alphas),
                                      .outputs = uint32_t(at.outputs),
                                      .gates = uint32_t(at.gates),
-                                     .state_floats = state_floats(r),
-                                     .history = uint32_t(r.matrix_floats()),
+                                     .state_floats = slot.floats,
+                                     .history = slot.history,
+                                     .pending_inputs = slot.inputs,
+                                     .pending_outputs = slot.outputs,
+                                     .pending_gates = slot.gates,
+                                     .ring = slot.ring,
+                                     .settle = settle,
                                      .eps = eps,
                                      .query_scale = 1 / std::sqrt(float(r.head_dim))};
     const uint64_t channels = r.channels(), heads = r.value_heads;
@@ -74,9 +88,14 @@ void delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer& weights, 
                                                      weights, pass.context);
 }
 
-void delta_rule(Pass& pass, const Buffer& y, const RecurrentStep& step) {
+void delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer& weights, float eps) {
+    run_delta_inputs(pass, step, weights, eps, false);
+}
+
+static void run_delta_rule(Pass& pass, const Buffer& y, const RecurrentStep& step, bool settle) {
     const Recurrent& r = step.shape;
     const Tuning& t = pass.tuning;
+    const RecurrentSlot slot(r, step.pending);
     const bool separate = pass.rows_are_separate(), per_lane = t.texel_buffers, subgroup = !per_lane && t.subgroup >= lanes;
     delta_rule_params params{.channels = r.channels(),
                              .key_heads = r.key_heads,
@@ -84,10 +103,14 @@ void delta_rule(Pass& pass, const Buffer& y, const RecurrentStep& step) {
                              .tiled = r.tiled_heads,
                              .inputs = uint32_t(step.at.outputs),
                              .gates = uint32_t(step.at.gates),
-                             .state_floats = state_floats(r),
+                             .state_floats = slot.floats,
                              .separate = separate,
                              .first_row = 0,
-                             .max_rows = max_delta_rule_rows};
+                             .max_rows = max_delta_rule_rows,
+                             .pending_outputs = slot.outputs,
+                             .pending_gates = slot.gates,
+                             .ring = slot.ring,
+                             .settle = settle};
     const uint32_t all_columns = r.head_dim / (per_lane ? 1 : columns) * (per_lane ? 1 : lanes), // a workgroup's at most
         workgroup = subgroup ? std::min(t.subgroup, 64u) : std::clamp(t.workgroup, per_lane ? 1 : lanes, all_columns),
                    its_columns = per_lane ? workgroup : workgroup / lanes * columns;
@@ -108,6 +131,14 @@ void delta_rule(Pass& pass, const Buffer& y, const RecurrentStep& step) {
         else
             dispatch.operator()<shader::delta_rule>();
     }
+}
+
+void delta_rule(Pass& pass, const Buffer& y, const RecurrentStep& step) { run_delta_rule(pass, y, step, false); }
+
+void settle(Pass& pass, const Buffer& y, const RecurrentStep& step, const Buffer& weights) {
+    ENSURE(pass.tokens == 1 && pass.rows_are_separate(), "{} rows", pass.tokens);
+    run_delta_inputs(pass, step, weights, 0, true);
+    run_delta_rule(pass, y, step, true);
 }
 
 void gated_norm(Pass& pass, const Buffer& y, View z, const Buffer& w, uint32_t heads, float eps) {

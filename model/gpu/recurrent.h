@@ -16,12 +16,22 @@ struct RecurrentRows {
     RecurrentRows(const Recurrent& shape, uint32_t tokens);
 };
 
-// What the kernels of a layer work on. states: [slots], each as Recurrent describes it.
+// The state of a slot in a layer on the device: the floats of Recurrent, and after them those of tokens that are pending, in a
+// ring (model/pass_rows.h): their rows before the convolution and after the norms, [ring][channels] each, and their gates,
+// [ring][value_heads][2]. Offsets in floats.
+struct RecurrentSlot {
+    uint32_t history, inputs, outputs, gates, ring, floats;
+
+    RecurrentSlot(const Recurrent& shape, uint32_t pending);
+};
+
+// What the kernels of a layer work on. states: [slots]
 struct RecurrentStep {
     const Recurrent& shape;
     const Buffer& rows;
     RecurrentRows at;
     const Buffer& states;
+    uint32_t pending = 0; // ForwardOptions::pending
 };
 
 // outputs = conv_silu and l2_norm of inputs; gates = state_gates of betas and alphas (model/reference/recurrent.h). The states'
@@ -33,6 +43,9 @@ std::vector<float> delta_input_floats(std::span<const float> taps, std::span<con
 // y = the results of the recurrence on outputs and gates, [tokens][value_heads][head_dim]; the states' matrices become those
 // after the last row of each slot. A row has the same bits however the rows of its sequence are divided among passes.
 void delta_rule(Pass&, const Buffer& y, const RecurrentStep&);
+// Applies the tokens of a slot that are pending, as both kernels do before rows. The pass has one row, at the position after
+// them; y and weights are bound, and neither written nor read.
+void settle(Pass&, const Buffer& y, const RecurrentStep&, const Buffer& weights);
 constexpr uint32_t max_delta_rule_rows = 256; // of a dispatch: drivers stop those that take seconds
 
 // y = w * y / rms(y) * silu(z) of each head. y, z: [tokens][heads][w.size()], w: 128 floats

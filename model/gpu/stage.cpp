@@ -15,15 +15,15 @@ using namespace gpu;
 KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
     KvCache out(device, config, options.kv, options.pages(), options.held);
     if (window_bytes(config, options) != 0) out.keep_window(device, options.slots, options.kv.window, options.batch_size);
-    out.keep_states(device, config, options.slots, options.held);
+    out.keep_states(device, config, options.slots, options.pending, options.held);
     return out;
 }
 
 // A folded norm is rounded otherwise: rows that must have the bits that they have alone do without, and parts of a model. An
-// expert that all tokens have takes the normed h itself.
+// expert that all tokens have takes the normed h itself, and so does a head for multi-token prediction.
 Tuning tuning_for_rows(Tuning tuning, const Config& c, const ForwardOptions& o) {
     tuning.fold_norms = tuning.fold_norms && o.slots == 1 && !o.deterministic && !o.speculative && o.held.all() &&
-                        c.shared_expert_intermediate_size == 0;
+                        c.shared_expert_intermediate_size == 0 && !c.mtp;
     return tuning;
 }
 
@@ -49,7 +49,8 @@ class GpuStage final : public Stage {
              std::optional<double> layer_seconds)
         : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, config, options)),
           weights_(std::move(weights)), stream_(std::move(stream)), vectors_(make_vectors(device, config, options_)),
-          cache_vectors_(device, vectors_, cache),
+          cache_vectors_(device, vectors_, cache,
+                         [this](uint32_t slot, uint32_t settled, uint32_t tokens) { recordings_.settle(slot, settled, tokens); }),
           recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache,
                       layer_seconds.value_or(max_layer_seconds(device.capabilities().type))) {}
 
@@ -67,6 +68,8 @@ class GpuStage final : public Stage {
     std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override {
         return recordings_.run_last_norm(rows, h);
     }
+    bool drafts() const override { return recordings_.drafts(); }
+    std::span<const float> run_draft(const PassRows& rows) override { return recordings_.run_draft(rows); }
     uint32_t max_sampled() const override { return options_.held.all() && recordings_.samples() ? SAMPLING_STEPS : 0; }
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) override {
         return recordings_.run_ahead(row, n, sampling);

@@ -7,6 +7,7 @@
 #include "model/gpu/states.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "model/gpu/recurrent.h"
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
 #include <algorithm>
@@ -17,19 +18,33 @@
 
 namespace tq::gpu {
 
-// Calls use(state of a layer that is held, its offset among those of the slot).
-template <class Use> void RecurrentStates::each(uint32_t slot, const Use& use) const {
-    uint64_t at = 0;
-    for (const auto& [number, buffer] : layers_) {
-        if (buffer) use(View(*buffer, slot * layer_bytes_, layer_bytes_), at);
-        at += layer_bytes_;
-    }
+View RecurrentStates::hidden_of(uint32_t slot) const {
+    const uint64_t bytes = hidden_ring(pending_) * hidden_bytes_;
+    return {*hidden_, slot * bytes, bytes};
 }
 
-RecurrentStates::RecurrentStates(Device& device, const Config& config, uint32_t slots, const HeldHalves& held)
-    : layer_bytes_(config.recurrent->state_bytes()) {
+// Calls use(state of a layer that is held, its offset among those of the slot), and so for the hidden state of the last token.
+template <class Use> void RecurrentStates::each(uint32_t slot, uint32_t tokens, const Use& use) const {
+    uint64_t at = 0;
+    for (const auto& [number, buffer] : layers_) {
+        if (buffer) use(View(*buffer, slot * slot_bytes_, layer_bytes_), at);
+        at += layer_bytes_;
+    }
+    if (!hidden_) return;
+    const uint64_t place = uint64_t(slot) * hidden_ring(pending_) + (tokens - 1) % hidden_ring(pending_);
+    use(View(*hidden_, place * hidden_bytes_, hidden_bytes_), at);
+}
+
+// Returns the bytes of a slot of a layer: its state, and what is pending.
+static uint64_t slot_bytes(const Config& config, uint32_t pending) {
+    return config.recurrent ? 4ull * RecurrentSlot(*config.recurrent, pending).floats : 0;
+}
+
+RecurrentStates::RecurrentStates(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held)
+    : pending_(pending), layer_bytes_(config.recurrent ? config.recurrent->state_bytes() : 0),
+      slot_bytes_(slot_bytes(config, pending)), hidden_bytes_(config.mtp ? 4ull * config.hidden_size : 0) {
     const Capabilities& caps = device.capabilities();
-    const uint64_t bytes = slots * layer_bytes_, limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
+    const uint64_t bytes = slots * slot_bytes_, limit = std::min(caps.storage_range_bytes, caps.allocation_bytes);
     if (bytes > limit)
         fail("the recurrent states of {} slots take {:.1f} MiB per layer, but {} binds at most {:.1f} MiB at once: choose fewer "
              "slots with --parallel",
@@ -40,10 +55,12 @@ RecurrentStates::RecurrentStates(Device& device, const Config& config, uint32_t 
             if (held.attention(layer))
                 buffer = device.allocate(fmt::format("states of layer {}", layer), bytes, Memory::device, Placement::own);
         }
-    zeros_ = device.allocate("first state", layer_bytes_);
+    if (config.mtp) hidden_ = device.allocate("last hidden states", slots * hidden_ring(pending) * hidden_bytes_);
+    const uint64_t first = std::max(slot_bytes_, hidden_ring(pending) * hidden_bytes_);
+    zeros_ = device.allocate("first state", first);
     Uploader uploader(device);
-    for (uint64_t at = 0; at < layer_bytes_; at += Uploader::max_piece_bytes()) {
-        const uint64_t piece = std::min<uint64_t>(Uploader::max_piece_bytes(), layer_bytes_ - at);
+    for (uint64_t at = 0; at < first; at += Uploader::max_piece_bytes()) {
+        const uint64_t piece = std::min<uint64_t>(Uploader::max_piece_bytes(), first - at);
         std::ranges::fill(uploader.begin(View(*zeros_, at, piece)), std::byte(0));
         uploader.end();
     }
@@ -56,41 +73,45 @@ const Buffer* RecurrentStates::of(uint32_t layer) const {
     return found != layers_.end() && found->second ? &*found->second : nullptr;
 }
 
-void RecurrentStates::read(Device& device, uint32_t slot, std::span<std::byte> out) const {
+void RecurrentStates::read(Device& device, uint32_t slot, uint32_t tokens, std::span<std::byte> out) const {
     ENSURE(out.size() == bytes(), "{} bytes of {}", out.size(), bytes());
     const Buffer copy = device.allocate("states read back", out.size(), Memory::readback);
     Recorder recorder(device);
-    each(slot, [&](const View& state, uint64_t at) { recorder.copy(View(copy, at, layer_bytes_), state); });
+    each(slot, tokens, [&](const View& state, uint64_t at) { recorder.copy(View(copy, at, state.bytes), state); });
     recorder.finish().run();
-    each(slot, [&](const View&, uint64_t at) { std::memcpy(out.data() + at, copy.host().data() + at, layer_bytes_); });
+    each(slot, tokens,
+         [&](const View& state, uint64_t at) { std::memcpy(out.data() + at, copy.host().data() + at, state.bytes); });
 }
 
-void RecurrentStates::write(Device& device, uint32_t slot, std::span<const std::byte> in) const {
+void RecurrentStates::write(Device& device, uint32_t slot, uint32_t tokens, std::span<const std::byte> in) const {
     ENSURE(in.size() == bytes(), "{} bytes of {}", in.size(), bytes());
     const Buffer copy = device.allocate("states to write", in.size(), Memory::upload);
     std::ranges::copy(in, copy.host().begin());
     Recorder recorder(device);
-    each(slot, [&](const View& state, uint64_t at) { recorder.copy(state, View(copy, at, layer_bytes_)); });
+    each(slot, tokens, [&](const View& state, uint64_t at) { recorder.copy(state, View(copy, at, state.bytes)); });
     recorder.finish().run();
 }
 
 void RecurrentStates::copy(Device& device, uint32_t from_slot, uint32_t to_slot) const {
     if (from_slot == to_slot) return;
     Recorder recorder(device);
-    each(from_slot,
-         [&](const View& state, uint64_t) { recorder.copy(View(*state.buffer, to_slot * layer_bytes_, layer_bytes_), state); });
+    for (const auto& [number, buffer] : layers_)
+        if (buffer) recorder.copy(slot_of(*buffer, to_slot), slot_of(*buffer, from_slot));
+    if (hidden_) recorder.copy(hidden_of(to_slot), hidden_of(from_slot));
     recorder.finish().run();
 }
 
 void RecurrentStates::clear(Device& device, uint32_t slot) const {
     Recorder recorder(device);
-    each(slot, [&](const View& state, uint64_t) { recorder.copy(state, *zeros_); });
+    for (const auto& [number, buffer] : layers_)
+        if (buffer) recorder.copy(slot_of(*buffer, slot), View(*zeros_, 0, slot_bytes_));
+    if (hidden_) recorder.copy(hidden_of(slot), View(*zeros_, 0, hidden_of(slot).bytes));
     recorder.finish().run();
 }
 
 std::optional<std::string> RecurrentStates::find_nonfinite(Device& device, uint32_t slot) const {
     std::vector<float> all(bytes() / 4);
-    read(device, slot, std::as_writable_bytes(std::span(all)));
+    read(device, slot, 1, std::as_writable_bytes(std::span(all)));
     auto at = all.begin();
     for (const auto& [layer, buffer] : layers_) {
         const auto end = at + std::ptrdiff_t(layer_bytes_ / 4);
@@ -100,12 +121,13 @@ std::optional<std::string> RecurrentStates::find_nonfinite(Device& device, uint3
     return std::nullopt;
 }
 
-uint64_t states_bytes(const Config& config, uint32_t slots, const HeldHalves& held) {
-    if (!config.recurrent) return 0;
+uint64_t states_bytes(const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held) {
+    if (!config.has_states()) return 0;
     uint64_t layers = 0;
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++)
         layers += config.is_recurrent(layer) && held.attention(layer);
-    return (layers * slots + 1) * config.recurrent->state_bytes();
+    const uint64_t hidden = config.mtp ? 4ull * hidden_ring(pending) * config.hidden_size : 0;
+    return layers * slots * slot_bytes(config, pending) + slots * hidden + std::max(slot_bytes(config, pending), hidden);
 }
 
 } // namespace tq::gpu

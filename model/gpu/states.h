@@ -1,4 +1,5 @@
-// The states of recurrent layers on the device (Recurrent of model/config.h), in fp32: passes advance them in place.
+// The states of recurrent layers on the device (RecurrentSlot), in fp32: passes advance them in place. And the hidden states that
+// a head for multi-token prediction goes on from.
 #pragma once
 #include "model/config.h"
 #include "model/halves.h"
@@ -12,32 +13,42 @@ namespace tq::gpu {
 
 class RecurrentStates {
   public:
-    // Allocates the states of the recurrent layers whose first half is held, zeros for each slot. Throws Error where those of a
-    // layer exceed the device's limit of a binding, or memory runs out.
-    RecurrentStates(Device& device, const Config& config, uint32_t slots, const HeldHalves& held);
+    // Allocates the states of the recurrent layers whose first half is held, zeros for each slot, with room for so many pending
+    // tokens. Throws Error where those of a layer exceed the device's limit of a binding, or memory runs out.
+    RecurrentStates(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held);
 
-    // [slots][state]; null for a layer that is not recurrent, or not held
+    // [slots][RecurrentSlot::floats]; null for a layer that is not recurrent, or not held
     const Buffer* of(uint32_t layer) const;
+    // [slots][hidden_ring()][hidden_size], a token at its position modulo the ring; null where no such head is loaded
+    const Buffer* hidden() const { return hidden_ ? &*hidden_ : nullptr; }
+    uint32_t pending() const { return pending_; }
 
     // As those of CacheVectors: of all recurrent layers, of which those that are held are read and written. Throw Error when the
     // device is lost, or memory for a copy runs out.
-    uint64_t bytes() const { return layers_.size() * layer_bytes_; }
-    void read(Device& device, uint32_t slot, std::span<std::byte> bytes) const;
-    void write(Device& device, uint32_t slot, std::span<const std::byte> bytes) const;
+    uint64_t bytes() const { return layers_.size() * layer_bytes_ + hidden_bytes_; }
+    void read(Device& device, uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const;
+    void write(Device& device, uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) const;
     void copy(Device& device, uint32_t from_slot, uint32_t to_slot) const;
     void clear(Device& device, uint32_t slot) const;
     // Returns "the state of layer 3": the first that is not finite.
     std::optional<std::string> find_nonfinite(Device& device, uint32_t slot) const;
 
   private:
-    template <class Use> void each(uint32_t slot, const Use& use) const;
+    template <class Use> void each(uint32_t slot, uint32_t tokens, const Use& use) const;
+    // All that a slot has of a layer, and of hidden states.
+    View slot_of(const Buffer& layer, uint32_t slot) const { return {layer, slot * slot_bytes_, slot_bytes_}; }
+    View hidden_of(uint32_t slot) const;
 
-    uint64_t layer_bytes_;
+    const uint32_t pending_;
+    uint64_t layer_bytes_ = 0,
+             slot_bytes_ = 0;   // of a state, and with what is pending
+    uint64_t hidden_bytes_ = 0; // of one
+    std::optional<Buffer> hidden_;
     std::map<uint32_t, std::optional<Buffer>> layers_; // the recurrent ones; empty: not held
     std::optional<Buffer> zeros_;                      // a state where a sequence begins
 };
 
-// Returns the number of bytes that RecurrentStates allocates; 0 where no layer is recurrent.
-uint64_t states_bytes(const Config& config, uint32_t slots, const HeldHalves& held);
+// Returns the number of bytes that RecurrentStates allocates; 0 where there are none.
+uint64_t states_bytes(const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held);
 
 } // namespace tq::gpu

@@ -39,8 +39,8 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
     Uploader uploader(device);
     const uint32_t layers = uint32_t(weights.layers.size());
     const auto or_ones = [&](const std::vector<float>& w) { return w.empty() ? std::vector(config.head_dim, 1.0f) : w; };
-    for (uint32_t i = 0; i < layers; i++) {
-        const LayerMatrices& w = weights.layers[i];
+    for (uint32_t i = 0; i < layers + (weights.mtp ? 1 : 0); i++) {
+        const LayerMatrices& w = i < layers ? weights.layers[i] : weights.mtp->layer;
         const HeadNorms norms = head_norms(kv.conditioning_of(i, layers), i, or_ones(w.attn_q_norm), or_ones(w.attn_k_norm),
                                            key_scaling(config, w.attention_squares, w.k_bias), config.rotary_dim);
         out.push_back({upload(uploader, device, head_norm_floats(norms.q, norms.q_conditions)),
@@ -80,6 +80,9 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             allocate("recurrent rows", bytes.recurrent_rows),
             allocate("z", bytes.delta),
             allocate("delta rule", bytes.delta),
+            allocate("embeddings of the head", bytes.mtp),
+            allocate("inputs of the head", 2 * bytes.mtp),
+            allocate("states before", bytes.mtp),
             bytes.rows_at,
             uint32_t(bytes.hidden / 4),
             {uint32_t((bytes.q - bytes.page_scores) / 4), bytes.pages}};
@@ -99,30 +102,47 @@ static std::optional<SharedExpert> shared_expert_of(const LayerMatrices& w, cons
     return SharedExpert{w.shared->gate, {w.shared->gate_up}, {w.shared->down, "shared", &next_norm}};
 }
 
+// Returns layer i, or that of the head for multi-token prediction; next: the norm after it.
+static Layer make_layer(uint32_t i, const LayerMatrices& w, const HeadNormBuffers& head, const Buffer& next,
+                        const KvCache& cache) {
+    return {i,
+            {w.attn_norm, "attn_norm"},
+            {w.attn_q, {}, nullptr, w.attn_q_bias ? &*w.attn_q_bias : nullptr},
+            {w.attn_k, "k", nullptr, w.attn_k_bias ? &*w.attn_k_bias : nullptr},
+            {w.attn_v, "v", nullptr, w.attn_v_bias ? &*w.attn_v_bias : nullptr},
+            {w.attn_output, "attn_output", &w.ffn_norm},
+            {head.q, head.kv_heads, head.has_means},
+            {head.k, head.kv_heads, head.has_means},
+            head.value_scales ? &*head.value_scales : nullptr,
+            cache,
+            {w.ffn_norm, "ffn_norm"},
+            w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
+            {w.ffn_gate_up},
+            {w.ffn_down, "h", &next},
+            recurrence_of(w, cache.states ? cache.states->of(i) : nullptr),
+            shared_expert_of(w, next)};
+}
+
 Network::Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
                  const KvCache& cache)
     : token_embd{weights.token_embd}, output{weights.output(), "logits"}, output_norm{weights.output_norm, "output_norm"} {
-    for (uint32_t i = 0; i < config.num_hidden_layers; i++) {
-        const LayerMatrices& w = weights.layers[i];
-        const HeadNormBuffers& head = head_norms[i];
-        const Buffer& next = i + 1 < config.num_hidden_layers ? weights.layers[i + 1].attn_norm : weights.output_norm;
-        layers.push_back({i,
-                          {w.attn_norm, "attn_norm"},
-                          {w.attn_q, {}, nullptr, w.attn_q_bias ? &*w.attn_q_bias : nullptr},
-                          {w.attn_k, "k", nullptr, w.attn_k_bias ? &*w.attn_k_bias : nullptr},
-                          {w.attn_v, "v", nullptr, w.attn_v_bias ? &*w.attn_v_bias : nullptr},
-                          {w.attn_output, "attn_output", &w.ffn_norm},
-                          {head.q, head.kv_heads, head.has_means},
-                          {head.k, head.kv_heads, head.has_means},
-                          head.value_scales ? &*head.value_scales : nullptr,
-                          cache,
-                          {w.ffn_norm, "ffn_norm"},
-                          w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
-                          {w.ffn_gate_up},
-                          {w.ffn_down, "h", &next},
-                          recurrence_of(w, cache.states ? cache.states->of(i) : nullptr),
-                          shared_expert_of(w, next)});
+    const uint32_t count = config.num_hidden_layers;
+    for (uint32_t i = 0; i < count; i++) {
+        const Buffer& next = i + 1 < count ? weights.layers[i + 1].attn_norm : weights.output_norm;
+        layers.push_back(make_layer(i, weights.layers[i], head_norms[i], next, cache));
     }
+    if (!weights.mtp || !cache.states || !cache.states->hidden()) return;
+    const MtpMatrices& m = *weights.mtp;
+    const Buffer& norm = m.norm ? *m.norm : weights.output_norm;
+    mtp.emplace(Mtp{{m.token_embd ? *m.token_embd : weights.token_embd},
+                    {m.output ? *m.output : weights.output(), "logits"},
+                    {m.eh_proj, "eh_proj"},
+                    {m.enorm, "enorm"},
+                    {m.hnorm, "hnorm"},
+                    {norm, "output_norm"},
+                    make_layer(count, m.layer, head_norms[count], norm, cache),
+                    *cache.states->hidden(),
+                    hidden_ring(cache.states->pending())});
 }
 
 // The floats [begin, end) of the rows of recurrent layers; all of them, which are not used, where there are no such layers.
@@ -136,8 +156,8 @@ Activations::Activations(const Config& c, const Scratch& s, const Buffer& ids, c
     : ids(ids), h(s.h), a(s.a), q(s.q), k(s.k), v(s.v), attn(s.attn), ffn(s.ffn), logits(logits), q_gate(s.q_gate), gate(s.gate),
       shared(s.shared), qkv(part_of_rows(s, &RecurrentRows::inputs, &RecurrentRows::betas)),
       beta(part_of_rows(s, &RecurrentRows::betas, &RecurrentRows::alphas)),
-      alpha(part_of_rows(s, &RecurrentRows::alphas, &RecurrentRows::outputs)), z(s.z), delta(s.delta), page_scores(s.page_scores),
-      routes{s.routes, experts_of(c)} {}
+      alpha(part_of_rows(s, &RecurrentRows::alphas, &RecurrentRows::outputs)), z(s.z), delta(s.delta), e(s.e), eh(s.eh),
+      page_scores(s.page_scores), routes{s.routes, experts_of(c)} {}
 
 void ForwardPass::begin(const Layer& next) {
     end_layers();
@@ -260,6 +280,20 @@ void attention(ForwardPass& pass, const Layer& l, const Buffer& y, const Buffer&
     pass.result("attention", y, c.num_attention_heads * c.head_dim);
 }
 
+void mtp_inputs(ForwardPass& pass, const Mtp& m, const Buffer& y, const Buffer& e, const Buffer& states) {
+    const Config& c = pass.config;
+    const uint32_t cols = c.hidden_size;
+    const Buffer& before = pass.scratch.before;
+    ENSURE(!pass.normed, "a folded norm is not in a");
+    states_before(pass, before, states, m.states, cols, m.ring);
+    rms_norm(pass, y, e, m.enorm.weights, cols, c.rms_norm_eps, false, Columns{2 * cols, 0});
+    rms_norm(pass, y, before, m.hnorm.weights, cols, c.rms_norm_eps, false, Columns{2 * cols, cols});
+}
+
+void keep_states(ForwardPass& pass, const Mtp& m, const Buffer& states) {
+    keep_states(pass, m.states, states, pass.config.hidden_size, m.ring);
+}
+
 void split_gates(ForwardPass& pass, const Buffer& q, const Buffer& gate, const Buffer& q_gate) {
     split_gates(pass, q, gate, q_gate, pass.config.num_attention_heads * pass.config.head_dim);
 }
@@ -274,13 +308,17 @@ void apply_gates(ForwardPass& pass, const Buffer& y, const Buffer& gate) {
 static RecurrentStep step_of(const ForwardPass& pass, const Layer& l, const View& qkv) {
     const Scratch& s = pass.scratch;
     ENSURE(qkv.buffer == &s.recurrent_rows && l.recurrence->states != nullptr, "layer {} has no rows or states", l.number);
-    return {*pass.config.recurrent, s.recurrent_rows, *s.rows_at, *l.recurrence->states};
+    return {*pass.config.recurrent, s.recurrent_rows, *s.rows_at, *l.recurrence->states, l.cache.states->pending()};
 }
 
 void delta_inputs(ForwardPass& pass, const Layer& l, const View& qkv, const View&, const View&) {
     const RecurrentStep step = step_of(pass, l, qkv);
     delta_inputs(pass, step, l.recurrence->inputs, pass.config.rms_norm_eps);
     pass.result("l2_norm", part_of_rows(pass.scratch, &RecurrentRows::outputs, &RecurrentRows::gates), step.shape.channels());
+}
+
+void settle(ForwardPass& pass, const Layer& l, const Activations& x) {
+    settle(pass, x.delta, step_of(pass, l, x.qkv), l.recurrence->inputs);
 }
 
 void delta_rule(ForwardPass& pass, const Layer& l, const Buffer& y, const View& qkv, const View&, const View&) {

@@ -64,11 +64,21 @@ struct Layer {
     std::optional<SharedExpert> shared;   // of a mixture that has such an expert
 };
 
+// The head for multi-token prediction, as MtpMatrices; states: [slots][ring][hidden_size], those that are kept.
+struct Mtp {
+    Linear token_embd, output, eh_proj;
+    Norm enorm, hnorm, norm;
+    Layer layer;
+    const Buffer& states;
+    uint32_t ring;
+};
+
 // The inputs of a pass, all of which outlive it.
 struct Network {
     Linear token_embd, output;
     Norm output_norm;
     std::vector<Layer> layers;
+    std::optional<Mtp> mtp;
 
     Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
             const KvCache& cache);
@@ -81,6 +91,7 @@ struct Scratch {
     Buffer shared;                   // of the expert that all tokens have
     Buffer q_gate, gate;             // of gated attention
     Buffer recurrent_rows, z, delta; // of recurrent layers
+    Buffer e, eh, before;            // of the head for multi-token prediction
     std::optional<RecurrentRows> rows_at;
     uint32_t h_floats;      // of h, which normed_floats() follow where norms are folded
     PageScores page_scores; // in q
@@ -97,7 +108,7 @@ struct Activations {
     const Buffer &ids, &h, &a, &q, &k, &v, &attn, &ffn, &logits;
     const Buffer &q_gate, &gate, &shared;
     const View qkv, beta, alpha; // parts of Scratch::recurrent_rows
-    const Buffer &z, &delta;
+    const Buffer &z, &delta, &e, &eh;
     const PageScores page_scores; // in q
     const Routes routes;
 
@@ -138,20 +149,26 @@ void matmul_add(ForwardPass&, const Buffer& h, const Linear& w, const Buffer& x,
 void kv_append(ForwardPass&, const Layer& layer, const Buffer& k, const Buffer& v);
 void q_norm_rope(ForwardPass&, const Layer& layer, const Buffer& q, const PageScores& page_scores);
 void attention(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& q, const PageScores& page_scores);
+void mtp_inputs(ForwardPass&, const Mtp& mtp, const Buffer& y, const Buffer& e, const Buffer& states);
+void keep_states(ForwardPass&, const Mtp& mtp, const Buffer& states);
 void split_gates(ForwardPass&, const Buffer& q, const Buffer& gate, const Buffer& q_gate);
 void apply_gates(ForwardPass&, const Buffer& y, const Buffer& gate);
 
 void delta_inputs(ForwardPass&, const Layer& layer, const View& qkv, const View& beta, const View& alpha);
 void delta_rule(ForwardPass&, const Layer& layer, const Buffer& y, const View& qkv, const View& beta, const View& alpha);
+void settle(ForwardPass&, const Layer& layer,
+            const Activations& x); // without rows
 void gated_norm(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& z);
 void share_gate(ForwardPass&, const Layer& layer, const Buffer& y, const Buffer& x);
 
 // In model/gpu/forward.cpp: the halves of a layer (model/halves.h), which add to the hidden state h of every token.
 void first_half(ForwardPass&, const Layer& layer, const Activations& x);
 void feed_forward_half(ForwardPass&, const Layer& layer, const Activations& x);
-// From token ids to h, and from there to logits, or only to a.
+// From token ids to h, and from there to logits, or only to a; and from the ids that follow tokens of slots to the logits after
+// them, by the head for multi-token prediction.
 void layers(ForwardPass&, const Network& net, const Activations& x);
 void head(ForwardPass&, const Network& net, const Activations& x);
 void last_norm(ForwardPass&, const Network& net, const Activations& x);
+void draft(ForwardPass&, const Network& net, const Activations& x);
 
 } // namespace tq::gpu

@@ -272,8 +272,8 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
 void record_recurrent(Recorder& recorder, const Tuning& t) {
     const Recurrent shape{1, 1, 128, 4, true};
     const RecurrentRows at(shape, 1);
-    const Buffer rows = floats(at.floats), states = Buffer::of_size(shape.state_bytes()), x = floats(shape.value_size()),
-                 weights = floats(4 * (shape.channels() + 1)), context = Buffer::of_size(1 << 16);
+    const Buffer rows = floats(at.floats), states = Buffer::of_size(4ull * RecurrentSlot(shape, 0).floats),
+                 x = floats(shape.value_size()), weights = floats(4 * (shape.channels() + 1)), context = Buffer::of_size(1 << 16);
     const Step step{0, 1};
     Pass pass{recorder, t, context, 1, shape.head_dim, step};
     const RecurrentStep of{shape, rows, at, states};
@@ -283,6 +283,8 @@ void record_recurrent(Recorder& recorder, const Tuning& t) {
     split_gates(pass, x, x, rows, shape.value_size());
     apply_gates(pass, x, x, shape.value_size());
     share_gate(pass, x, weights, x, shape.value_size(), shape.value_size());
+    states_before(pass, x, x, x, shape.value_size(), 1);
+    keep_states(pass, x, rows, shape.value_size(), 1);
 }
 
 void record_all(Recorder& recorder, const Tuning& t) {

@@ -66,23 +66,39 @@ size_t family_member(GgmlType type) {
     return size_t(found - std::begin(shader::weight_formats));
 }
 
+static uint64_t layer_bytes(const LayerWeights& w, uint32_t interleave) {
+    uint64_t bytes = 0;
+    if (w.recurrent)
+        bytes += recurrent_bytes(*w.recurrent, interleave);
+    else
+        for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output}) bytes += matrix_bytes(*t, interleave);
+    bytes += gate_up_bytes(w.ffn_gate, w.ffn_up, interleave) + matrix_bytes(w.ffn_down, interleave);
+    if (const auto& s = w.shared_expert)
+        bytes += gate_up_bytes(s->gate, s->up, interleave) + matrix_bytes(s->down, interleave) + s->gate_inp.cols * 4ull;
+    if (w.ffn_gate_inp) bytes += matrix_bytes(*w.ffn_gate_inp, interleave);
+    for (const Tensor* t : {&w.attn_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
+    for (const std::optional<Tensor>* t : {&w.attn_q_bias, &w.attn_k_bias, &w.attn_v_bias})
+        if (*t) bytes += uint64_t((*t)->cols) * 4;
+    return bytes;
+}
+
 uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
     uint64_t bytes = matrix_bytes(weights.token_embd, interleave) + weights.output_norm.cols * 4 +
                      (weights.tied ? 0 : matrix_bytes(weights.output, interleave));
-    for (const LayerWeights& w : weights.layers) {
-        if (w.recurrent)
-            bytes += recurrent_bytes(*w.recurrent, interleave);
-        else
-            for (const Tensor* t : {&w.attn_q, &w.attn_k, &w.attn_v, &w.attn_output}) bytes += matrix_bytes(*t, interleave);
-        bytes += gate_up_bytes(w.ffn_gate, w.ffn_up, interleave) + matrix_bytes(w.ffn_down, interleave);
-        if (const auto& s = w.shared_expert)
-            bytes += gate_up_bytes(s->gate, s->up, interleave) + matrix_bytes(s->down, interleave) + s->gate_inp.cols * 4ull;
-        if (w.ffn_gate_inp) bytes += matrix_bytes(*w.ffn_gate_inp, interleave);
-        for (const Tensor* t : {&w.attn_norm, &w.ffn_norm}) bytes += uint64_t(t->cols) * 4;
-        for (const std::optional<Tensor>* t : {&w.attn_q_bias, &w.attn_k_bias, &w.attn_v_bias})
-            if (*t) bytes += uint64_t((*t)->cols) * 4;
-    }
+    for (const LayerWeights& w : weights.layers) bytes += layer_bytes(w, interleave);
+    if (!weights.mtp) return bytes;
+    const MtpWeights& m = *weights.mtp;
+    bytes += layer_bytes(m.layer, interleave) + matrix_bytes(m.eh_proj, interleave) + 3 * 4ull * m.enorm.cols;
+    for (const std::optional<Tensor>* t : {&m.token_embd, &m.output})
+        if (*t) bytes += matrix_bytes(**t, interleave);
     return bytes;
+}
+
+static std::optional<MtpMatrices> upload_mtp(WeightUploader& up, ThreadPool& pool, const std::optional<MtpWeights>& w) {
+    if (!w) return std::nullopt;
+    const auto matrix = [&](const std::optional<Tensor>& t) { return t ? std::optional(up.matrix(*t)) : std::nullopt; };
+    return MtpMatrices{up.vector(w->enorm), up.vector(w->hnorm),   up.matrix(w->eh_proj), upload_layer(up, pool, w->layer),
+                       up.vector(w->norm),  matrix(w->token_embd), matrix(w->output)};
 }
 
 DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, uint32_t interleave,
@@ -91,6 +107,7 @@ DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& we
     DeviceWeights result{up.matrix(weights.token_embd), {}, up.vector(weights.output_norm), {}};
     for (const LayerWeights& w : weights.layers) result.layers.push_back(upload_layer(up, pool, w));
     if (!weights.tied) result.own_output.push_back(up.matrix(weights.output));
+    result.mtp = upload_mtp(up, pool, weights.mtp);
     up.finish();
     return result;
 }

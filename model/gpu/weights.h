@@ -51,11 +51,21 @@ struct LayerMatrices {
     std::optional<SharedExpertMatrices> shared = {};
 };
 
+// Of the head for multi-token prediction, as MtpWeights; empty where the model's own serve.
+struct MtpMatrices {
+    Buffer enorm, hnorm; // fp32
+    Matrix eh_proj;
+    LayerMatrices layer;
+    std::optional<Buffer> norm; // fp32
+    std::optional<Matrix> token_embd, output;
+};
+
 struct DeviceWeights {
     Matrix token_embd;
     std::vector<LayerMatrices> layers;
     Buffer output_norm;
     std::vector<Matrix> own_output; // the head's own matrix; empty when tied
+    std::optional<MtpMatrices> mtp = {};
 
     const Matrix& output() const { return own_output.empty() ? token_embd : own_output[0]; }
 };

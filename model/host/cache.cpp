@@ -9,17 +9,25 @@
 
 namespace tq::host {
 
-std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count) {
+std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count, StateRange state) {
     std::vector<Row> rows(count);
-    for (Row& row : rows) row = {slot, position++};
+    for (Row& row : rows) row = {slot, position++, state};
     return rows;
+}
+
+std::vector<Row> rows_of(const PassRows& rows) {
+    std::vector<Row> out;
+    for (const PassRow& row : rows.rows) out.push_back({row.slot, row.position, row.state});
+    return out;
 }
 
 std::vector<SlotRows> by_slot(std::span<const Row> rows) {
     std::vector<SlotRows> out;
     for (size_t t = 0; t < rows.size(); t++) {
-        if (out.empty() || out.back().slot != rows[t].slot) out.push_back({rows[t].slot, t, t});
+        if (out.empty() || out.back().slot != rows[t].slot)
+            out.push_back({rows[t].slot, t, t, rows[t].position, {std::min(rows[t].state.begin, rows[t].position), 0}});
         out.back().end = t + 1;
+        out.back().state.end = std::min(rows[t].state.end, rows[t].position + 1);
     }
     return out;
 }
@@ -39,7 +47,26 @@ void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     }
 }
 
-LayerStates::LayerStates(const Recurrent& shape, uint32_t slots) : shape(shape), slots(slots), values(slots * floats()) {}
+LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t most)
+    : shape(shape), slots(slots), values(slots * floats()), ring(pending_ring(most)),
+      pending(slots * ring * shape.pending_floats()) {}
+
+void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows) {
+    const size_t cols = kept.cols;
+    for (size_t t = 0; t < rows.size(); t++) {
+        const std::span to = y.subspan(t * cols, cols);
+        if (rows[t].position == 0)
+            std::ranges::fill(to, 0.0f);
+        else if (t > 0 && rows[t - 1].slot == rows[t].slot)
+            std::ranges::copy(x.subspan((t - 1) * cols, cols), to.begin());
+        else
+            std::ranges::copy(kept.at({rows[t].slot, rows[t].position - 1}), to.begin());
+    }
+}
+
+void keep_states(LastStates& kept, std::span<const float> x, std::span<const Row> rows) {
+    for (size_t t = 0; t < rows.size(); t++) std::ranges::copy(x.subspan(t * kept.cols, kept.cols), kept.at(rows[t]).begin());
+}
 
 static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const CacheSide& k, const CacheSide& v,
                                                 uint32_t pass_tokens) {
@@ -52,8 +79,10 @@ static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const
 }
 
 KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
-                     const HeldHalves& held)
-    : sequences_(sequences), kv_heads_(kv_heads) {
+                     const HeldHalves& held, SettleStates settle, uint32_t hidden_size)
+    : sequences_(sequences), kv_heads_(kv_heads), settle_(settle) {
+    const Cache::Shape& shape = sequences.shape();
+    if (hidden_size != 0) last_states_ = std::make_unique<LastStates>(shape.slots, hidden_ring(shape.pending), hidden_size);
     for (const LayerCodecs& codecs : layers) {
         const bool here = held.attention(uint32_t(layers_.size())), has_pages = here && !codecs.recurrent;
         const uint32_t pages = has_pages ? sequences.shape().pages : 0;
@@ -61,8 +90,9 @@ KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vecto
         CacheSide k(codecs.k, kv_heads, pages, page_tokens, sink), v(codecs.v, kv_heads, pages, page_tokens, sink);
         auto window = has_pages ? make_window(sequences.shape(), k, v, pass_tokens) : std::nullopt;
         auto states =
-            here && codecs.recurrent ? std::make_unique<LayerStates>(*codecs.recurrent, sequences.shape().slots) : nullptr;
-        layers_.push_back({sequences, std::move(k), std::move(v), std::move(window), codecs.recurrent, std::move(states)});
+            here && codecs.recurrent ? std::make_unique<LayerStates>(*codecs.recurrent, shape.slots, shape.pending) : nullptr;
+        layers_.push_back(
+            {sequences, std::move(k), std::move(v), std::move(window), codecs.recurrent, std::move(states), codecs.is_mtp});
     }
 }
 
@@ -168,7 +198,7 @@ void KvVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std
 uint64_t KvVectors::state_bytes() const {
     uint64_t bytes = 0;
     for (const LayerCache& layer : layers_) bytes += layer.recurrent ? layer.recurrent->state_bytes() : 0;
-    return bytes;
+    return bytes + (last_states_ ? 4ull * last_states_->cols : 0);
 }
 
 // Calls use(bytes of a layer's state, its states) for each layer that is held.
@@ -182,17 +212,29 @@ template <class Byte, class Use> void KvVectors::each_state(std::span<Byte> byte
     }
 }
 
-void KvVectors::read_state(uint32_t slot, std::span<std::byte> bytes) const {
+void KvVectors::read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const {
     each_state(bytes, [&](std::span<std::byte> there, LayerStates& here) { copy_bytes(there, here.of(slot).data()); });
+    if (last_states_) copy_bytes(bytes.last(4ull * last_states_->cols), last_states_->at({slot, tokens - 1}).data());
 }
 
-void KvVectors::write_state(uint32_t slot, std::span<const std::byte> bytes) {
+void KvVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) {
     each_state(bytes, [&](std::span<const std::byte> there, LayerStates& here) { copy_bytes(here.of(slot).data(), there); });
+    if (last_states_) copy_bytes(last_states_->at({slot, tokens - 1}).data(), bytes.last(4ull * last_states_->cols));
 }
 
 void KvVectors::copy_state(uint32_t from, uint32_t to) {
+    for (const LayerCache& layer : layers_) {
+        if (!layer.states) continue;
+        std::ranges::copy(layer.states->of(from), layer.states->of(to).begin());
+        std::ranges::copy(layer.states->pending_of(from), layer.states->pending_of(to).begin());
+    }
+    if (last_states_) std::ranges::copy(last_states_->of(from), last_states_->of(to).begin());
+}
+
+void KvVectors::settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) {
+    ENSURE(settle_ != nullptr, "{} of {} tokens", settled, tokens);
     for (const LayerCache& layer : layers_)
-        if (layer.states) std::ranges::copy(layer.states->of(from), layer.states->of(to).begin());
+        if (layer.states) settle_(*layer.states, slot, settled, tokens);
 }
 
 void KvVectors::clear_state(uint32_t slot) {

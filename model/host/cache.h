@@ -4,6 +4,7 @@
 #include "model/cache.h"
 #include "model/config.h"
 #include "model/halves.h"
+#include "model/pass_rows.h"
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,14 +15,21 @@ namespace tq::host {
 // A token of a sequence, as a row of a pass.
 struct Row {
     uint32_t slot, position;
+    StateRange state = {}; // the same in all rows of a slot
 };
 // Returns the rows of `count` consecutive tokens of a slot.
-std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count);
+std::vector<Row> make_rows(uint32_t slot, uint32_t position, uint32_t count, StateRange state = {});
+std::vector<Row> rows_of(const PassRows& rows);
 
-// Rows first .. end - 1 of a pass follow one another in one slot.
+// Rows first .. end - 1 of a pass follow one another in one slot, from `position` on.
 struct SlotRows {
     uint32_t slot;
     size_t first, end;
+    uint32_t position;
+    StateRange state; // of these rows
+
+    size_t count() const { return end - first; }
+    uint32_t end_position() const { return position + uint32_t(count()); }
 };
 std::vector<SlotRows> by_slot(std::span<const Row> rows);
 
@@ -71,9 +79,11 @@ struct WindowVectors {
 struct LayerStates {
     Recurrent shape;
     uint32_t slots;
-    std::vector<float> values; // [slots][matrix_floats() + history_floats()]
+    std::vector<float> values;  // [slots][matrix_floats() + history_floats()]
+    uint32_t ring;              // tokens that can be pending: pending_ring() of model/cache.h
+    std::vector<float> pending; // [slots][ring][pending_floats()], a token at its position modulo the ring
 
-    LayerStates(const Recurrent& shape, uint32_t slots);
+    LayerStates(const Recurrent& shape, uint32_t slots, uint32_t pending = 0);
 
     std::span<float> of(uint32_t slot) { return {&values[slot * floats()], floats()}; }
     std::span<const float> of(uint32_t slot) const { return {&values[slot * floats()], floats()}; }
@@ -83,10 +93,43 @@ struct LayerStates {
         return of(slot).subspan(value_head * size, size);
     }
     std::span<float> history(uint32_t slot) { return of(slot).subspan(shape.matrix_floats()); } // [conv_kernel - 1][channels]
+    // Of a token whose update is pending: its rows before the convolution and
+    // after the norms, and its gates [value_heads][2].
+    std::span<float> pending_input(Row at) { return pending_part(at, 0, shape.channels()); }
+    std::span<float> pending_output(Row at) { return pending_part(at, shape.channels(), shape.channels()); }
+    std::span<float> pending_gates(Row at) { return pending_part(at, 2 * shape.channels(), 2 * shape.value_heads); }
+    std::span<float> pending_of(uint32_t slot) {
+        return std::span(pending).subspan(slot * ring * shape.pending_floats(), ring * shape.pending_floats());
+    }
 
   private:
     size_t floats() const { return shape.matrix_floats() + shape.history_floats(); }
+    std::span<float> pending_part(Row at, uint32_t first, uint32_t count) {
+        return pending_of(at.slot).subspan(at.position % ring * shape.pending_floats() + first, count);
+    }
 };
+
+// The hidden states after the last norm of the last tokens of each slot, which the model's head for multi-token prediction goes
+// on from: [slots][ring][cols], a token at its position modulo the ring.
+struct LastStates {
+    uint32_t ring, cols;
+    std::vector<float> values;
+
+    LastStates(uint32_t slots, uint32_t ring, uint32_t cols) : ring(ring), cols(cols), values(size_t(slots) * ring * cols) {}
+    std::span<float> at(Row row) {
+        return std::span(values).subspan((size_t(row.slot) * ring + row.position % ring) * cols, cols);
+    }
+    std::span<float> of(uint32_t slot) { return std::span(values).subspan(size_t(slot) * ring * cols, size_t(ring) * cols); }
+};
+
+// y[t] = the state of the token before that of row t: row t - 1 of x, where that is of the same slot, else the one that is
+// kept; zeros where a sequence begins. x, y: [rows][cols]
+void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows);
+// Keeps those of the rows.
+void keep_states(LastStates& kept, std::span<const float> x, std::span<const Row> rows);
+
+// Applies updates that are pending: the states of a slot, which are those after `from` tokens, become those after `to`.
+using SettleStates = void (*)(LayerStates& states, uint32_t slot, uint32_t from, uint32_t to);
 
 struct LayerCache {
     const Cache& sequences;              // whose pages and windows they are
@@ -94,10 +137,16 @@ struct LayerCache {
     std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
     std::optional<Recurrent> recurrent;  // of a recurrent layer
     std::unique_ptr<LayerStates> states; // where that is held
+    bool is_mtp = false;                 // of the head for multi-token prediction, which has nothing of position 0
 
     bool held() const { return k.blocks > 0; }
     bool has_sinks() const { return k.sink_words != 0; }
-    uint32_t first_tokens() const { return has_sinks() ? FIRST_TOKENS : 0; } // that are read in fp16
+    // How many of a page's first tokens are kept in fp16, too.
+    uint32_t first_tokens() const { return has_sinks() ? FIRST_TOKENS : 0; }
+    // Whether attention begins with those of a sequence; and how many first positions it does not read as it reads others: it
+    // reads them so, or not at all.
+    bool reads_sinks() const { return has_sinks() && !is_mtp; }
+    uint32_t left_out() const { return is_mtp ? 1 : first_tokens(); }
     // Returns the page of a slot's first token; the slot has one.
     uint32_t first_block(uint32_t slot) const { return sequences.table(slot)[0]; }
     const CacheSide& side(KvSide side) const { return side == KvSide::key ? k : v; }
@@ -109,18 +158,21 @@ struct LayerCache {
 struct LayerCodecs {
     KvCodec k, v;
     std::optional<Recurrent> recurrent = {}; // of a recurrent layer, which stores no keys and values
+    bool is_mtp = false;                     // of the head for multi-token prediction
 };
 
 // The vectors of the slots that a Cache keeps the books of, or of some layers of them.
 class KvVectors final : public CacheVectors {
   public:
     // Allocates all pages and windows of the layers that are held; a pass stores at most `pass_tokens` tokens of a slot.
-    // `sequences` must outlive it. Throws std::bad_alloc.
+    // `sequences` must outlive it. settle: that of the kernels that advance the states. hidden_size: where there is a head for
+    // multi-token prediction. Throws std::bad_alloc.
     KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
-              const HeldHalves& held = {});
+              const HeldHalves& held = {}, SettleStates settle = nullptr, uint32_t hidden_size = 0);
     KvVectors(const KvVectors&) = delete;
 
     const std::vector<LayerCache>& layers() const { return layers_; }
+    LastStates* last_states() const { return last_states_.get(); } // null: there is no such head
 
     PageLayout page_layout() const override;
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;
@@ -133,8 +185,9 @@ class KvVectors final : public CacheVectors {
     void repeat(uint32_t slot, uint32_t length, uint32_t to) override;
     std::optional<std::string> find_nonfinite(uint32_t slot) const override;
     uint64_t state_bytes() const override;
-    void read_state(uint32_t slot, std::span<std::byte> bytes) const override;
-    void write_state(uint32_t slot, std::span<const std::byte> bytes) override;
+    void read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const override;
+    void write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) override;
+    void settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) override;
     void copy_state(uint32_t from_slot, uint32_t to_slot) override;
     void clear_state(uint32_t slot) override;
 
@@ -146,14 +199,17 @@ class KvVectors final : public CacheVectors {
 
     const Cache& sequences_;
     const uint32_t kv_heads_;
+    const SettleStates settle_;
     std::vector<LayerCache> layers_;
+    std::unique_ptr<LastStates> last_states_;
 };
 
 // The cache of a whole model on the host.
 class KvCache final : public Cache {
   public:
-    KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens)
-        : Cache(shape), vectors_(*this, kv_heads, layers, pass_tokens) {
+    KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
+            SettleStates settle = nullptr, uint32_t hidden_size = 0)
+        : Cache(shape), vectors_(*this, kv_heads, layers, pass_tokens, {}, settle, hidden_size) {
         store_in(vectors_);
     }
 

@@ -8,15 +8,16 @@ namespace tq::host {
 
 std::vector<LayerCodecs> layer_codecs(const Config& c, const KvOptions& kv) {
     std::vector<LayerCodecs> all;
-    for (uint32_t i = 0; i < c.num_hidden_layers; i++)
+    for (uint32_t i = 0; i < c.cache_layers(); i++)
         all.push_back({kv.codec(i, c.num_hidden_layers, KvSide::key, c.head_dim),
                        kv.codec(i, c.num_hidden_layers, KvSide::value, c.head_dim),
-                       c.is_recurrent(i) ? c.recurrent : std::nullopt});
+                       c.is_recurrent(i) ? c.recurrent : std::nullopt, i == c.num_hidden_layers});
     return all;
 }
 
-KvCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass_tokens) {
-    return {cache_shape(options, c), c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens};
+KvCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle) {
+    return {cache_shape(options, c),  c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens, settle,
+            c.mtp ? c.hidden_size : 0};
 }
 
 static std::optional<Recurrence> recurrence_of(const std::optional<RecurrentWeights>& w) {
@@ -33,36 +34,48 @@ static std::optional<SharedExpert> shared_expert_of(const std::optional<SharedEx
 
 static std::vector<float> bias(const std::optional<Tensor>& tensor) { return tensor ? to_floats(*tensor) : std::vector<float>(); }
 
+// Returns layer i, or that of the head for multi-token prediction. w: a layer of `loaded`
+static Layer make_layer(const Config& c, uint32_t i, const LayerWeights& w, const LoadedWeights& loaded, const KvOptions& kv,
+                        const KvVectors& vectors) {
+    const AttentionSquares& squares = loaded.attention_squares[i];
+    const KvCodec& keys = vectors.layers()[i].k.codec;
+    const Rotation* rotation = is_turboquant(keys.type) ? &keys.rotation : nullptr;
+    return {i,
+            {to_floats(w.attn_norm), "attn_norm"},
+            {w.attn_q, {}, bias(w.attn_q_bias)},
+            {w.attn_k, "k", bias(w.attn_k_bias)},
+            {w.attn_v, "v", bias(w.attn_v_bias)},
+            {w.attn_output, "attn_output"},
+            head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
+                       head_norm_weights(w.attn_k_norm, c.head_dim), key_scaling(c, squares, bias(w.attn_k_bias)), c.rotary_dim),
+            kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, squares) : std::vector<float>(),
+            vectors.layers()[i],
+            rotation,
+            1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
+            {to_floats(w.ffn_norm), "ffn_norm"},
+            w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
+            {{w.ffn_gate}, {w.ffn_up}},
+            {w.ffn_down, "h"},
+            recurrence_of(w.recurrent),
+            shared_expert_of(w.shared_expert)};
+}
+
 Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const KvVectors& vectors,
                  uint32_t context_size)
     : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, context_size)),
       token_embd{weights->weights.token_embd, "embed"}, output{weights->weights.output, "logits"},
       output_norm{to_floats(weights->weights.output_norm), "output_norm"} {
-    for (uint32_t i = 0; i < c.num_hidden_layers; i++) {
-        const LayerWeights& w = weights->weights.layers[i];
-        const KvCodec& keys = vectors.layers()[i].k.codec;
-        const Rotation* rotation = is_turboquant(keys.type) ? &keys.rotation : nullptr;
-        layers.push_back(
-            {i,
-             {to_floats(w.attn_norm), "attn_norm"},
-             {w.attn_q, {}, bias(w.attn_q_bias)},
-             {w.attn_k, "k", bias(w.attn_k_bias)},
-             {w.attn_v, "v", bias(w.attn_v_bias)},
-             {w.attn_output, "attn_output"},
-             head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
-                        head_norm_weights(w.attn_k_norm, c.head_dim),
-                        key_scaling(c, weights->attention_squares[i], bias(w.attn_k_bias)), c.rotary_dim),
-             kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, weights->attention_squares[i]) : std::vector<float>(),
-             vectors.layers()[i],
-             rotation,
-             1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
-             {to_floats(w.ffn_norm), "ffn_norm"},
-             w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
-             {{w.ffn_gate}, {w.ffn_up}},
-             {w.ffn_down, "h"},
-             recurrence_of(w.recurrent),
-             shared_expert_of(w.shared_expert)});
-    }
+    const Weights& w = weights->weights;
+    for (uint32_t i = 0; i < c.num_hidden_layers; i++) layers.push_back(make_layer(c, i, w.layers[i], *weights, kv, vectors));
+    if (!w.mtp) return;
+    mtp.emplace(Mtp{{w.mtp->token_embd ? *w.mtp->token_embd : w.token_embd, "embed"},
+                    {w.mtp->output ? *w.mtp->output : w.output, "logits"},
+                    {w.mtp->eh_proj, "eh_proj"},
+                    {to_floats(w.mtp->enorm), "enorm"},
+                    {to_floats(w.mtp->hnorm), "hnorm"},
+                    {to_floats(w.mtp->norm ? *w.mtp->norm : w.output_norm), "output_norm"},
+                    make_layer(c, c.num_hidden_layers, w.mtp->layer, *weights, kv, vectors),
+                    *vectors.last_states()});
 }
 
 OnResult named(Tap tap) {
@@ -89,6 +102,8 @@ void Activations::resize(const Config& c, size_t rows) {
     gate.resize(c.gated_attention ? rows * q_cols : 0);
     q_gate.resize(2 * gate.size());
     shared.resize(rows * c.shared_expert_intermediate_size);
+    e.resize(c.mtp ? rows * c.hidden_size : 0);
+    eh.resize(2 * e.size());
     if (!c.recurrent) return;
     qkv.resize(rows * c.recurrent->channels());
     for (auto* x : {&z, &delta}) x->resize(rows * c.recurrent->value_size());

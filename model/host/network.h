@@ -72,6 +72,14 @@ struct Layer {
     std::optional<SharedExpert> shared;   // of a mixture that has such an expert
 };
 
+// The head for multi-token prediction, as MtpWeights.
+struct Mtp {
+    Linear token_embd, output, eh_proj;
+    Norm enorm, hnorm, norm;
+    Layer layer;
+    LastStates& states;
+};
+
 struct Network {
     const Config config;
     std::shared_ptr<const LoadedWeights> weights;
@@ -79,6 +87,7 @@ struct Network {
     std::vector<Layer> layers;
     Linear token_embd, output;
     Norm output_norm;
+    std::optional<Mtp> mtp;
 
     // Makes a rotary table for the context of `vectors`, which make_cache() made for `kv` and must outlive it.
     Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, const KvVectors& vectors,
@@ -90,7 +99,7 @@ struct Network {
 std::vector<LayerCodecs> layer_codecs(const Config& config, const KvOptions& kv);
 // Makes the cache of a model that is all on the host, for passes of at most `pass_tokens` tokens of a slot. Throws
 // std::bad_alloc.
-KvCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens);
+KvCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle = nullptr);
 
 // What is added to a query's scores of the keys of a page, since these lack a mean (model/kv/conditioning.h):
 // [rows][heads][pages], with as many pages as the longest sequence of the pass has. Empty where keys lack none.
@@ -113,8 +122,9 @@ struct Activations {
     std::vector<float> q_gate, gate;               // of gated attention: what attn_q gives, and its gates
     std::vector<float> qkv, z, beta, alpha, delta; // of recurrent layers; z: the gates of delta, which is their output
     std::vector<float> shared;                     // the ffn of an expert that all tokens have
-    PageScores page_scores;                        // of q
-    Routes routes; // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
+    std::vector<float> e, eh; // of the head for multi-token prediction: embeddings, and with states beside them
+    PageScores page_scores;   // of q
+    Routes routes;            // of a mixture of experts, whose ffn is [rows][num_experts_per_tok][moe_intermediate_size]
 
     void resize(const Config& config, size_t rows);      // those of layers
     void resize_head(const Config& config, size_t rows); // those of the head: h, a and logits

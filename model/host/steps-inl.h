@@ -59,6 +59,20 @@ void share_gate(Pass& pass, const Layer& l, std::vector<float>& y, const std::ve
     pass.result("share_gate", y);
 }
 
+void mtp_inputs(Pass& pass, const Mtp& m, std::vector<float>& y, const std::vector<float>& e, const std::vector<float>& states) {
+    const size_t cols = m.states.cols;
+    std::vector<float> before(e.size()), normed(e.size());
+    host::states_before(before, states, m.states, pass.rows());
+    const auto put = [&](size_t first, const std::vector<float>& x, const Norm& w) {
+        rms_norm(pass, normed, x, w);
+        for (size_t t = 0; t < pass.rows().size(); t++) std::copy_n(&normed[t * cols], cols, &y[2 * t * cols + first]);
+    };
+    put(0, e, m.enorm);
+    put(cols, before, m.hnorm);
+}
+
+void keep_states(Pass& pass, const Mtp& m, const std::vector<float>& states) { host::keep_states(m.states, states, pass.rows()); }
+
 // The values of a pass, before they are stored: each channel over its scale, a power of two.
 void divide_values(Pass& pass, const Layer& l, std::vector<float>& v) {
     const std::vector<float>& scales = l.value_scales;

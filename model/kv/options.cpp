@@ -73,6 +73,7 @@ void KvOptions::set(KvSide side, KvType type) {
 
 KvTypes KvOptions::at(uint32_t layer, uint32_t count) const {
     KvTypes types{k, v};
+    layer = std::min(layer, count - 1);
     for (const KvLayers& exception : layers)
         if (int(layer) >= from_start(exception.first, count) && int(layer) <= from_start(exception.last, count))
             types = exception.types;
@@ -95,6 +96,8 @@ uint32_t KvOptions::layers_with_window(uint32_t count) const {
 KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const {
     KeyConditioning out = conditioning;
     out.plain = !is_coded(at(layer, count).k);
+    if (layer >= count && out.kind == KeyConditioning::Kind::measured) out.kind = KeyConditioning::Kind::norms;
+    if (layer >= count) out.calibration = nullptr;
     if (out.kind == KeyConditioning::Kind::automatic)
         out.kind = out.plain                  ? KeyConditioning::Kind::none
                    : conditioning.calibration ? KeyConditioning::Kind::measured

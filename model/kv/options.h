@@ -36,7 +36,8 @@ struct KvOptions {
     void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }
     void set(const struct KvPreset& preset);
     void set(KvSide side, KvType type);
-    // Returns the types of layer `layer` of `count`.
+    // Returns the types of layer `layer` of `count`. One after the last, of a head for multi-token prediction, has those of the
+    // last, here and below, and measured conditioning of keys is none of it.
     KvTypes at(uint32_t layer, uint32_t count) const;
     bool any_coded(uint32_t count) const; // in any layer
     uint32_t layers_with_window(uint32_t count) const;

@@ -61,7 +61,7 @@ OwnerTexts owner_texts(const CacheOwner& owner) {
             {"rotation", name(owner.kv.rotation)},
             {"scale_rule", name(owner.kv.scale_rule)},
             {"conditioning", conditioning_text(owner)},
-            {"shape", fmt::format("{} {} {}", c.num_hidden_layers, c.num_key_value_heads, c.head_dim)},
+            {"shape", fmt::format("{} {} {}{}", c.num_hidden_layers, c.num_key_value_heads, c.head_dim, c.mtp ? " mtp" : "")},
             {"computation", printable(owner.computation, 4096)},
             {"model", printable(owner.model)}};
 }
@@ -81,7 +81,7 @@ PageName owner_name(const OwnerTexts& texts) {
 
 PageLayout page_layout(const Config& c, const KvOptions& kv) {
     std::vector<PageLayout::Vector> vectors;
-    for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {
+    for (uint32_t layer = 0; layer < c.cache_layers(); layer++) {
         const KvTypes types = kv.at(layer, c.num_hidden_layers);
         if (c.is_recurrent(layer)) vectors.resize(vectors.size() + 2);
         for (const KvType type : {types.k, types.v})

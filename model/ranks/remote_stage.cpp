@@ -75,17 +75,20 @@ class RemoteStage final : public Stage, private CacheVectors {
     }
     void copy_window(uint32_t from, uint32_t to) override { ask_of(RankRequest::copy_window, from, to, 0); }
     uint64_t state_bytes() const override { return config_.state_bytes(); }
-    void read_state(uint32_t slot, std::span<std::byte> bytes) const override {
+    void read_state(uint32_t slot, uint32_t, std::span<std::byte> bytes) const override {
         MessageReader reply = link_.ask(numbers(RankRequest::read_state, slot, 0, 0));
         put_held_states(config_, options_.held, bytes, reply.list<std::byte>());
     }
-    void write_state(uint32_t slot, std::span<const std::byte> bytes) override {
+    void write_state(uint32_t slot, uint32_t, std::span<const std::byte> bytes) override {
         MessageWriter request = numbers(RankRequest::write_state, slot, 0, 0);
         request.add_list(std::span<const std::byte>(held_states(config_, options_.held, bytes)));
         link_.ask(request);
     }
     void copy_state(uint32_t from, uint32_t to) override { link_.ask(numbers(RankRequest::copy_state, from, to, 0)); }
     void clear_state(uint32_t slot) override { link_.ask(numbers(RankRequest::clear_state, slot, 0, 0)); }
+    void settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) override {
+        link_.ask(numbers(RankRequest::settle_state, slot, settled, tokens));
+    }
     void repeat(uint32_t slot, uint32_t length, uint32_t to) override { ask_of(RankRequest::repeat, slot, length, to); }
     std::optional<std::string> find_nonfinite(uint32_t slot) const override {
         const std::string where = ask_of(RankRequest::find_nonfinite, slot, 0, 0).text();

@@ -96,18 +96,23 @@ void Host::move_window(RankRequest request, Hosted& of, MessageReader& from, Mes
 }
 
 void Host::move_states(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
-    const auto [slot, other, unused] = from.get<std::array<uint32_t, 3>>();
-    if (std::max(slot, other) >= of.cache.shape().slots) fail("there is no slot {}", std::max(slot, other));
+    const auto [slot, other, tokens] = from.get<std::array<uint32_t, 3>>();
     CacheVectors& vectors = of.stage->vectors();
+    const bool settles = request == RankRequest::settle_state;
+    const uint32_t greatest = settles ? slot : std::max(slot, other);
+    if (greatest >= of.cache.shape().slots) fail("there is no slot {}", greatest);
+    if (settles && (tokens < other || tokens - other > of.cache.shape().pending))
+        fail("{} of {} tokens are settled", other, tokens);
+    if (settles) return vectors.settle_state(slot, other, tokens);
     if (request == RankRequest::copy_state) return vectors.copy_state(slot, other);
     if (request == RankRequest::clear_state) return vectors.clear_state(slot);
     std::vector<std::byte> states(vectors.state_bytes());
     if (request == RankRequest::read_state) {
-        vectors.read_state(slot, states);
+        vectors.read_state(slot, 0, states);
         to.add_list(std::span<const std::byte>(held_states(model_.config, of.held, states)));
     } else {
         put_held_states(model_.config, of.held, states, from.list<std::byte>());
-        vectors.write_state(slot, states);
+        vectors.write_state(slot, 0, states);
     }
 }
 
@@ -147,7 +152,8 @@ void Host::answer(RankRequest request, MessageReader& from, MessageWriter& to) {
     case RankRequest::read_state:
     case RankRequest::write_state:
     case RankRequest::copy_state:
-    case RankRequest::clear_state: return move_states(request, of, from, to);
+    case RankRequest::clear_state:
+    case RankRequest::settle_state: return move_states(request, of, from, to);
     case RankRequest::copy_window:
     case RankRequest::repeat:
     case RankRequest::stored:

@@ -61,7 +61,7 @@ std::span<Byte> layer_bytes(const PageLayout& layout, std::span<Byte> page, uint
 
 void write_options(MessageWriter& to, const ForwardOptions& options, uint32_t layers) {
     write_kv(to, options.kv);
-    to.add(std::array{options.context_size, options.slots, options.cache_tokens, options.batch_size});
+    to.add(std::array{options.context_size, options.slots, options.cache_tokens, options.batch_size, options.pending});
     to.add(std::array{options.deterministic, options.speculative});
     std::vector<uint8_t> held;
     for (uint32_t half = 0; half < halves_of(layers); half++) held.push_back(options.held.holds(half) ? 1 : 0);
@@ -71,12 +71,13 @@ void write_options(MessageWriter& to, const ForwardOptions& options, uint32_t la
 ForwardOptions read_options(MessageReader& from, uint32_t layers) {
     ForwardOptions options;
     options.kv = read_kv(from);
-    const auto [context_size, slots, cache_tokens, batch_size] = from.get<std::array<uint32_t, 4>>();
+    const auto [context_size, slots, cache_tokens, batch_size, pending] = from.get<std::array<uint32_t, 5>>();
     const auto [deterministic, speculative] = from.get<std::array<bool, 2>>();
     options.context_size = context_size;
     options.slots = slots;
     options.cache_tokens = cache_tokens;
     options.batch_size = batch_size;
+    options.pending = pending;
     options.deterministic = deterministic;
     options.speculative = speculative;
     std::vector<uint8_t> held(halves_of(layers));

@@ -26,6 +26,7 @@ enum class RankRequest : uint32_t {
     write_state,    // stage, slot, such bytes
     copy_state,     // stage, from, to
     clear_state,    // stage, slot
+    settle_state,   // stage, slot, settled, tokens
     find_nonfinite, // stage, sequences, slot -> whether there is one, and its name
     record_again,   // stage
     end,            // no reply: the job is over

@@ -1,6 +1,7 @@
 // A Qwen model from token ids to logits. model/cpu/forward.cpp and model/gpu/forward.cpp are this page with faster steps.
 #include "model/reference/forward.h"
 #include "base/mapped_file.h"
+#include "model/draft_run.h"
 #include "model/reference/steps.h"
 #include "model/span_run.h"
 
@@ -57,6 +58,23 @@ void feed_forward_half(Pass& pass, const Layer& l, Activations& x) {
     }
 }
 
+// From hidden states to those that embeddings are made of, in x.a.
+void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+
+// What the head for multi-token prediction has of every token: the keys and values of its layer, and the last states.
+void mtp_keys(Pass& pass, const Network& net, Activations& x) {
+    const Mtp& m = *net.mtp;
+    last_norm(pass, net, x);
+    pass.begin(m.layer);
+    embed(pass, x.e, m.token_embd, x.ids);
+    mtp_inputs(pass, m, x.eh, x.e, x.a);
+    matmul(pass, {{x.e, m.eh_proj}}, x.eh);
+    keep_states(pass, m, x.a);
+    rms_norm(pass, x.a, x.e, m.layer.attn_norm);
+    matmul(pass, {{x.k, m.layer.attn_k}, {x.v, m.layer.attn_v}}, x.a);
+    kv_append(pass, m.layer, x.k, x.v);
+}
+
 // From token ids to the hidden state h of every token.
 void layers(Pass& pass, const Network& net, Activations& x) {
     embed(pass, x.h, net.token_embd, x.ids);
@@ -65,6 +83,7 @@ void layers(Pass& pass, const Network& net, Activations& x) {
         first_half(pass, l, x);
         feed_forward_half(pass, l, x);
     }
+    if (net.mtp) mtp_keys(pass, net, x);
 }
 
 // From hidden states to logits.
@@ -73,8 +92,19 @@ void head(Pass& pass, const Network& net, Activations& x) {
     matmul(pass, {{x.logits, net.output}}, x.a);
 }
 
-// From hidden states to those that embeddings are made of, in x.a.
-void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
+// From the ids that follow the tokens of slots to the logits that follow them, by that head.
+void draft(Pass& pass, const Network& net, Activations& x) {
+    const Mtp& m = *net.mtp;
+    pass.begin(m.layer);
+    embed(pass, x.e, m.token_embd, x.ids);
+    mtp_inputs(pass, m, x.eh, x.e, x.a);
+    matmul(pass, {{x.h, m.eh_proj}}, x.eh);
+    attention_half(pass, m.layer, x);
+    feed_forward_half(pass, m.layer, x);
+    rms_norm(pass, x.a, x.h, m.norm);
+    keep_states(pass, m, x.a);
+    matmul(pass, {{x.logits, m.output}}, x.a);
+}
 
 } // namespace
 } // namespace ref
@@ -85,12 +115,13 @@ class ReferenceForward final : public Forward {
   public:
     ReferenceForward(const Config& config, const Weights& weights, const ForwardOptions& options, host::OnResult on_result)
         : on_result_(std::move(on_result)), pool_(options.threads),
-          cache_(host::make_cache(config, options, options.context_size)),
+          cache_(host::make_cache(config, options, options.context_size, ref::settle)),
           net_(config, std::make_shared<LoadedWeights>(load_weights(pool_, weights)), options.kv, cache_.vectors(),
                options.context_size),
           facts_{.kv = options.kv,
                  .kv_bytes_per_token = tq::kv_bytes_per_token(config, options.kv),
-                 .max_separate_rows = options.context_size} {}
+                 .max_separate_rows = options.context_size,
+                 .drafts = config.mtp} {}
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
@@ -108,6 +139,11 @@ class ReferenceForward final : public Forward {
         return true;
     }
 
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
+        return run_drafts(
+            cache_, starts, n, max_separate_rows(), [&](const PassRows& rows) { return run_draft(rows); }, each);
+    }
+
     Cache& cache() override { return cache_; }
     const ForwardFacts& facts() const override { return facts_; }
 
@@ -116,9 +152,22 @@ class ReferenceForward final : public Forward {
         return span.logits == Span::Logits::none ? 0 : span.logits == Span::Logits::all ? uint32_t(span.ids.size()) : 1;
     }
 
+    std::span<const float> run_draft(const PassRows& rows) {
+        const std::vector<host::Row> all = host::rows_of(rows);
+        x_.ids = rows.ids;
+        x_.resize(net_.config, all.size());
+        x_.resize_head(net_.config, all.size());
+        host::Pass pass(pool_, net_, all, on_result_);
+        ref::draft(pass, net_, x_);
+        check_mapped_files();
+        x_.ids = {};
+        return x_.logits;
+    }
+
     // Leaves the logits of the last `wanted` ids in x_, or the last one's state.
     void run_span(const Span& span, uint32_t wanted) {
-        const std::vector<host::Row> rows = host::make_rows(span.slot, cache().position(span.slot), uint32_t(span.ids.size()));
+        const uint32_t start = cache().position(span.slot), settled = settled_after(span, start);
+        const auto rows = host::make_rows(span.slot, start, uint32_t(span.ids.size()), {cache().settled(span.slot), settled});
         x_.ids = span.ids;
         x_.resize(net_.config, rows.size());
         host::Pass pass(pool_, net_, rows, on_result_);
@@ -132,7 +181,7 @@ class ReferenceForward final : public Forward {
         else if (wanted > 0)
             ref::head(last, net_, x_);
         check_mapped_files();
-        cache().advance(span.slot, uint32_t(rows.size()));
+        cache().advance(span.slot, uint32_t(rows.size()), settled);
     }
 
     void deliver(const Span& span, size_t number, uint32_t wanted, const SpanLogits& each, std::span<const Cache::Need> starts) {

@@ -83,7 +83,7 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::spa
 // Loads the vector of a position that a query attends to.
 static void load(std::span<float> x, const LayerCache& cache, KvSide which, Row at, uint32_t head, bool from_window) {
     const CacheSide& side = cache.side(which);
-    if (at.position < cache.first_tokens())
+    if (cache.reads_sinks() && at.position < FIRST_TOKENS)
         decode_window(x, side.sink({cache.first_block(at.slot), at.position}, head));
     else if (from_window)
         decode_window(x, cache.window->side(which).codes(cache.window_place(at), head));
@@ -98,20 +98,21 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
     pool.each(uint32_t(q.size() / d), 1, [&](uint32_t begin, uint32_t end) {
         std::vector<float> stored(d), scores;
         for (uint32_t i = begin; i < end; i++) {
-            const auto [slot, position] = rows[i / heads];
+            const uint32_t slot = rows[i / heads].slot, position = rows[i / heads].position;
             const uint32_t head = i % heads / group, length = position + 1;
             const uint32_t first_in_window = cache.window ? cache.sequences.window(slot).first(position) : length;
+            const uint32_t first = cache.is_mtp ? 1 : 0;
             scores.resize(length);
-            for (uint32_t p = 0; p < length; p++) {
+            for (uint32_t p = first; p < length; p++) {
                 load(stored, cache, KvSide::key, {slot, p}, head, p >= first_in_window);
                 scores[p] = dot(&q[i * d], stored.data(), d);
                 if (!page_scores.empty()) scores[p] += page_scores.of(i)[p / page_tokens];
             }
-            const float largest = *std::ranges::max_element(scores);
+            const float largest = *std::max_element(scores.begin() + first, scores.end());
             float total = 0;
             const std::span out = y.subspan(i * d, d);
             std::ranges::fill(out, 0.0f);
-            for (uint32_t p = 0; p < length; p++) {
+            for (uint32_t p = first; p < length; p++) {
                 const float weight = std::exp(scores[p] - largest);
                 total += weight;
                 load(stored, cache, KvSide::value, {slot, p}, head, p >= first_in_window);

@@ -1,6 +1,7 @@
 #include "model/reference/recurrent.h"
 #include "base/ensure.h"
 #include "model/reference/elementwise.h"
+#include <algorithm>
 #include <cmath>
 
 namespace tq::ref {
@@ -26,24 +27,84 @@ void delta_step(std::span<float> y, std::span<float> m, std::span<const float> q
         for (size_t c = 0; c < d; c++) y[c] += q[key] * m[key * d + c];
 }
 
+// The convolution of one channel of a slot's rows.
+void conv_silu_channel(std::span<float> x, std::span<const float> w, LayerStates& states, const SlotRows& of, uint32_t c) {
+    const uint32_t channels = states.shape.channels(), kernel = states.shape.conv_kernel;
+    const std::span history = states.history(of.slot);
+    std::vector<float> last(kernel - 1); // of the tokens before
+    for (uint32_t j = 0; j + 1 < kernel; j++) last[j] = history[j * channels + c];
+    const auto add = [&](uint32_t position, float own) {
+        std::shift_left(last.begin(), last.end(), 1);
+        last.back() = own;
+        for (uint32_t j = 0; j + 1 < kernel && position + 1 == of.state.end; j++) history[j * channels + c] = last[j];
+    };
+    for (uint32_t at = of.state.begin; at < of.position; at++) add(at, states.pending_input({of.slot, at})[c]);
+    for (size_t t = of.first; t < of.end; t++) {
+        const uint32_t at = of.position + uint32_t(t - of.first);
+        const float own = x[t * channels + c];
+        float sum = 0;
+        for (uint32_t j = 0; j + 1 < kernel; j++) sum += w[c * kernel + j] * last[j];
+        sum += w[c * kernel + kernel - 1] * own;
+        if (at >= of.state.end) states.pending_input({of.slot, at})[c] = own;
+        add(at, own);
+        x[t * channels + c] = silu(sum);
+    }
+}
+
+// A token of a recurrent layer: its row after the norms, and beta and alpha of value head h at h times the stride.
+struct Token {
+    std::span<const float> x;
+    const float *beta, *alpha;
+    size_t stride;
+};
+Token pending_token(LayerStates& states, Row at) {
+    const std::span gates = states.pending_gates(at);
+    return {states.pending_output(at), gates.data(), gates.data() + 1, 2};
+}
+
+// The tokens of a slot in one value head: those that are pending, then its rows, of which y(t) is the output and token(t) the
+// rest.
+template <class Y, class GetToken>
+void delta_rule_head(LayerStates& states, const SlotRows& of, uint32_t head, const Y& y, const GetToken& token) {
+    const Recurrent& shape = states.shape;
+    const uint32_t d = shape.head_dim, keys = shape.key_size(), key_head = shape.key_head(head);
+    const std::span matrix = states.matrix(of.slot, head);
+    std::vector<float> m(matrix.begin(), matrix.end()), unused(d);
+    const auto step = [&](uint32_t position, std::span<float> out, const Token& of_token) {
+        delta_step(out, m, of_token.x.subspan(key_head * d, d), of_token.x.subspan(keys + key_head * d, d),
+                   of_token.x.subspan(2 * keys + head * d, d), of_token.beta[head * of_token.stride],
+                   of_token.alpha[head * of_token.stride]);
+        if (position + 1 == of.state.end) std::ranges::copy(m, matrix.begin());
+    };
+    for (uint32_t at = of.state.begin; at < of.position; at++) step(at, unused, pending_token(states, {of.slot, at}));
+    for (size_t t = of.first; t < of.end; t++) step(of.position + uint32_t(t - of.first), y(t), token(t));
+}
+
+// Keeps the rows of a slot from state.end on.
+void keep_pending(LayerStates& states, const SlotRows& of, std::span<const float> x, std::span<const float> beta,
+                  std::span<const float> alpha) {
+    const uint32_t channels = states.shape.channels(), heads = states.shape.value_heads;
+    for (uint32_t at = std::max(of.state.end, of.position); at < of.end_position(); at++) {
+        const size_t t = of.first + at - of.position;
+        std::ranges::copy(x.subspan(t * channels, channels), states.pending_output({of.slot, at}).begin());
+        const std::span gates = states.pending_gates({of.slot, at});
+        for (uint32_t head = 0; head < heads; head++) {
+            gates[2 * head] = beta[t * heads + head];
+            gates[2 * head + 1] = alpha[t * heads + head];
+        }
+    }
+}
+
 } // namespace
 
 void conv_silu(ThreadPool& pool, std::span<float> x, std::span<const float> w, LayerStates& states, std::span<const Row> rows) {
     const uint32_t channels = states.shape.channels(), kernel = states.shape.conv_kernel;
     ENSURE(x.size() == rows.size() * channels && w.size() == size_t(channels) * kernel, "{} values of {} rows", x.size(),
            rows.size());
+    const std::vector<SlotRows> slots = host::by_slot(rows);
     pool.each(channels, 64, [&](uint32_t begin, uint32_t end) {
         for (uint32_t c = begin; c < end; c++)
-            for (size_t t = 0; t < rows.size(); t++) {
-                const std::span history = states.history(rows[t].slot);
-                float sum = 0;
-                for (uint32_t j = 0; j + 1 < kernel; j++) sum += w[c * kernel + j] * history[j * channels + c];
-                const float own = x[t * channels + c];
-                sum += w[c * kernel + kernel - 1] * own;
-                for (uint32_t j = 0; j + 2 < kernel; j++) history[j * channels + c] = history[(j + 1) * channels + c];
-                history[(kernel - 2) * channels + c] = own;
-                x[t * channels + c] = silu(sum);
-            }
+            for (const SlotRows& of : slots) conv_silu_channel(x, w, states, of, c);
     });
 }
 
@@ -74,19 +135,28 @@ void state_gates(ThreadPool& pool, std::span<float> beta, std::span<float> alpha
 void delta_rule(ThreadPool& pool, std::span<float> y, std::span<const float> x, std::span<const float> beta,
                 std::span<const float> alpha, LayerStates& states, std::span<const Row> rows) {
     const Recurrent& shape = states.shape;
-    const uint32_t d = shape.head_dim, heads = shape.value_heads, keys = shape.key_size();
+    const uint32_t d = shape.head_dim, heads = shape.value_heads;
     ENSURE(y.size() == rows.size() * shape.value_size() && x.size() == rows.size() * shape.channels(), "{} values of {} rows",
            x.size(), rows.size());
+    const std::vector<SlotRows> slots = host::by_slot(rows);
+    const auto token = [&](size_t t) {
+        return Token{x.subspan(t * shape.channels(), shape.channels()), &beta[t * heads], &alpha[t * heads], 1};
+    };
     pool.each(heads, 1, [&](uint32_t begin, uint32_t end) {
         for (uint32_t head = begin; head < end; head++)
-            for (size_t t = 0; t < rows.size(); t++) {
-                const std::span token = x.subspan(t * shape.channels(), shape.channels());
-                const uint32_t key_head = shape.key_head(head);
-                delta_step(y.subspan((t * heads + head) * d, d), states.matrix(rows[t].slot, head),
-                           token.subspan(key_head * d, d), token.subspan(keys + key_head * d, d),
-                           token.subspan(2 * keys + head * d, d), beta[t * heads + head], alpha[t * heads + head]);
-            }
+            for (const SlotRows& of : slots)
+                delta_rule_head(
+                    states, of, head, [&](size_t t) { return y.subspan((t * heads + head) * d, d); }, token);
     });
+    for (const SlotRows& of : slots) keep_pending(states, of, x, beta, alpha);
+}
+
+void settle(LayerStates& states, uint32_t slot, uint32_t from, uint32_t to) {
+    const SlotRows none{slot, 0, 0, to, {from, to}};
+    for (uint32_t c = 0; c < states.shape.channels(); c++) conv_silu_channel({}, {}, states, none, c);
+    for (uint32_t head = 0; head < states.shape.value_heads; head++)
+        delta_rule_head(
+            states, none, head, [](size_t) { return std::span<float>(); }, [](size_t) { return Token{}; });
 }
 
 void gated_norm(ThreadPool& pool, std::span<float> y, std::span<const float> z, std::span<const float> w, float eps) {

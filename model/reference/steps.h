@@ -8,7 +8,7 @@
 namespace tq::ref {
 
 using host::Activations, host::GatedLinear, host::Layer, host::Linear, host::Network, host::Norm, host::Pass, host::Recurrence,
-    host::Routes;
+    host::Routes, host::Mtp;
 
 // h and a are [rows][hidden_size], q and attn [rows][heads][head_dim], k and v [rows][kv heads][head_dim], ffn
 // [rows][intermediate_size] and logits [rows][vocab_size], fp32. A row is a token of a slot. The head is a pass of its own, over
@@ -56,6 +56,12 @@ void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vect
 // Of gated attention: attn_q gives q_gate, which holds each head's query and gate; y *= sigmoid(gate).
 void split_gates(Pass&, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate);
 void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
+
+// Of the head for multi-token prediction: y[t] = the norm of e[t], and after it the norm of the state of the token before: that
+// of the row before in the pass, or the one that was kept; zeros where a sequence begins. Then the states of the rows' tokens are
+// kept. y: [rows][2 hidden_size]
+void mtp_inputs(Pass&, const Mtp& mtp, std::vector<float>& y, const std::vector<float>& e, const std::vector<float>& states);
+void keep_states(Pass&, const Mtp& mtp, const std::vector<float>& states);
 
 // Of a recurrent layer, whose states are those of the rows' slots (model/reference/recurrent.h). qkv is [rows][channels], y and z
 // are [rows][value heads][head_dim], beta and alpha [rows][value heads].

@@ -35,16 +35,20 @@ void SplitVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, 
 
 uint64_t SplitVectors::state_bytes() const { return stages_[split_.device_of(0)]->vectors().state_bytes(); }
 
-void SplitVectors::read_state(uint32_t slot, std::span<std::byte> bytes) const {
-    each([&](const CacheVectors& part) { part.read_state(slot, bytes); });
+void SplitVectors::read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const {
+    each([&](const CacheVectors& part) { part.read_state(slot, tokens, bytes); });
 }
 
-void SplitVectors::write_state(uint32_t slot, std::span<const std::byte> bytes) {
-    each([&](CacheVectors& part) { part.write_state(slot, bytes); });
+void SplitVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) {
+    each([&](CacheVectors& part) { part.write_state(slot, tokens, bytes); });
 }
 
 void SplitVectors::copy_state(uint32_t from_slot, uint32_t to_slot) {
     each([&](CacheVectors& part) { part.copy_state(from_slot, to_slot); });
+}
+
+void SplitVectors::settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) {
+    each([&](CacheVectors& part) { part.settle_state(slot, settled, tokens); });
 }
 
 void SplitVectors::clear_state(uint32_t slot) {

@@ -32,8 +32,9 @@ class SplitVectors final : public CacheVectors {
     void repeat(uint32_t slot, uint32_t length, uint32_t to) override;
     std::optional<std::string> find_nonfinite(uint32_t slot) const override;
     uint64_t state_bytes() const override;
-    void read_state(uint32_t slot, std::span<std::byte> bytes) const override;
-    void write_state(uint32_t slot, std::span<const std::byte> bytes) override;
+    void read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const override;
+    void write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) override;
+    void settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) override;
     void copy_state(uint32_t from_slot, uint32_t to_slot) override;
     void clear_state(uint32_t slot) override;
 

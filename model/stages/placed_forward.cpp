@@ -16,6 +16,9 @@ class LostForward final : public Forward {
     void fail_with(std::exception_ptr error) { error_ = std::move(error); }
 
     bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { std::rethrow_exception(error_); }
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart>, uint32_t, const DraftLogits&) override {
+        std::rethrow_exception(error_);
+    }
     Cache& cache() override { return cache_; }
     const ForwardFacts& facts() const override { return facts_; }
 
@@ -42,7 +45,8 @@ struct Interrupted {
     // Returns the position from which it goes on; before its start where what is beside the pages is lost (Cache::kept()).
     uint32_t goes_on_at(const Cache& cache) const {
         const uint32_t position = cache.position(span.slot);
-        return position < start ? position : cache.kept(span.slot, start + kept(position - start));
+        const bool has_drafts = span.certain < ids(); // which all run again: they would be certain after a move
+        return position < start ? position : cache.kept(span.slot, start + (has_drafts ? 0 : kept(position - start)));
     }
 };
 
@@ -53,6 +57,9 @@ class PlacedForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
+        return model_->draft(starts, n, each);
+    }
     bool reopen(const DeviceLost& error) override;
     void record_again() override { model_->record_again(); }
     Cache& cache() override { return model_->cache(); }
@@ -112,7 +119,7 @@ bool PlacedForward::run_rest(std::vector<Interrupted>& all, const SpanLogits& ea
         before += one.done;
         if (one.done == one.ids()) continue;
         left.push_back(&one);
-        spans.push_back({slot, one.span.ids.subspan(one.done), one.span.logits});
+        spans.push_back({slot, one.span.ids.subspan(one.done), one.span.logits, one.span.certain});
     }
     if (spans.empty()) return true;
     const auto pass_on = [&](size_t span, uint32_t i, std::span<const float> values) {
@@ -141,6 +148,7 @@ bool PlacedForward::run(std::span<const Span> spans, const SpanLogits& each, con
         } catch (const OutOfMemory& error) {
             for (const Interrupted& one : all)
                 if (one.goes_on_at(cache()) < one.start) throw;
+            for (const Interrupted& one : all) cache().cut(one.span.slot, one.goes_on_at(cache()));
             move(error);
         } catch (const NonFinite&) {
             for (const Interrupted& one : all) cache().cut(one.span.slot, std::min(one.start, cache().position(one.span.slot)));

@@ -1,5 +1,6 @@
 #include "model/stages/split_forward.h"
 #include "base/ensure.h"
+#include "base/error.h"
 #include "model/stages/pipeline.h"
 #include "model/stages/staged_forward.h"
 #include <algorithm>
@@ -63,6 +64,10 @@ Stages make_stages(const Config& config, const Cache& cache, const ForwardOption
 
 std::unique_ptr<Forward> make_split_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                             const Split& split, std::span<const MakeStage> make) {
+    if (config.mtp)
+        fail("a head for multi-token prediction runs where the whole model is on one device: choose other drafts, or a placement "
+             "on "
+             "one device");
     return make_staged_forward(config, options, [&](const Cache& cache, const ForwardOptions& all) {
         Stages stages = make_stages(config, cache, all, split, make);
         const PassLimits of_slice = common_limits(stages, all),

@@ -52,6 +52,12 @@ class Stage {
     virtual uint32_t max_sampled() const { return 0; }
     virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
 
+    // For a whole model whose head for multi-token prediction is loaded. run_draft() runs that head on separate rows, each the
+    // token that is to follow those of a slot, whose position is its own or, of a draft after drafts, the next one's. It returns
+    // the logits [rows][vocab_size] that follow, valid until the next run.
+    virtual bool drafts() const { return false; }
+    virtual std::span<const float> run_draft(const PassRows& rows);
+
     virtual PassLimits limits() const = 0;
     virtual std::string computation() const = 0; // as in Forward
     virtual void record_again() {}               // as in Forward

@@ -1,5 +1,6 @@
 #include "model/stages/staged_forward.h"
 #include "base/ensure.h"
+#include "model/draft_run.h"
 #include "model/span_run.h"
 #include "shaders/sampling.h"
 #include <array>
@@ -15,6 +16,7 @@ class StagedForward final : public Forward {
           facts_{.kv = options.kv,
                  .kv_bytes_per_token = tq::kv_bytes_per_token(config, options.kv),
                  .max_separate_rows = limits_.max_separate_rows,
+                 .drafts = config.mtp && stage_->drafts(),
                  .max_sampled = config.recurrent ? 0 : stage_->max_sampled(), // what is sampled ahead may be taken back
                  .block_kernels = limits_.kernels,
                  .computation = stage_->computation()} {
@@ -26,6 +28,10 @@ class StagedForward final : public Forward {
         return run_spans(*stage_, limits_, halves_, cache_, spans, each, progress);
     }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
+        return run_drafts(
+            cache_, starts, n, max_separate_rows(), [&](const PassRows& rows) { return stage_->run_draft(rows); }, each);
+    }
     void record_again() override { stage_->record_again(); }
     Cache& cache() override { return cache_; }
     const ForwardFacts& facts() const override { return facts_; }

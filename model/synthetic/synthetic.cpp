@@ -82,7 +82,9 @@ class SyntheticSource final : public TensorSource {
   public:
     SyntheticSource(const SyntheticModel& model, uint32_t seed) : model_(model), seed_(seed) {}
 
-    bool has(const std::string& name) const override { return name == "output.weight" && !model_.tied; }
+    bool has(const std::string& name) const override {
+        return (name == "output.weight" && !model_.tied) || name.ends_with(".shared_head_norm.weight");
+    }
 
     Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
         const GgmlType type = mixture_type(model_, matrix_name(name), layer(name));
@@ -136,7 +138,8 @@ void put_config(ModelFile& file, const SyntheticModel& model) {
     const auto size = [&](const char* rest, uint64_t value) { keys[key(rest)] = value; };
     keys["general.architecture"] = c.architecture->name;
     keys["general.name"] = file.add_text(model.name + ", random weights");
-    size("block_count", c.num_hidden_layers);
+    size("block_count", c.num_hidden_layers + c.nextn_predict_layers);
+    if (c.nextn_predict_layers != 0) size("nextn_predict_layers", c.nextn_predict_layers);
     size("context_length", c.max_position_embeddings);
     size("embedding_length", c.hidden_size);
     size("feed_forward_length", c.intermediate_size);
@@ -177,15 +180,21 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
     const std::string name = lowercase(text);
     const size_t colon = std::min(name.find(':'), name.size());
     const std::string mixture = colon == name.size() ? "q8_0" : name.substr(colon + 1);
-    const auto shape = find_named(shapes, std::string_view(name).substr(0, colon));
+    constexpr std::string_view with_mtp = "+mtp";
+    std::string_view shape_name = std::string_view(name).substr(0, colon);
+    const bool mtp = shape_name.ends_with(with_mtp);
+    if (mtp) shape_name.remove_suffix(with_mtp.size());
+    const auto shape = find_named(shapes, shape_name);
     if (!shape) fail("unknown shape '{}': use one of {}", printable(name.substr(0, colon)), names(shapes));
+    if (mtp && shape->hybrid.empty()) fail("{} has no head for multi-token prediction: leave out {}", shape->name, with_mtp);
     if (!find_named(mixtures(), mixture))
         fail("unknown mixture of weight formats '{}': use one of {}", printable(mixture), names(mixtures()));
     if (layers > shape->layers) fail("{} has {} layers, not {}", shape->name, shape->layers, layers);
     if (!shape->hybrid.empty() && layers != 0 && layers < hybrid_interval)
         fail("the first layer of {} with attention is number {}: take at least so many", shape->name, hybrid_interval);
 
-    SyntheticModel model{fmt::format("{}:{}", shape->name, mixture), {}, shape->layers, shape->tied, mixture};
+    SyntheticModel model{
+        fmt::format("{}{}:{}", shape->name, mtp ? with_mtp : "", mixture), {}, shape->layers, shape->tied, mixture};
     model.config = {.vocab_size = old_vocabulary,
                     .hidden_size = shape->hidden,
                     .intermediate_size = shape->intermediate * std::max(shape->experts_per_token, 1u),
@@ -203,6 +212,7 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers) {
         model.config.moe_intermediate_size = shape->intermediate;
     }
     if (!shape->hybrid.empty()) set_hybrid(model.config, *shape);
+    model.config.nextn_predict_layers = mtp ? 1 : 0;
     return model;
 }
 
@@ -223,7 +233,7 @@ Model make_synthetic(const SyntheticModel& model, uint32_t seed) {
     ModelFile file(model.name);
     put_config(file, model);
     put_synthetic_vocabulary(file, model.config.vocab_size);
-    const Config config = read_config(file);
+    const Config config = read_config(file, model.config.nextn_predict_layers != 0);
     SyntheticSource source(model, seed);
     Weights weights = collect_weights(source, config);
     Tokenizer tokenizer(file);

@@ -1,4 +1,5 @@
 // Models of Qwen3's true shapes with random weights, for tests and measurements that need no file: --synthetic qwen3-8b:q4_k_m.
+// A hybrid's name with +mtp is that of the shape with a head for multi-token prediction: qwen3.5-0.8b+mtp.
 #pragma once
 #include "model/model.h"
 
@@ -12,8 +13,8 @@ struct SyntheticModel {
     std::string mixture; // "q4_k_m"
 };
 
-// Parses SHAPE[:MIXTURE], in any case; the default mixture is q8_0. `layers`: only the first of them; 0: all. Throws an Error
-// that lists the shapes, or the mixtures, when there is none of that name.
+// Parses SHAPE[+mtp][:MIXTURE], in any case; the default mixture is q8_0. `layers`: only the first of them; 0: all. Throws an
+// Error that lists the shapes, or the mixtures, when there is none of that name.
 SyntheticModel parse_synthetic(std::string_view text, uint32_t layers = 0);
 
 // Returns a model whose rows are made when they are read; see synthetic_rows.h for their values. Their standard deviation, 1 /

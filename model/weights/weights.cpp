@@ -83,11 +83,12 @@ class FileSource final : public TensorSource {
         return t;
     }
 
-    // Tensors of layers for multi-token prediction, and of encoders of images that some writers put into the same file.
+    // Tensors of a head for multi-token prediction that is not wanted, and of encoders of images that some writers put into the
+    // same file.
     static bool is_beside_trunk(std::string_view name, const Config& c) {
         for (const char* prefix : {"v.", "mm.", "mtp."})
             if (name.starts_with(prefix)) return true;
-        for (uint32_t i = 0; i < c.nextn_predict_layers; i++)
+        for (uint32_t i = 0; !c.mtp && i < c.nextn_predict_layers; i++)
             if (name.starts_with(fmt::format("blk.{}.", c.num_hidden_layers + i))) return true;
         return false;
     }
@@ -203,6 +204,22 @@ LayerWeights collect_layer(TensorSource& in, const Config& c, uint32_t layer) {
     return w;
 }
 
+MtpWeights collect_mtp(TensorSource& in, const Config& c) {
+    const std::string blk = fmt::format("blk.{}.nextn.", c.num_hidden_layers);
+    const auto matrix = [&](const char* name) {
+        return in.has(blk + name) ? std::optional(in.matrix(blk + name, c.vocab_size, c.hidden_size)) : std::nullopt;
+    };
+    MtpWeights w{};
+    w.enorm = in.vector(blk + "enorm.weight", c.hidden_size);
+    w.hnorm = in.vector(blk + "hnorm.weight", c.hidden_size);
+    w.eh_proj = in.matrix(blk + "eh_proj.weight", c.hidden_size, 2 * c.hidden_size);
+    w.layer = collect_layer(in, c, c.num_hidden_layers);
+    if (in.has(blk + "shared_head_norm.weight")) w.norm = in.vector(blk + "shared_head_norm.weight", c.hidden_size);
+    w.token_embd = matrix("embed_tokens.weight");
+    w.output = matrix("shared_head_head.weight");
+    return w;
+}
+
 } // namespace
 
 // Of a router, which decides by small differences, and of the gates of a recurrent layer, whose errors its state adds up.
@@ -223,6 +240,7 @@ uint32_t quantise(Weights& weights, GgmlType type) {
 
 Weights read_by_token(Weights w, const Config& c) {
     if (!w.tied) w.token_embd.rows = 1;
+    w.mtp.reset();
     if (c.num_experts == 0) return w;
     for (LayerWeights& l : w.layers)
         for (Tensor* t : {&l.ffn_gate, &l.ffn_up, &l.ffn_down}) t->rows = t->rows / c.num_experts * c.num_experts_per_tok;
@@ -236,6 +254,7 @@ Weights held_weights(Weights w, const HeldHalves& held) {
         t.source = nullptr;
     };
     if (held.all()) return w;
+    w.mtp.reset();
     for (uint32_t i = 0; i < w.layers.size(); i++) {
         LayerWeights& l = w.layers[i];
         if (!held.attention(i))
@@ -278,6 +297,7 @@ Weights collect_weights(TensorSource& in, const Config& c) {
     w.output_norm = in.vector("output_norm.weight", c.hidden_size);
     w.tied = !in.has("output.weight");
     w.output = w.tied ? w.token_embd : in.matrix("output.weight", c.vocab_size, c.hidden_size);
+    if (c.mtp) w.mtp = collect_mtp(in, c);
     if (in.has("cls.output.weight")) w.classifier = in.matrix("cls.output.weight", 2, c.hidden_size);
     return w;
 }

@@ -38,6 +38,17 @@ struct LayerWeights {
     std::optional<SharedExpertWeights> shared_expert;            // where Config::shared_expert_intermediate_size
 };
 
+// A head for multi-token prediction (nextn in GGUF files): one more layer with attention, which proposes the token after the next
+// (DeepSeek-V3, arXiv:2412.19437, section 2.2). Of the token at a position and the state after the last norm at the one before:
+//   x = eh_proj [rms(embedding of the token, enorm); rms(state, hnorm)];  x = layer(x);  logits = output rms(x, norm).
+struct MtpWeights {
+    Tensor enorm, hnorm; // vectors of [hidden_size]
+    Tensor eh_proj;      // [hidden_size][2 hidden_size]
+    LayerWeights layer;
+    std::optional<Tensor> norm;               // a vector of [hidden_size]; empty: the model's last norm
+    std::optional<Tensor> token_embd, output; // [vocab_size][hidden_size]; empty: the model's
+};
+
 // Returns the weights of a norm of heads, fp32 [head_dim]; ones if there is none.
 std::vector<float> head_norm_weights(const std::optional<Tensor>& norm, uint32_t head_dim);
 
@@ -51,6 +62,7 @@ struct Weights {
     std::vector<FileIdentity> files = {};
     // cls.output.weight [2, hidden_size] of a reranker's file, the rows of yes and no, which are no part of the forward pass.
     std::optional<Tensor> classifier = {};
+    std::optional<MtpWeights> mtp = {}; // where Config::mtp
 
     uint64_t bytes() const;        // of all tensors in the file's formats, a tied head counted once
     uint64_t mapped_bytes() const; // of those of them that lie in files and need not be made
@@ -74,18 +86,18 @@ Weights collect_weights(TensorSource& source, const Config& config);
 
 // Matrices are in any format of blocks.h, norms and biases in F32, F16 or BF16. Rows of q and k that a file has in pairs
 // (RopePairs::neighbours) come in halves, experts that it has one by one ("blk.3.ffn_up.7.weight") stacked, and rows that it
-// packs by key heads (qwen3next) by kind. What a hybrid's file has beside the trunk is passed over: the layers for multi-token
-// prediction, and encoders of images ("v.", "mm.", "mtp."). Throws an Error
-// naming the tensor when one is missing, has another shape or a format we cannot run, or is unknown to the architecture (a bias
-// would be ignored otherwise).
+// packs by key heads (qwen3next) by kind. What a hybrid's file has beside the trunk is passed over: the head for multi-token
+// prediction unless Config::mtp, and encoders of images ("v.", "mm.", "mtp."). Throws an Error naming the tensor when one is
+// missing, has another shape or a format we cannot run, or is unknown to the architecture (a bias would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 
 // Returns the tensors with those rows alone that one token reads: of the stacks of experts as many as it has, and one of an
-// embedding that is not the head.
+// embedding that is not the head; none of a head for multi-token prediction.
 Weights read_by_token(Weights weights, const Config& config);
 
 // Returns the weights of the halves that a device holds. Of the others the matrices have no rows; norms and biases, which are
-// short, stay. The embedding stays where it is the head, too.
+// short, stay. The embedding stays where it is the head, too. A head for multi-token prediction is not divided: it goes where all
+// halves are.
 Weights held_weights(Weights weights, const HeldHalves& held);
 
 // Converts the matrices in F32, F16 or BF16, but for routers and the gates of recurrent layers, to Q8_0 or Q4_0, made from them
@@ -113,12 +125,20 @@ template <class L, class F> void for_each_tensor_of_layer(L& l, F& f) {
         for (auto* t : {&l.shared_expert->gate_inp, &l.shared_expert->gate, &l.shared_expert->up, &l.shared_expert->down}) f(*t);
 }
 
+template <class M, class F> void for_each_tensor_of_mtp(M& m, F& f) {
+    for (auto* t : {&m.enorm, &m.hnorm, &m.eh_proj}) f(*t);
+    for_each_tensor_of_layer(m.layer, f);
+    for (auto* t : {&m.norm, &m.token_embd, &m.output})
+        if (*t) f(**t);
+}
+
 // Calls f(tensor) for every tensor, a tied head once. `weights`: Weights or const Weights.
 template <class W, class F> void for_each_tensor(W& weights, F f) {
     f(weights.token_embd);
     for (auto& l : weights.layers) for_each_tensor_of_layer(l, f);
     f(weights.output_norm);
     if (!weights.tied) f(weights.output);
+    if (weights.mtp) for_each_tensor_of_mtp(*weights.mtp, f);
 }
 
 } // namespace tq

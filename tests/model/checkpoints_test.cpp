@@ -42,8 +42,10 @@ class Recurrent final : public Cache, private ToyVectors {
 
   private:
     uint64_t state_bytes() const override { return sizeof(uint32_t); }
-    void read_state(uint32_t slot, std::span<std::byte> bytes) const override { std::memcpy(bytes.data(), &states_[slot], 4); }
-    void write_state(uint32_t slot, std::span<const std::byte> bytes) override {
+    void read_state(uint32_t slot, uint32_t, std::span<std::byte> bytes) const override {
+        std::memcpy(bytes.data(), &states_[slot], 4);
+    }
+    void write_state(uint32_t slot, uint32_t, std::span<const std::byte> bytes) override {
         if (fails) throw std::bad_alloc();
         std::memcpy(&states_[slot], bytes.data(), 4);
     }
@@ -212,4 +214,36 @@ TEST_CASE("a random walk leaves each slot the state of its tokens") {
         }
         CHECK(cuts > 30);
     }
+}
+
+TEST_CASE("a slot is cut to any of its pending tokens, and not behind those that its states are after") {
+    class Pending final : public Cache, private ToyVectors {
+      public:
+        Pending() : Cache({.slots = 2, .pages = 8, .context_size = 1000, .recurrent = true, .pending = 4}) { store_in(*this); }
+        std::vector<std::pair<uint32_t, uint32_t>> settled_by = {};
+
+      private:
+        void settle_state(uint32_t, uint32_t settled, uint32_t tokens) override { settled_by.emplace_back(settled, tokens); }
+    };
+    Pending cache;
+    cache.reserve(0, 10);
+    cache.advance(0, 10);
+    cache.reserve(0, 5);
+    cache.advance(0, 5, 11); // one token and four drafts
+    CHECK(cache.settled(0) == 11);
+    CHECK(cache.kept(0, 13) == 13);
+    CHECK(cache.kept(0, 11) == 11);
+    CHECK(cache.kept(0, 10) == 0);
+    CHECK(cache.kept(0, 13, 16) == 0); // a pass that was stopped may have changed the states
+    cache.truncate(0, 13);
+    CHECK(cache.settled(0) == 11);
+    CHECK(cache.settled_by.empty());
+    cache.fork(0, 1, 12);
+    CHECK(cache.settled(1) == 11);
+    CHECK(cache.position(1) == 12);
+    cache.settle(0);
+    CHECK(cache.settled_by == std::vector<std::pair<uint32_t, uint32_t>>{{11, 13}});
+    CHECK(cache.kept(0, 12) == 0);
+    cache.truncate(0, 0);
+    CHECK(cache.settled(0) == 0);
 }

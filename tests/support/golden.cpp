@@ -53,12 +53,12 @@ std::optional<std::filesystem::path> larger_set(const char* name) {
     return std::nullopt;
 }
 
-Golden load_golden(const std::filesystem::path& path, const char* answers) {
+Golden load_golden(const std::filesystem::path& path, const char* answers, bool mtp) {
     const bool is_directory = std::filesystem::is_directory(path);
     nlohmann::json json;
     std::ifstream(is_directory ? path / answers : std::filesystem::path(path).replace_extension(".json")) >> json;
     ModelFile file = open_model_file(path);
-    const Config config = read_config(file);
+    const Config config = read_config(file, mtp);
     Weights weights = read_weights(file, config);
     return {path.stem().string(),  std::move(file),        config,
             std::move(weights),    json.at("prompt_ids"),  json.at("greedy_prompt_ids"),

@@ -29,7 +29,8 @@ struct Golden {
 };
 
 // A GGUF file with its NAME.json, or a directory from Hugging Face with `answers` in it.
-Golden load_golden(const std::filesystem::path& path, const char* answers = "expected.json");
+// mtp: with its head for multi-token prediction.
+Golden load_golden(const std::filesystem::path& path, const char* answers = "expected.json", bool mtp = false);
 
 // A GGUF file with a matrix of every weight format, a directory from Hugging Face in bf16, its embedding tied, and a model of
 // Llama 3's kind with scaled frequencies of RoPE.

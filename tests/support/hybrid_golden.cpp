@@ -79,8 +79,8 @@ std::vector<std::filesystem::path> hybrid_golden_files() {
     return files;
 }
 
-HybridGolden load_hybrid_golden(const std::filesystem::path& path) {
-    HybridGolden out{load_golden(path), {}};
+HybridGolden load_hybrid_golden(const std::filesystem::path& path, bool mtp) {
+    HybridGolden out{load_golden(path, "expected.json", mtp), {}};
     std::ifstream(std::filesystem::is_directory(path) ? path / "expected.json"
                                                       : std::filesystem::path(path).replace_extension(".json")) >>
         out.json;
@@ -111,6 +111,52 @@ void check_hybrid_golden(const HybridGolden& golden, Forward& forward, double li
         CAPTURE(&id - golden.model.greedy_ids.data());
         CHECK(uint32_t(std::ranges::max_element(logits) - logits.begin()) == id);
         next = {&id, 1};
+    }
+}
+
+std::vector<std::filesystem::path> mtp_golden_files() {
+    const auto folder = larger_set("qwen35");
+    if (!folder) return {};
+    std::vector<std::filesystem::path> files;
+    for (const char* name : {"q35-mtp-f16.gguf", "q35-mtp-q8_0.gguf", "q35moe-fused-q8_0.gguf", "q35-hf"})
+        files.push_back(*folder / name);
+    return files;
+}
+
+void check_mtp_golden(const HybridGolden& golden, Forward& forward, double limit) {
+    CAPTURE(golden.model.name);
+    REQUIRE(forward.drafts());
+    const nlohmann::json& mtp = golden.json.at("mtp");
+    const std::span<const uint32_t> prompt = golden.model.prompt_ids, before = prompt.first(prompt.size() - 1);
+    const uint32_t last = prompt.back(), second = mtp.at("second_id");
+    for (const uint32_t step : {uint32_t(before.size()), 7u, 1u}) {
+        CAPTURE(step);
+        forward.truncate(0);
+        for (size_t at = 0; at < before.size(); at += step)
+            forward.run(before.subspan(at, std::min<size_t>(step, before.size() - at)));
+        for (int again = 0; again < 2; again++) { // a draft leaves nothing behind
+            std::vector<std::vector<float>> logits;
+            const DraftStart start{0, last};
+            const auto ids = forward.draft(std::span(&start, 1), 2, [&](size_t, uint32_t, std::span<const float> values) {
+                logits.emplace_back(values.begin(), values.end());
+            });
+            REQUIRE(logits.size() == 2);
+            CHECK(ids[0][0] == second);
+            check_near(logits[0], mtp.at("draft_last"), limit);
+            check_near(logits[1], mtp.at("second"), limit);
+        }
+        CHECK(relative_error(forward.run({&last, 1}), golden.model.logits_last) <= limit);
+    }
+    forward.truncate(0);
+    for (size_t i = 0; i + 1 < prompt.size(); i++) {
+        forward.run(prompt.subspan(i, 1));
+        const DraftStart start{0, prompt[i + 1]};
+        forward.draft(std::span(&start, 1), 1, [&](size_t, uint32_t, std::span<const float> values) {
+            const double mean = std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+            const double size = norm(values) / std::sqrt(double(values.size()));
+            CAPTURE(i);
+            CHECK(std::fabs(mean - mtp.at("draft_mean").at(i).get<double>()) <= limit * size + 1e-6);
+        });
     }
 }
 

@@ -15,7 +15,14 @@ struct HybridGolden {
 // The files and directories of the larger set: every architecture, ratio of heads, weight format and packing.
 std::vector<std::filesystem::path> hybrid_golden_files();
 
-HybridGolden load_hybrid_golden(const std::filesystem::path& path);
+HybridGolden load_hybrid_golden(const std::filesystem::path& path, bool mtp = false);
+
+// Those with a head for multi-token prediction.
+std::vector<std::filesystem::path> mtp_golden_files();
+
+// The head's logits after the last token of the prompt and after its own next one, those after each token by their mean; and the
+// model's own, which drafts do not change.
+void check_mtp_golden(const HybridGolden& golden, Forward& forward, double limit = exact_limit);
 
 // The prompt's logits whole, by 7 and one by one, the states after it, and the logits after each token that follows; then the
 // greedy tokens. They have margins far above the limit.

@@ -16,11 +16,17 @@ struct Hybrid {
     std::unique_ptr<ModelFile> file;
     Weights weights;
 
-    explicit Hybrid(const char* model_type, GgmlType type = GgmlType::Q8_0) {
+    explicit Hybrid(const char* model_type, GgmlType type = GgmlType::Q8_0) : Hybrid(model_type, type, {}, false) {}
+    // With a head for multi-token prediction.
+    Hybrid(const char* model_type, GgmlType type, RandomModel random, bool mtp = true) {
         config = small_config(*find_model_type(model_type));
-        write_random_model(path.path(), {config, type, true, 3, {}});
+        config.nextn_predict_layers = mtp ? 1 : 0;
+        random.config = config;
+        random.type = type;
+        random.seed = 3;
+        write_random_model(path.path(), random);
         file = std::make_unique<ModelFile>(read_gguf(path.path()));
-        config = read_config(*file);
+        config = read_config(*file, mtp);
         weights = read_weights(*file, config);
     }
 };

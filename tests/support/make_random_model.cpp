@@ -56,6 +56,9 @@ int main(int argc, char** argv) try {
     bool is_sparse = false;
     app.add_flag("--sparse", is_sparse,
                  "matrices of layers, but for routers, are zeros that take no room on the disk: for files of any size");
+    tq::test::RandomModel perfect;
+    app.add_flag("--perfect-mtp", perfect.perfect_mtp, "the head for multi-token prediction (a shape with +mtp) is always right");
+    app.add_option("--wrong", perfect.wrong, "but after so many of 256 ids");
     CLI11_PARSE(app, argc, argv);
 
     const bool is_small = shape == "small";
@@ -70,7 +73,9 @@ int main(int argc, char** argv) try {
     if (config.num_experts != 0) config.moe_intermediate_size = config.intermediate_size / config.num_experts_per_tok;
     if (config.hidden_size % 32 != 0 || config.intermediate_size % 32 != 0) tq::fail("--hidden and --ffn are multiples of 32");
     if (tied->count() == 0) is_tied = synthetic.tied;
-    tq::test::write_random_model(path, {config, types.at(type), is_tied, seed, vocabulary, is_sparse});
+    if (perfect.perfect_mtp && config.nextn_predict_layers == 0) tq::fail("--perfect-mtp is for shapes with +mtp");
+    tq::test::write_random_model(
+        path, {config, types.at(type), is_tied, seed, vocabulary, perfect.perfect_mtp, perfect.wrong, is_sparse});
     tq::read_config(tq::read_gguf(path)); // throws when the shape is not supported
     return 0;
 } catch (const tq::Error& e) {

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <sstream>
 
 namespace tq::test {
 namespace {
@@ -168,14 +169,7 @@ std::vector<Shape> tensors(const RandomModel& model) {
         norm(blk + "ssm_norm.weight", r.head_dim);
         matrix(blk + "ssm_out.weight", c.hidden_size, r.value_size());
     };
-    matrix("token_embd.weight", c.vocab_size, c.hidden_size);
-    for (uint32_t i = 0; i < c.num_hidden_layers; ++i) {
-        const std::string blk = "blk." + std::to_string(i) + '.';
-        norm(blk + "attn_norm.weight", c.hidden_size);
-        if (c.is_recurrent(i))
-            recurrent(blk);
-        else
-            attention(blk);
+    const auto feed_forward = [&](const std::string& blk) {
         norm(blk + std::string(c.architecture->ffn_norm) + ".weight", c.hidden_size);
         if (c.shared_expert_intermediate_size != 0) {
             norm(blk + "ffn_gate_inp_shexp.weight", c.hidden_size);
@@ -188,11 +182,26 @@ std::vector<Shape> tensors(const RandomModel& model) {
             matrix(blk + "ffn_gate_exps.weight", c.moe_intermediate_size, c.hidden_size, c.num_experts);
             matrix(blk + "ffn_up_exps.weight", c.moe_intermediate_size, c.hidden_size, c.num_experts);
             matrix(blk + "ffn_down_exps.weight", c.hidden_size, c.moe_intermediate_size, c.num_experts);
-            continue;
+            return;
         }
         matrix(blk + "ffn_gate.weight", c.intermediate_size, c.hidden_size);
         matrix(blk + "ffn_up.weight", c.intermediate_size, c.hidden_size);
         matrix(blk + "ffn_down.weight", c.hidden_size, c.intermediate_size);
+    };
+    matrix("token_embd.weight", c.vocab_size, c.hidden_size);
+    for (uint32_t i = 0; i < c.num_hidden_layers + c.nextn_predict_layers; ++i) {
+        const std::string blk = "blk." + std::to_string(i) + '.';
+        norm(blk + "attn_norm.weight", c.hidden_size);
+        if (c.is_recurrent(i))
+            recurrent(blk);
+        else
+            attention(blk);
+        feed_forward(blk);
+        if (i < c.num_hidden_layers) continue;
+        for (const char* name : {"nextn.enorm.weight", "nextn.hnorm.weight"}) norm(blk + name, c.hidden_size);
+        if (!model.perfect_mtp) norm(blk + "nextn.shared_head_norm.weight", c.hidden_size);
+        all.push_back({blk + "nextn.eh_proj.weight", GgmlType::F16, c.hidden_size, 2 * c.hidden_size});
+        if (model.wrong != 0) all.push_back({blk + "nextn.embed_tokens.weight", all[0].type, c.vocab_size, c.hidden_size});
     }
     norm("output_norm.weight", c.hidden_size);
     if (!model.tied) matrix("output.weight", c.vocab_size, c.hidden_size);
@@ -213,6 +222,40 @@ void fill(const Shape& t, Random random, std::ostream& out) {
             }
         }
         out.write(row.data(), std::streamsize(row.size()));
+    }
+}
+
+bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
+    return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// What differs in a model whose head is right: nothing that a layer adds, and a head that passes on the embedding.
+void fill_perfect(const RandomModel& model, const Shape& t, Random random, std::ostream& out) {
+    const auto numbers = [&](uint32_t rows, const auto& value) {
+        std::string row(row_bytes(t.type, t.cols), '\0');
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t i = 0; i < t.cols; i++) put_number(t.type, row.data() + i * block_format(t.type)->bytes, value(r, i));
+            out.write(row.data(), std::streamsize(row.size()));
+        }
+    };
+    if (ends_with_any(t.name, {"attn_output.weight", "ssm_out.weight", "ffn_down.weight", "ffn_down_exps.weight",
+                               "ffn_down_shexp.weight"})) {
+        const std::string zeros(size_t(t.bytes()), '\0'); // of every format
+        out.write(zeros.data(), std::streamsize(zeros.size()));
+    } else if (t.name.ends_with("nextn.enorm.weight")) {
+        numbers(1, [](uint32_t, uint32_t) { return 1.0f; });
+    } else if (t.name.ends_with("nextn.eh_proj.weight")) {
+        numbers(t.rows, [](uint32_t row, uint32_t column) { return row == column ? 1.0f : 0.0f; });
+    } else if (t.name.ends_with("nextn.embed_tokens.weight")) {
+        std::ostringstream right, other;
+        fill(t, Random(model.seed * 1000003), right); // as the first tensor, token_embd
+        fill(t, random, other);
+        const std::string all = right.str(), wrong = other.str();
+        const size_t bytes = row_bytes(t.type, t.cols);
+        for (uint32_t id = 0; id < t.rows; id++)
+            out.write(&(id * 2654435761u >> 24 < model.wrong ? wrong : all)[id * bytes], std::streamsize(bytes));
+    } else {
+        fill(t, random, out);
     }
 }
 
@@ -239,7 +282,8 @@ void put_config(GgufWriter& writer, const Config& c) {
     const auto size = [&](const char* key, uint64_t value) { writer.set(c.architecture->key(key), value); };
     writer.set("general.architecture", c.architecture->name);
     writer.set("general.name", "random weights");
-    size("block_count", c.num_hidden_layers);
+    size("block_count", c.num_hidden_layers + c.nextn_predict_layers);
+    if (c.nextn_predict_layers != 0) size("nextn_predict_layers", c.nextn_predict_layers);
     size("context_length", c.max_position_embeddings);
     size("embedding_length", c.hidden_size);
     size("feed_forward_length", c.intermediate_size);
@@ -323,6 +367,8 @@ void write_random_model(const std::filesystem::path& path, const RandomModel& mo
         const Shape& t = shapes[i];
         if (model.sparse && t.rows > 1 && t.in_layer() && !t.is_router() && !t.is_convolution())
             o.seekp(std::streamoff(t.bytes()), std::ios::cur);
+        else if (model.perfect_mtp)
+            fill_perfect(model, t, Random(model.seed * 1000003 + i), o);
         else
             fill(t, Random(model.seed * 1000003 + i), o);
     });

@@ -23,13 +23,19 @@ Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t to
         const auto row = std::span(want).subspan(size_t(end - 1) * cols, cols);
         want_in_head.insert(want_in_head.end(), row.begin(), row.end());
     }
+    std::vector<float> apart = rig.random.normals(x.size() * 2); // each row with as many columns before it
     const Buffer y = rig.output(x.size()), in_head = rig.output(want_in_head.size()), x_buffer = rig.upload(x),
-                 w_buffer = rig.upload(w), context = rig.context(7, tokens), head = rig.head_context(wanted);
-    rig.run(tuning, context, tokens + 5, 128,
-            [&](gpu::Pass& pass) { gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, activations_eps); });
+                 y_apart = rig.output(apart), w_buffer = rig.upload(w), context = rig.context(7, tokens),
+                 head = rig.head_context(wanted);
+    rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) {
+        gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, activations_eps);
+        gpu::rms_norm(pass, y_apart, x_buffer, w_buffer, cols, activations_eps, false, gpu::Columns{2 * cols, cols});
+    });
+    for (uint32_t t = 0; t < tokens; t++)
+        std::copy_n(want.begin() + ptrdiff_t(t) * cols, cols, apart.begin() + (2 * ptrdiff_t(t) + 1) * cols);
     rig.run(tuning, head, uint32_t(wanted.size()) + 5, 128,
             [&](gpu::Pass& pass) { gpu::rms_norm(pass, in_head, x_buffer, w_buffer, cols, activations_eps, true); });
-    return worse(rig.check(y, want, 1e-6), rig.check(in_head, want_in_head, 1e-6));
+    return worse(rig.check(y_apart, apart, 1e-6), worse(rig.check(y, want, 1e-6), rig.check(in_head, want_in_head, 1e-6)));
 }
 
 // The squares of the second of three tokens exceed fp32: it becomes NaN, which is reported, and its neighbours are unchanged.

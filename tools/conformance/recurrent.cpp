@@ -1,5 +1,7 @@
-// Rows of the kernels that only hybrids have: of recurrent layers, and of the gates of attention and of experts.
+// Rows of the kernels of recurrent layers, and of the hidden states that a head for multi-token prediction goes on from.
 #include "model/gpu/recurrent.h"
+#include "base/ensure.h"
+#include "model/gpu/elementwise.h"
 #include "model/reference/recurrent.h"
 #include "tools/conformance/rig.h"
 #include "tools/conformance/rows.h"
@@ -68,8 +70,8 @@ std::string text(const Recurrent& r) {
 // A layer on the device and in plain loops: its states, and the buffer of its rows.
 class Layer {
   public:
-    Layer(Rig& rig, const Recurrent& shape, uint32_t slots, uint32_t tokens)
-        : states(shape, slots), rig_(rig), shape_(shape), at_(shape, tokens), device_states_(fill(rig)) {}
+    Layer(Rig& rig, const Recurrent& shape, uint32_t slots, uint32_t tokens, uint32_t pending = 0)
+        : states(shape, slots), rig_(rig), shape_(shape), at_(shape, tokens), pending_(pending), device_states_(fill(rig)) {}
 
     host::LayerStates states; // of the reference
 
@@ -79,7 +81,7 @@ class Layer {
         for (const auto& [at, values] : parts) std::ranges::copy(values, content_.begin() + std::ptrdiff_t(at));
         rows_.emplace(rig_.output(content_));
     }
-    gpu::RecurrentStep step() const { return {shape_, *rows_, at_, device_states_}; }
+    gpu::RecurrentStep step() const { return {shape_, *rows_, at_, device_states_, pending_}; }
     const gpu::RecurrentRows& at() const { return at_; }
     // Compares these parts of the rows, and every other word with what was put there.
     Outcome check_rows(const std::vector<std::pair<uint64_t, std::span<const float>>>& parts) {
@@ -101,12 +103,17 @@ class Layer {
   private:
     Buffer fill(Rig& rig) {
         states.values = rig.random.normals(states.values.size());
-        return rig.output(states.values);
+        if (pending_ == 0) return rig.output(states.values);
+        ENSURE(states.slots == 1, "{} slots", states.slots);
+        std::vector<float> with_pending(gpu::RecurrentSlot(shape_, pending_).floats, std::bit_cast<float>(poison));
+        std::ranges::copy(states.values, with_pending.begin());
+        return rig.output(with_pending);
     }
 
     Rig& rig_;
     const Recurrent shape_;
     const gpu::RecurrentRows at_;
+    const uint32_t pending_;
     const Buffer device_states_;
     std::vector<float> content_;
     std::optional<Buffer> rows_;
@@ -256,46 +263,97 @@ Outcome divisions(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint3
     return out;
 }
 
-Outcome gated_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t heads, uint32_t tokens) {
-    const auto x = rig.random.normals(size_t(tokens) * heads * dim), z = rig.random.normals(x.size(), 4),
-               w = rig.random.normals(dim);
-    std::vector<float> want = x;
-    ref::gated_norm(rig.pool, want, z, w, recurrent_eps);
-    const Buffer y = rig.output(x), z_buffer = rig.upload(z), w_buffer = rig.upload(w), context = rig.context(0, tokens);
-    rig.run(tuning, context, tokens + 2, dim,
-            [&](gpu::Pass& pass) { gpu::gated_norm(pass, y, z_buffer, w_buffer, heads, recurrent_eps); });
-    return rig.check(y, want, row_limit);
+// A pass with drafts: how many rows are certain, how many drafts follow, and how many of these are right.
+struct Drafts {
+    uint32_t certain, drafts, right;
+};
+
+// Both kernels on the same rows as divided(), in passes that leave rows pending, of which wrong ones are taken back; at the end
+// what is pending is applied without rows.
+Divided drafted(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_t rows, std::span<const float> inputs) {
+    constexpr uint32_t pending = 4, most = 6, begin = 3;
+    constexpr Drafts kinds[] = {{1, 3, 3}, {1, 4, 0}, {0, 3, 3}, {1, 4, 4}, {0, 3, 1}, {1, 0, 0}, {1, 2, 1}};
+    const size_t heads = r.value_heads;
+    rig.random = Random(5);
+    const Buffer weights = rig.upload(
+        gpu::delta_input_floats(rig.random.normals(4ull * r.channels()), std::vector(heads, -0.5f), std::vector(heads, -1.0f)));
+    Layer layer(rig, r, 1, most, pending);
+    Divided out;
+    uint32_t at = 0, settled = 0;
+    Buffer y = rig.output(most * size_t(r.value_size()));
+    for (uint32_t pass = 0; at < rows; pass++) {
+        const Drafts kind = kinds[pass % std::size(kinds)];
+        const uint32_t count = 1 + kind.drafts, right = std::min(kind.right, rows - at - 1);
+        const auto part = [&](size_t cols, size_t before) {
+            std::vector<float> all = rig.random.normals(count * cols);
+            std::ranges::copy(inputs.subspan(before * rows + at * cols, (1 + right) * cols), all.begin());
+            return all;
+        };
+        const auto x = part(r.channels(), 0), betas = part(heads, r.channels()), alphas = part(heads, r.channels() + heads);
+        layer.put({{layer.at().inputs, x}, {layer.at().betas, betas}, {layer.at().alphas, alphas}});
+        gpu::PassRows pass_rows;
+        pass_rows.add(0, begin + at, std::vector<uint32_t>(count), 0, true, {begin + settled, begin + at + kind.certain});
+        y = rig.output(most * size_t(r.value_size()));
+        rig.run(
+            tuning, rig.context(pass_rows, std::vector<std::vector<uint32_t>>(1, {0})), most, dim,
+            [&](gpu::Pass& p) {
+                gpu::delta_inputs(p, layer.step(), weights, recurrent_eps);
+                gpu::delta_rule(p, y, layer.step());
+            },
+            1, true);
+        const std::vector<uint32_t> words = rig.read(y);
+        out.y.insert(out.y.end(), words.begin(), words.begin() + std::ptrdiff_t((1 + right) * r.value_size()));
+        settled = at + kind.certain;
+        at += 1 + right;
+    }
+    gpu::PassRows none;
+    none.add(0, begin + at, std::vector<uint32_t>(1), 0, true, {begin + settled, begin + at});
+    rig.run(
+        tuning, rig.context(none, std::vector<std::vector<uint32_t>>(1, {0})), 1, dim,
+        [&](gpu::Pass& p) { gpu::settle(p, y, layer.step(), weights); }, 1, true);
+    out.states = rig.read(layer.device_states());
+    out.states.resize(layer.states.values.size());
+    return out;
 }
 
-Outcome split_gates(Rig& rig, const gpu::Tuning& tuning, uint32_t head_dim, uint32_t heads, uint32_t tokens) {
-    const uint32_t cols = heads * head_dim;
-    const auto both = rig.random.normals(size_t(tokens) * 2 * cols);
-    std::vector<float> want_q(both.size() / 2), want_gate(want_q.size());
-    ref::split_gates(rig.pool, want_q, want_gate, both, head_dim);
-    const Buffer both_buffer = rig.upload(both), q = rig.output(want_q.size()), gate = rig.output(want_q.size()),
-                 context = rig.context(0, tokens);
-    rig.run(tuning, context, tokens + 2, head_dim, [&](gpu::Pass& pass) { gpu::split_gates(pass, q, gate, both_buffer, cols); });
-    return worse(rig.check(q, want_q, 0), rig.check(gate, want_gate, 0));
+Outcome taken_back(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_t rows) {
+    const std::vector<float> inputs = rig.random.normals(size_t(rows) * (r.channels() + 2 * r.value_heads));
+    Divided whole = divided(rig, tuning, r, rows, rows, false, inputs);
+    const Divided other = drafted(rig, tuning, r, rows, inputs);
+    whole.states.resize(other.states.size()); // without what lies behind them
+    return worse(compare_words(other.y, whole.y), compare_words(other.states, whole.states));
 }
 
-Outcome apply_gates(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
-    const auto x = rig.random.normals(size_t(tokens) * cols), gate = rig.random.normals(x.size(), 4);
-    std::vector<float> want = x;
-    ref::apply_gates(rig.pool, want, gate);
-    const Buffer y = rig.output(x), gate_buffer = rig.upload(gate), context = rig.context(0, tokens);
-    rig.run(tuning, context, tokens + 2, dim, [&](gpu::Pass& pass) { gpu::apply_gates(pass, y, gate_buffer, cols); });
-    return rig.check(y, want, row_limit);
+// The states before the rows of a pass, and those that are kept of them.
+Outcome hidden_states(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t ring, const gpu::PassRows& rows,
+                      uint32_t slots) {
+    host::LastStates kept(slots, ring, cols);
+    kept.values = rig.random.normals(kept.values.size());
+    const std::vector<host::Row> of = host::rows_of(rows);
+    const auto x = rig.random.normals(of.size() * cols);
+    std::vector<float> before(x.size());
+    host::states_before(before, x, kept, of);
+    const Buffer y = rig.output(before.size()), states = rig.output(kept.values), x_buffer = rig.upload(x),
+                 context = rig.context(rows, std::vector<std::vector<uint32_t>>(slots, {0}));
+    rig.run(
+        tuning, context, rows.count() + 2, dim,
+        [&](gpu::Pass& pass) {
+            gpu::states_before(pass, y, x_buffer, states, cols, ring);
+            gpu::keep_states(pass, states, x_buffer, cols, ring);
+        },
+        std::max(uint32_t(rows.spans.size()), 1u), rows.spans.empty());
+    host::keep_states(kept, x, of);
+    return worse(rig.check(y, before, 0), rig.check(states, kept.values, 0));
 }
 
-Outcome share_gate(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t x_cols, uint32_t tokens) {
-    const auto x = rig.random.normals(size_t(tokens) * x_cols), w = rig.random.normals(x_cols, 1 / std::sqrt(float(x_cols))),
-               before = rig.random.normals(size_t(tokens) * cols);
-    std::vector<float> want = before;
-    ref::share_gate(rig.pool, want, w, x);
-    const Buffer y = rig.output(before), w_buffer = rig.upload(w), x_buffer = rig.upload(x), context = rig.context(0, tokens);
-    rig.run(tuning, context, tokens + 2, dim,
-            [&](gpu::Pass& pass) { gpu::share_gate(pass, y, w_buffer, x_buffer, cols, x_cols); });
-    return rig.check(y, want, row_limit);
+// Rows where a sequence begins and where it goes on, fewer than are kept and more.
+std::vector<std::pair<std::string, gpu::PassRows>> hidden_passes() {
+    gpu::PassRows separate, block;
+    for (const auto& [slot, position, count] : {std::tuple{2u, 0u, 1u}, {0u, 5u, 3u}, {1u, 40u, 2u}})
+        separate.add(slot, position, std::vector<uint32_t>(count), 0, true);
+    for (const auto& [slot, position, count] : {std::tuple{1u, 0u, 3u}, {0u, 7u, 9u}})
+        block.add(slot, position, std::vector<uint32_t>(count), 0, false);
+    return {{"separate rows of slots", separate}, {"blocks of slots", block}};
 }
 
 } // namespace
@@ -336,23 +394,17 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
         for (const Recurrent& shape : {Recurrent{1, 2, dim, 4, true}, {3, 6, dim, 4, false}})
             rows.push_back({"delta_rule", variant.name, fmt::format("{}, 260 rows in equal bits whole and in parts", text(shape)),
                             [=](Rig& rig) { return divisions(rig, tuning, shape, 260); }});
-        for (const auto& [heads, tokens] : {std::pair{1u, 1u}, {3u, 5u}, {16u, 8u}, {128u, 3u}})
-            rows.push_back({"gated_norm", variant.name, fmt::format("{} heads, {} tokens", heads, tokens),
-                            [=, heads = heads, tokens = tokens](Rig& rig) { return gated_norm(rig, tuning, heads, tokens); }});
-        for (const auto& [head_dim, heads, tokens] : {std::tuple{64u, 1u, 1u}, {128u, 3u, 5u}, {256u, 24u, 2u}}) {
-            const std::string shape = fmt::format("{} heads of {}, {} tokens", heads, head_dim, tokens);
-            rows.push_back({"split_gates", variant.name, shape, [=, d = head_dim, heads = heads, tokens = tokens](Rig& rig) {
-                                return split_gates(rig, tuning, d, heads, tokens);
-                            }});
-            rows.push_back({"apply_gates", variant.name, shape, [=, cols = heads * head_dim, tokens = tokens](Rig& rig) {
-                                return apply_gates(rig, tuning, cols, tokens);
-                            }});
-        }
-        for (const auto& [cols, x_cols, tokens] : {std::tuple{32u, 64u, 1u}, {512u, 2048u, 3u}, {1024u, 4096u, 8u}})
-            rows.push_back({"share_gate", variant.name, fmt::format("{} of {} columns, {} tokens", cols, x_cols, tokens),
-                            [=, cols = cols, x_cols = x_cols, tokens = tokens](Rig& rig) {
-                                return share_gate(rig, tuning, cols, x_cols, tokens);
-                            }});
+        for (const Recurrent& shape : {Recurrent{1, 1, dim, 4, true}, {2, 6, dim, 4, false}})
+            rows.push_back({"delta_rule", variant.name,
+                            fmt::format("{}, 40 rows in equal bits with drafts that are taken back", text(shape)),
+                            [=](Rig& rig) { return taken_back(rig, tuning, shape, 40); }});
+        for (const auto& [name, runs] : hidden_passes())
+            for (const auto& [cols, ring] : {std::pair{32u, 2u}, {1024u, 4u}})
+                for (const char* kernel : {"states_before", "keep_states"})
+                    rows.push_back({kernel, variant.name, fmt::format("{} columns, {} kept, {}", cols, ring, name),
+                                    [=, runs = runs, cols = cols, ring = ring](Rig& rig) {
+                                        return hidden_states(rig, tuning, cols, ring, runs, 3);
+                                    }});
     }
 }
 

@@ -14,6 +14,7 @@ void add_experts(Rows& rows, const Capabilities& device);
 void add_inputs(Rows& rows, const Capabilities& device);
 void add_activations(Rows& rows, const Capabilities& device);
 void add_recurrent(Rows& rows, const Capabilities& device);
+void add_gates(Rows& rows, const Capabilities& device);
 void add_cache(Rows& rows, const Capabilities& device);
 void add_attention(Rows& rows, const Capabilities& device);
 void add_sampling(Rows& rows, const Capabilities& device);
@@ -25,8 +26,8 @@ void add_attention_of(Rows& rows, const Capabilities& device, const Subject& sub
 
 inline Rows all_rows(const Capabilities& device) {
     Rows rows;
-    for (auto* add : {add_arithmetic, add_memory, add_weights, add_experts, add_inputs, add_activations, add_recurrent, add_cache,
-                      add_attention, add_sampling, add_end_to_end})
+    for (auto* add : {add_arithmetic, add_memory, add_weights, add_experts, add_inputs, add_activations, add_recurrent, add_gates,
+                      add_cache, add_attention, add_sampling, add_end_to_end})
         add(rows, device);
     return rows;
 }

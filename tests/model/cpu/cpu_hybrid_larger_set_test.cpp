@@ -20,3 +20,19 @@ TEST_CASE("the CPU path gives the golden logits, states and greedy tokens of hyb
         check_hybrid_golden(golden, *make_cpu_forward(golden.model.config, golden.model.weights, options));
     }
 }
+
+static const ForwardOptions options_for_drafts{.kv = {KvType::f32, KvType::f32}, .context_size = 128, .pending = 3};
+
+TEST_CASE("the reference gives the golden drafts of a head for multi-token prediction") {
+    for (const auto& path : mtp_golden_files()) {
+        const HybridGolden golden = load_hybrid_golden(path, true);
+        check_mtp_golden(golden, *make_reference_forward(golden.model.config, golden.model.weights, options_for_drafts, {}));
+    }
+}
+
+TEST_CASE("the CPU path gives the golden drafts of a head for multi-token prediction") {
+    for (const auto& path : mtp_golden_files()) {
+        const HybridGolden golden = load_hybrid_golden(path, true);
+        check_mtp_golden(golden, *make_cpu_forward(golden.model.config, golden.model.weights, options_for_drafts));
+    }
+}

@@ -20,3 +20,18 @@ TEST_CASE("the device gives the golden logits, states and greedy tokens of hybri
         }
     }
 }
+
+TEST_CASE("the device gives the golden drafts of a head for multi-token prediction") {
+    const auto files = mtp_golden_files();
+    if (files.empty()) return;
+    Device device;
+    for (const auto& path : files) {
+        const HybridGolden golden = load_hybrid_golden(path, true);
+        for (const DeviceKernels& kernels : kernels_to_check(device)) {
+            CAPTURE(kernels.name());
+            const auto forward = kernels.make(device, golden.model.config, golden.model.weights,
+                                              {.kv = {KvType::f32, KvType::f32}, .context_size = 128, .pending = 3});
+            check_mtp_golden(golden, *forward, kernels.limit());
+        }
+    }
+}

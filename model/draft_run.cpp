@@ -1,0 +1,62 @@
+#include "model/draft_run.h"
+#include "base/ensure.h"
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace tq {
+namespace {
+
+// Returns how many drafts of a slot have room, at most n, of which it then has the pages.
+uint32_t room_for(Cache& cache, uint32_t slot, uint32_t n) {
+    const uint32_t most = std::min({n, cache.shape().context_size - cache.position(slot), cache.room(slot)});
+    try {
+        cache.reserve(slot, most);
+        return most;
+    } catch (const OutOfMemory&) { // other slots took the pages
+        return 0;
+    }
+}
+
+// Returns the most probable id, of equal ones the lowest; nothing if a value is not finite.
+std::optional<uint32_t> most_probable(std::span<const float> logits) {
+    if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) return std::nullopt;
+    return uint32_t(std::ranges::max_element(logits) - logits.begin());
+}
+
+} // namespace
+
+std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, uint32_t max_rows,
+                                              const RunDraft& run, const DraftLogits& each) {
+    ENSURE(n <= cache.shape().pending + 1, "{} drafts where {} tokens can be pending", n, cache.shape().pending);
+    std::vector<std::vector<uint32_t>> out(starts.size());
+    std::vector<uint32_t> room;
+    for (const DraftStart& start : starts) {
+        ENSURE(cache.position(start.slot) > 0, "slot {} is empty", start.slot);
+        room.push_back(room_for(cache, start.slot, n));
+    }
+    for (uint32_t step = 0; step < n; step++) {
+        std::vector<size_t> left; // starts that go on
+        for (size_t i = 0; i < starts.size(); i++)
+            if (step < room[i]) left.push_back(i);
+        for (size_t first = 0; first < left.size(); first += max_rows) {
+            const auto some = std::span(left).subspan(first, std::min<size_t>(max_rows, left.size() - first));
+            PassRows rows;
+            for (const size_t i : some) {
+                const uint32_t slot = starts[i].slot, &id = step == 0 ? starts[i].id : out[i].back();
+                rows.add(slot, cache.position(slot) + step, {&id, 1}, cache.window(slot).begin, true);
+            }
+            const std::span<const float> logits = run(rows);
+            const size_t cols = logits.size() / some.size();
+            for (size_t row = 0; row < some.size(); row++) {
+                const size_t i = some[row];
+                const auto id = most_probable(logits.subspan(row * cols, cols));
+                if (id && each) each(i, step, logits.subspan(row * cols, cols));
+                id ? out[i].push_back(*id) : void(room[i] = step);
+            }
+        }
+    }
+    return out;
+}
+
+} // namespace tq

@@ -1,0 +1,16 @@
+// Drafts by a model's own head for multi-token prediction (Forward::draft()), step by step.
+#pragma once
+#include "model/forward.h"
+#include "model/pass_rows.h"
+
+namespace tq {
+
+// Runs the head on separate rows, each a token that follows those of its slot or drafts after them. Returns the logits
+// [rows][vocab_size], valid until the next run.
+using RunDraft = std::function<std::span<const float>(const PassRows& rows)>;
+
+// Returns what Forward::draft() does, by passes of at most max_rows rows.
+std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, uint32_t max_rows,
+                                              const RunDraft& run, const DraftLogits& each);
+
+} // namespace tq

@@ -17,7 +17,15 @@ Session::Session(Forward& forward, PrefixCache* prefix, Reuse reuse)
 // A device that is lost again and again is given up by Forward::reopen().
 serving::Batch::Model Session::reopen(const Error* error) {
     if (const auto* lost = dynamic_cast<const DeviceLost*>(error)) {
-        if (!forward_.reopen(*lost)) throw *lost;
+        lost_ = true;
+        bool reopened = false;
+        try {
+            reopened = forward_.reopen(*lost);
+        } catch (const Error&) { // the cache is another one all the same
+            if (prefix_) prefix_->device_lost();
+            throw;
+        }
+        if (!reopened) throw *lost;
         if (prefix_) prefix_->device_lost();
     }
     return {&forward_, prefix_};
@@ -77,11 +85,17 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     Request request{.marks = {marks.begin(), marks.end()}, .logits = true, .on_prompt = progress};
     const auto stream = submit(prompt, std::move(request));
     Update update;
-    do {
-        update = step(*stream);
-        const bool waits = !update.done && update.prompt_done == 0; // for pages
-        if (waits && progress && !progress(0, uint32_t(prompt.size()))) stream->cancel();
-    } while (!update.done);
+    try {
+        do {
+            update = step(*stream);
+            const bool waits = !update.done && update.prompt_done == 0; // for pages
+            if (waits && progress && !progress(0, uint32_t(prompt.size()))) stream->cancel();
+        } while (!update.done);
+    } catch (...) { // of progress
+        stream->cancel();
+        step(*stream);
+        throw;
+    }
     if (update.exception) std::rethrow_exception(update.exception);
     logits_ = std::move(update.scores);
     return logits_;
@@ -92,7 +106,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     const auto goes_on = [&] { return !(options.interrupted && options.interrupted()); };
     Request request{.max_tokens = options.max_tokens, .marks = options.marks};
     request.sampler = &sampler;
-    request.speculation = options.speculation;
+    request.speculation = lost_ ? nullptr : options.speculation; // what drafts may have been on the lost device
     request.on_prompt = [&](uint32_t done, uint32_t total) {
         if (options.on_prompt) options.on_prompt(done, total);
         return goes_on();

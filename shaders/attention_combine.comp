@@ -14,7 +14,7 @@ layout(constant_id = 1) const uint head_dim = 128;
 layout(constant_id = 2) const uint rotation = 0;
 layout(constant_id = 3) const uint window = 0; // 1: one partial more, for the window
 layout(constant_id = 4) const uint scaled = 0; // channel scaling of values
-layout(constant_id = 5) const uint sinks = 0;  // 1: one more, for the first token
+layout(constant_id = 5) const uint sinks = 0;  // 1: one more, for the first tokens
 layout(push_constant) uniform Push { attention_combine_params p; };
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer Partials { float partials[]; };
@@ -29,7 +29,7 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 
 const uint part_size = head_dim + 2;
 
-// Returns the offset of split s's partial, or, from s = parts on, of the window's and the first token's.
+// Returns the offset of split s's partial, or, from s = parts on, of the window's and the first tokens'.
 uint part_at(uint head, uint s, uint parts) {
     const uint more = s < parts + window ? p.window_parts : p.sink_parts;
     return s < parts ? (head * p.splits + s) * part_size : more + head * part_size;

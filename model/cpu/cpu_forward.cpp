@@ -22,7 +22,7 @@ uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
         if (options.held.attention(layer) && !c.is_recurrent(layer))
             bytes += c.num_key_value_heads *
                      (page_tokens * (kv_vector_bytes(types.k, c.head_dim) + kv_vector_bytes(types.v, c.head_dim)) +
-                      2 * 4 * sink_words(types, c.head_dim));
+                      2 * 4 * FIRST_TOKENS * sink_words(types, c.head_dim));
     }
     return bytes;
 }

@@ -129,7 +129,7 @@ uint64_t parts_bytes(uint32_t heads, uint32_t head_dim) { return (head_dim + 2) 
 // The partials of a pass over a layer.
 struct Parts {
     uint32_t splits, step;  // number of splits of the keys; their lengths are multiples of `step` tokens
-    bool window, sinks;     // each token has one more partial, for its window; and one for its sequence's first token
+    bool window, sinks;     // each token has one more partial, for its window; and one for its sequence's first tokens
     uint64_t window_at = 0; // offsets of these in `partials`
     uint64_t sinks_at = 0;
 };
@@ -175,6 +175,7 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
         pass.recorder.dispatch<shader::attention_combine>(grid, constants, params, work, y, partials, pass.context, matrix);
 }
 
+static_assert(FIRST_TOKENS == 2, "attention_sink reads two tokens");
 // Leaves the partials of the sequences' first tokens.
 void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageScores& page_scores, const LayerCache& layer,
                   uint32_t heads, uint32_t group) {

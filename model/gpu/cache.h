@@ -18,7 +18,7 @@
 namespace tq::gpu {
 
 // Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [pages][heads][page_tokens], and of the first tokens'
-// fp16 vectors, [pages][heads], where the layer has codes; each is aligned to 16 bytes.
+// fp16 vectors, [pages][heads][FIRST_TOKENS], where the layer has codes; each is aligned to 16 bytes.
 struct CacheLayout {
     uint32_t k_codes, k_scales, k_sinks, v_codes, v_scales, v_sinks, words;
 
@@ -52,7 +52,7 @@ struct LayerCache {
     std::vector<CacheSlice> slices;
     std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of the first vector of its rings
     bool is_recurrent = false;         // then it stores no keys and values
-    bool is_mtp = false;               // of the head for multi-token prediction, which has nothing of position 0
+    bool is_mtp = false;               // of the head for multi-token prediction, which does not read position 0
 
     KvTypes types() const { return {k.type, v.type}; }
     const CacheCodec& side(KvSide side) const { return side == KvSide::key ? k : v; }

@@ -45,7 +45,7 @@ struct CacheSide {
     uint32_t heads, blocks, block_tokens;
     std::unique_ptr<uint32_t[]> words_;  // [blocks][heads][block_tokens][codec.words()]
     std::unique_ptr<uint16_t[]> scales_; // [blocks][heads][block_tokens][codec.scales()]
-    uint32_t sink_words;                 // of a block's first token in fp16; 0: none is kept
+    uint32_t sink_words;                 // of one of a block's first tokens in fp16; 0: none is kept
     std::unique_ptr<uint32_t[]> sinks_;  // [blocks][heads][FIRST_TOKENS][sink_words]
 
     // Throws std::bad_alloc.
@@ -137,7 +137,7 @@ struct LayerCache {
     std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
     std::optional<Recurrent> recurrent;  // of a recurrent layer
     std::unique_ptr<LayerStates> states; // where that is held
-    bool is_mtp = false;                 // of the head for multi-token prediction, which has nothing of position 0
+    bool is_mtp = false;                 // of the head for multi-token prediction, which does not read position 0
 
     bool held() const { return k.blocks > 0; }
     bool has_sinks() const { return k.sink_words != 0; }

@@ -119,7 +119,7 @@ bool Batch::admit(Sequence& sequence) {
         place(sequence, slot);
     } catch (const OutOfMemory& error) {
         model_.forward->cache().truncate(slot, 0);
-        if (!running_.empty()) return false;
+        if (!running_.empty() || forget_idle_slot()) return false;
         saved_bytes_ -= sequence.saved_bytes();
         fail(sequence, error.what(), true, std::current_exception());
         return false;

@@ -17,10 +17,13 @@ using Clock = Sequence::Clock;
 std::vector<uint32_t> Batch::draft(Sequence& sequence) {
     const Request& request = sequence.request;
     if (!request.speculation || !drafts_ || !is_alone() || sequence.answer_tokens() == 0) return {};
+    const Cache::Shape& shape = model_.forward->cache().shape();
+    if (model_.forward->drafts() && *sequence.slot != 0) return {}; // the model's head drafts for slot 0
     const uint32_t most = std::min({request.max_tokens - sequence.answer_tokens(), model_.forward->cache().room(*sequence.slot),
-                                    model_.forward->max_separate_rows()});
+                                    model_.forward->max_separate_rows(), shape.recurrent ? shape.pending + 1 : UINT32_MAX});
     if (most <= 1) return {};
     if (!std::exchange(sequence.drafts, true)) begin_drafts(sequence);
+    if (sequence.stream->cancelled()) return {};
     return request.speculation->draft(sequence.ids, most - 1);
 }
 
@@ -38,10 +41,10 @@ void Batch::begin_drafts(Sequence& sequence) {
     sequence.timings.prompt_ns += uint64_t(std::chrono::nanoseconds(time).count());
 }
 
-// After a pass: the rows of wrong tokens go.
+// After a pass: the rows of wrong tokens go. A pass that was stopped has run fewer.
 void Batch::cut_draft(Part& part) {
     Sequence& sequence = *part.sequence;
-    part.end += part.accepted;
+    part.end = std::min(part.end + part.accepted, position(sequence));
     model_.forward->cache().truncate(*sequence.slot, part.end);
     sequence.timings.drafted_tokens += uint32_t(part.draft.size());
     sequence.timings.accepted_tokens += part.accepted;
@@ -52,7 +55,8 @@ void Batch::cut_draft(Part& part) {
 // After a pass with a draft that failed, which one without may not: it is the next.
 void Batch::drop_draft(const Part& part) {
     drafts_ = false;
-    if (part.sequence->slot) model_.forward->cache().cut(*part.sequence->slot, part.begin);
+    Sequence& sequence = *part.sequence;
+    if (sequence.slot) model_.forward->cache().cut(*sequence.slot, std::min(part.begin, position(sequence)));
 }
 
 // row: of the part's token (0), or of one of its draft, in order.

@@ -100,11 +100,12 @@ void Batch::run_pass() {
     if (running_.empty()) return;
     const auto start = Clock::now();
     std::vector<Part> parts = next_parts();
+    if (all_cancelled(parts)) return; // while a prompt was read for drafts
     const bool has_draft = std::ranges::any_of(parts, [](const Part& part) { return !part.draft.empty(); });
-    if (!has_draft && run_sampled(start)) return;
     try {
+        if (!has_draft && run_sampled(start)) return;
         run_parts(parts);
-        drafts_ = true;
+        if (parts.front().wants_logits) drafts_ = true; // not after tokens that were run again
     } catch (const NonFinite&) {
         if (has_draft) return drop_draft(parts.front());
         run_apart(parts);
@@ -164,11 +165,11 @@ void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled)
             ids = with_draft; // of the only part
         }
         const bool hidden = part.wants_logits && sequence.request.hidden;
-        spans.push_back({*sequence.slot, ids,
-                         part.tells_prompt() || !part.draft.empty() ? Span::Logits::all
-                         : hidden                                   ? Span::Logits::hidden
-                         : part.wants_logits                        ? Span::Logits::last
-                                                                    : Span::Logits::none});
+        const auto logits = part.tells_prompt() || !part.draft.empty() ? Span::Logits::all
+                            : hidden                                   ? Span::Logits::hidden
+                            : part.wants_logits                        ? Span::Logits::last
+                                                                       : Span::Logits::none;
+        spans.push_back({*sequence.slot, ids, logits, part.draft.empty() ? UINT32_MAX : 1});
     }
     const auto each = [&](size_t span, uint32_t i, std::span<const float> logits) {
         Part& part = parts[span];
@@ -183,6 +184,10 @@ void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled)
     model_.forward->run(spans, each, [&](uint32_t done, uint32_t) { return goes_on(parts, done); });
 }
 
+bool Batch::all_cancelled(const std::vector<Part>& parts) {
+    return std::ranges::all_of(parts, [](const Part& part) { return part.sequence->stream->cancelled(); });
+}
+
 // Called during a pass, with the ids of it that have been run. A pass of several blocks ends at the end of one for somebody new.
 bool Batch::goes_on(const std::vector<Part>& parts, uint32_t done) {
     const bool ends_block = std::exchange(run_ids_, done) != done;
@@ -192,8 +197,11 @@ bool Batch::goes_on(const std::vector<Part>& parts, uint32_t done) {
     if (parts.size() == 1 && part.begin < total && sequence.request.on_prompt &&
         !sequence.request.on_prompt(part.begin + done - std::min(known, part.begin), total - std::min(known, part.begin)))
         sequence.stream->cancel();
-    if (std::ranges::all_of(parts, [](const Part& one) { return one.sequence->stream->cancelled(); })) return false;
-    return !(ends_block && parts.size() == 1 && options_.has_news && options_.has_news());
+    if (all_cancelled(parts)) return false;
+    const uint32_t block = model_.forward->block_kernels().block; // which may be run in several passes
+    const bool is_between = ends_block && parts.size() == 1 && part.begin < total && part.begin + done < part.end &&
+                            (block == 0 || done % block == 0);
+    return !(is_between && options_.has_news && options_.has_news());
 }
 
 // After a value that is not finite: those that have it fail, the others go on.
@@ -270,7 +278,8 @@ void Batch::checkpoint(Sequence& sequence) {
 // complete.
 void Batch::keep(Sequence& sequence, bool end) {
     if (!model_.prefix) return;
-    const auto ids = std::span<const uint32_t>(sequence.ids).first(position(sequence));
+    // Of a draft that was accepted just now, the slot has tokens that the sequence does not know yet.
+    const auto ids = std::span<const uint32_t>(sequence.ids).first(std::min<size_t>(position(sequence), sequence.ids.size()));
     end = end && !sequence.wants_values();
     if (end && (options_.reuse == Reuse::all || sequence.cold == ids.size())) checkpoint(sequence);
     try {

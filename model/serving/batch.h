@@ -110,6 +110,7 @@ class Batch {
     void run_pass();
     void run_parts(std::vector<Part>& parts);
     void run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled);
+    static bool all_cancelled(const std::vector<Part>& parts);
     bool goes_on(const std::vector<Part>& parts, uint32_t done);
     void run_apart(std::vector<Part>& parts);
     void note_run(const Part& part);
@@ -145,6 +146,7 @@ class Batch {
 
     // preemption.cpp
     bool make_room();
+    bool forget_idle_slot();
     void preempt(Sequence& sequence);
     void save(Sequence& sequence);
     void recover(const Error& error);

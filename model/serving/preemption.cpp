@@ -4,14 +4,20 @@
 
 namespace tq::serving {
 
-// Makes a running sequence give way, the one that was admitted last. Returns false where there is no other.
-bool Batch::make_room() {
-    for (uint32_t slot = 0; slot < slots_.size(); slot++) // what idle slots have is worth the least
+// Gives up what an idle slot has, which is worth the least. Returns false where there is none.
+bool Batch::forget_idle_slot() {
+    for (uint32_t slot = 0; slot < slots_.size(); slot++)
         if (!slots_[slot].sequence && model_.forward->cache().position(slot) > 0) {
             model_.forward->cache().truncate(slot, 0);
             slots_[slot] = {};
             return true;
         }
+    return false;
+}
+
+// Makes a running sequence give way, the one that was admitted last. Returns false where there is no other.
+bool Batch::make_room() {
+    if (forget_idle_slot()) return true;
     if (running_.size() < 2) return false;
     const auto last = std::ranges::max_element(running_, {}, [](const auto& sequence) { return sequence->admitted; });
     preempt(**last);

@@ -99,13 +99,13 @@ TEST_CASE("a file is what its description says") {
             const std::string vectors = raw(is.codes) + raw(is.scales);
             CHECK(page.substr(at, vectors.size()) == vectors);
             at += vectors.size();
-            for (uint32_t head = 0; head < 4;
-                 head++, at += 256) { // the first token once more, which is nearly what the codes say
+            for (uint32_t i = 0; i < 4 * FIRST_TOKENS; i++, at += 256) { // once more, which is nearly what the codes say
+                const uint32_t head = i / FIRST_TOKENS, token = i % FIRST_TOKENS;
                 std::vector<uint32_t> words(64);
                 std::vector<float> exact(128), stored(128);
                 std::memcpy(words.data(), page.substr(at, 256).data(), 256);
                 decode_window(exact, words);
-                decode_stored(is.codec, stored, is.codes_of(head, 0), is.scales_of(head, 0));
+                decode_stored(is.codec, stored, is.codes_of(head, token), is.scales_of(head, token));
                 double error = 0, squares = 0;
                 for (size_t c = 0; c < 128; c++) {
                     error += (double(exact[c]) - stored[c]) * (double(exact[c]) - stored[c]);

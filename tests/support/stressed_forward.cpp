@@ -120,8 +120,9 @@ class Door {
         const auto in_pages = [&](host::Row row) { return door.cache.place(row); };
         const host::CacheSide& pages = door.cache.side(side);
         put(pass, pages, side, x, 1, through_codes, in_pages);
-        if (pass.rows()[0].position != 0 || !KvTypes{door.codecs[0].type, door.codecs[1].type}.coded()) return;
-        x.resize(size_t(pages.heads) * pages.head_dim()); // the first token, which is read in fp16
+        const uint32_t first = pass.rows()[0].position; // the first tokens are read in fp16
+        if (first >= FIRST_TOKENS || !KvTypes{door.codecs[0].type, door.codecs[1].type}.coded()) return;
+        x.resize(std::min(x.size(), size_t(FIRST_TOKENS - first) * pages.heads * pages.head_dim()));
         put(pass, pages, side, std::move(x), 1, through_window, in_pages);
     }
 

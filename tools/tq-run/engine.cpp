@@ -167,9 +167,10 @@ void load_conditioning(KeyConditioning& conditioning, const Model& model, Consol
 }
 
 // Sets up everything but the device.
-static Setup set_up_model(const ModelArguments& arguments, Console& console) {
+static Setup set_up_model(const ModelArguments& arguments, Console& console, const Drafting& drafting = {}) {
     const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
-    Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers)) : load_model(file);
+    Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers))
+                               : load_model(file, {.mtp = drafting.by_head});
     for (const std::string& note : model.notes) write_error(fmt::format("tq-run: {}\n", note));
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
@@ -178,6 +179,8 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
                                .threads = arguments.threads,
                                .batch_size = arguments.batch_size,
                                .deterministic = arguments.deterministic,
+                               .pending = model.config.recurrent || model.config.mtp ? drafting.pending : 0,
+                               .speculative = drafting.on,
                                .checkpoint_bytes = std::min(Cache::Shape{}.checkpoint_bytes, physical_memory_bytes() / 16),
                                .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};
     ForwardOptions options = given;
@@ -190,13 +193,13 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console) {
     return setup;
 }
 
-Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise) {
+Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise, const Drafting& drafting) {
     const std::string names = own_device(arguments);
     const auto chosen = find_devices(names, otherwise); // before a download that its error would make useless
     if (chosen.empty() && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
-    Setup setup = set_up_model(arguments, console);
+    Setup setup = set_up_model(arguments, console, drafting);
     auto devices = open_devices(chosen, conformance::subject_of(setup.model.config, setup.model.weights, setup.options.kv),
                                 console, otherwise);
     if (arguments.measured) require_chosen(names, chosen, devices[0] ? devices.size() : 0);
@@ -276,10 +279,8 @@ static void measure_keys(Engine& engine, const Placing& placing, ForwardOptions&
                       [&](const ForwardOptions& exact) { return placing.open(model.config, model.weights, exact, on_load, {}); });
 }
 
-std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative) {
-    Setup setup = set_up(arguments, console);
-    setup.options.speculative = speculative;
-    return start_engine(std::move(setup), console);
+std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, const Drafting& drafting) {
+    return start_engine(set_up(arguments, console, WithoutGpu::cpu, drafting), console);
 }
 
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {

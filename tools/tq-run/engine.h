@@ -67,8 +67,16 @@ struct Setup {
     MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
 
+// What speculative decoding needs of a model.
+struct Drafting {
+    bool on = false;      // ForwardOptions::speculative
+    bool by_head = false; // its head for multi-token prediction drafts, which is loaded then
+    uint32_t pending = 0; // ForwardOptions::pending, if it has recurrent layers
+};
+
 // Opens the device and the model, after its download. Throws Error, or UsageError if flags contradict each other.
-Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise = WithoutGpu::cpu);
+Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise = WithoutGpu::cpu,
+             const Drafting& drafting = {});
 
 // For planning only. If arguments.memory_limit_bytes gives the memory, that of this machine does not count, and only a named
 // device is opened; without a name it is some GPU with that much memory.
@@ -79,8 +87,7 @@ void require_one_device(const Setup& setup);
 
 // Loads the model onto the device, showing progress; from here on Ctrl-C sets a flag (base/interrupt.h). Throws Error, after a
 // table of the memory if that is too small; UsageError if flags contradict each other; LoadStopped on Ctrl-C.
-// speculative: ForwardOptions::speculative
-std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, bool speculative = false);
+std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, const Drafting& drafting = {});
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
 // Opens the devices again after one was lost, without a device that was lost twice within a minute, and loads the model onto
 // them; over ranks the same devices, on all ranks. The forward pass is gone before. Throws Error.

@@ -6,6 +6,7 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/speculation/draft_model.h"
+#include "model/speculation/mtp.h"
 #include "model/speculation/ngram.h"
 #include "model/speculation/vocabulary.h"
 #include "tools/tq-run/engine_conditioning.h"
@@ -16,14 +17,19 @@ namespace tq {
 
 void SpeculationArguments::check() const {
     if (kind == "draft" && model.empty()) throw UsageError("--spec draft needs a draft model: name its file with -md");
-    if ((kind == "ngram" || kind == "none") && !model.empty())
+    if (!kind.empty() && kind != "draft" && !model.empty())
         throw UsageError(fmt::format("--spec {} uses no draft model: leave -md out, or give --spec draft", kind));
-    if (draft_min > draft_max)
+    if (draft_max != 0 && draft_min > draft_max)
         throw UsageError(fmt::format("--draft-min is {} but --draft-max {}: it must not be the larger", draft_min, draft_max));
 }
 
 SpeculationOptions SpeculationArguments::options() const {
-    return {.draft_max = std::min(draft_max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
+    const uint32_t most = draft_max != 0 ? draft_max : by_head() ? MtpDrafter::draft_max : max_draft_tokens;
+    return {.draft_max = std::min(most, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
+}
+
+Drafting SpeculationArguments::drafting() const {
+    return on() ? Drafting{.on = true, .by_head = by_head(), .pending = options().draft_max} : Drafting{};
 }
 
 static Option add_number(ArgumentParser& command, const char* name, uint32_t& value, const char* help) {
@@ -55,10 +61,9 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
     };
     add("--spec", a.kind,
         "draft tokens that are then verified together, for the same answer in less time: ngram (looks them up in the text so "
-        "far), "
-        "draft (a draft model), none; default: none, with -md draft",
+        "far), draft (a draft model), mtp (the model's own head for multi-token prediction), none; default: none, with -md draft",
         "HOW")
-        .one_of("none ngram draft");
+        .one_of("none ngram draft mtp draft-mtp");
     add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary", "PATH").check([](std::string& text) {
         return std::string(text.empty() ? "it is empty: name a file" : "");
     });
@@ -102,10 +107,10 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
 std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
                                               Console& console) {
     if (!arguments.on()) return nullptr;
-    if (target.forward.cache().shape().recurrent) { // which a rejected token would have changed
-        write_error("speculation: none, as this model's recurrent layers cannot take tokens back\n");
-        return nullptr;
-    }
+    if (arguments.by_head() && !target.forward.drafts())
+        fail(
+            "{}: its file has no head for multi-token prediction (nextn tensors), which --spec mtp drafts with: use --spec ngram",
+            target.model.name);
     auto out = std::make_unique<Speculator>();
     std::unique_ptr<Drafter> drafter;
     if (arguments.drafts_by_model()) {
@@ -113,6 +118,9 @@ std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& argume
         drafter =
             std::make_unique<DraftModel>(std::move(forward), unsampled_ids(out->model->tokenizer, out->model->config.vocab_size));
         out->description = out->model->name;
+    } else if (arguments.by_head()) {
+        drafter = std::make_unique<MtpDrafter>(target.forward);
+        out->description = "the model's own head";
     } else {
         drafter = std::make_unique<NgramDrafter>();
         out->description = "prompt lookup";

@@ -6,14 +6,16 @@
 namespace tq {
 
 struct SpeculationArguments {
-    std::string kind; // "none", "ngram" or "draft"; empty: draft where there is a draft model, else none
+    std::string kind; // "none", "ngram", "draft" or "mtp"; empty: draft where there is a draft model, else none
     std::string model, device;
-    uint32_t threads = 0, draft_max = max_draft_tokens, draft_min = 1;
+    uint32_t threads = 0, draft_max = 0, draft_min = 1; // draft_max 0: as the kind has it
 
-    bool on() const { return kind == "ngram" || drafts_by_model(); }
+    bool on() const { return kind == "ngram" || by_head() || drafts_by_model(); }
+    bool by_head() const { return kind == "mtp" || kind == "draft-mtp"; }
     bool drafts_by_model() const { return kind == "draft" || (kind.empty() && !model.empty()); }
     void check() const; // throws UsageError where flags contradict each other
     SpeculationOptions options() const;
+    Drafting drafting() const;
 };
 
 void add_flags(ArgumentParser& command, SpeculationArguments& arguments);
@@ -31,7 +33,7 @@ struct Speculator {
 struct DraftedFor {
     const Model& model;
     Device* device; // none: the CPU
-    const Forward& forward;
+    Forward& forward;
 };
 
 // Loads the draft model, if there is one, showing progress. Returns null where the arguments ask for no drafts. Throws Error,

@@ -38,7 +38,7 @@ std::string length_bytes(uint64_t length) {
     return bytes;
 }
 // Of the demo model with tq4: a head of 1112 bytes, and 1056 for each token.
-constexpr uint64_t page_bytes = 1112 + 256 * 1056 + 4 * 2 * 2 * 256;
+constexpr uint64_t page_bytes = 1112 + 256 * 1056 + 4 * 2 * 2 * 2 * 256;
 
 // Whether this build has the client at all.
 bool can_ask() {

@@ -82,6 +82,7 @@ class SpecRun {
   private:
     std::unique_ptr<Forward> make(const SharedModel& shared, const KvOptions& kv, bool speculative) const {
         setup_.options.speculative = speculative;
+        setup_.options.pending = speculative && setup_.model.config.recurrent ? max_draft_tokens : 0;
         return shared.forward(kv);
     }
     std::unique_ptr<Speculator> speculator() const {
@@ -185,6 +186,7 @@ bool run_on(const Arguments& arguments, Subject& subject, Console& console, Repo
     Setup& setup = subject.setup;
     const std::vector<Test> tests = arguments.tests();
     const uint32_t tokens = first_number(tests, &Test::generated, 128);
+    if (tokens < 2) throw UsageError("--spec times the tokens after the first: -n must be at least 2");
     const Ids ids = prompt_ids(arguments, setup.model, std::max(first_number(tests, &Test::prompt, 512), 2 * tokens_per_edit));
     setup.options.context_size = uint32_t(ids.size()) + tokens + max_draft_tokens;
     setup.options.threads = arguments.thread_list()[0];
@@ -243,6 +245,8 @@ std::vector<SpecText> spec_texts(const std::vector<uint32_t>& ids, uint32_t toke
 }
 
 int run_speculation(const Arguments& arguments, Console& console) {
+    if (arguments.speculation.by_head())
+        throw UsageError("bench --spec measures ngram and draft; generate and chat draft with the model's own head, too");
     Reporters reporters(arguments, gain_layout());
     return run_subjects(
         arguments, console, [&](Subject& subject) { return run_on(arguments, subject, console, reporters); },

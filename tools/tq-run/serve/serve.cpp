@@ -174,7 +174,7 @@ int run(const ServeArguments& arguments) {
     server::Server server(server_options(arguments));
     const std::string url = url_of(arguments, server.port());
     write_error(fmt::format("tq-run: listening at {}, and loading the model\n", url));
-    Setup setup = set_up(arguments.model, console);
+    Setup setup = set_up(arguments.model, console, WithoutGpu::cpu, arguments.speculation.drafting());
     setup.model.tokenizer.require_text();
     size_cache(setup, arguments);
     Backend backend(arguments, std::move(setup), console);

@@ -42,7 +42,7 @@ std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::form
 } // namespace
 
 Chat::Chat(const ChatArguments& arguments, Console& console)
-    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console, arguments.speculation.on())),
+    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console, arguments.speculation.drafting())),
       drafts_(start_speculation(arguments.speculation, *engine_, arguments.model.threads, console)),
       prefix_(open_prefix_cache(arguments.prefix, *engine_, console, arguments.console.verbose)),
       session_(*engine_->forward, prefix_.get()), options_(chat_options(arguments, engine_->model)),

@@ -205,7 +205,8 @@ TEST_CASE("types of a cache are given to layers with attention; pages have their
     const auto forward = make_cpu_forward(config, read_weights(file.file, config), options);
     const PageLayout is = forward->cache().page_layout(), described = page_layout(config, options.kv);
     CHECK(is.bytes(7) == described.bytes(7));
-    CHECK(is.bytes(7) == 7 * kv_bytes_per_token(config, options.kv) + FIRST_TOKENS * 2 * 2 * 256 * 2); // and the first tokens in fp16
+    CHECK(is.bytes(7) ==
+          7 * kv_bytes_per_token(config, options.kv) + FIRST_TOKENS * 2 * 2 * 256 * 2); // and the first tokens in fp16
     CHECK(plan_cpu_memory(config, read_weights(file.file, config), options).kv_cache >= config.state_bytes());
 }
 

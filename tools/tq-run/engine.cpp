@@ -179,7 +179,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
                                .threads = arguments.threads,
                                .batch_size = arguments.batch_size,
                                .deterministic = arguments.deterministic,
-                               .pending = model.config.recurrent || model.config.mtp ? drafting.pending : 0,
+                               .pending = model.config.has_states() ? drafting.pending : 0,
                                .speculative = drafting.on,
                                .checkpoint_bytes = std::min(Cache::Shape{}.checkpoint_bytes, physical_memory_bytes() / 16),
                                .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};

@@ -99,9 +99,9 @@ KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const
     if (layer >= count && out.kind == KeyConditioning::Kind::measured) out.kind = KeyConditioning::Kind::norms;
     if (layer >= count) out.calibration = nullptr;
     if (out.kind == KeyConditioning::Kind::automatic)
-        out.kind = out.plain                  ? KeyConditioning::Kind::none
-                   : conditioning.calibration ? KeyConditioning::Kind::measured
-                                              : KeyConditioning::Kind::norms;
+        out.kind = out.plain         ? KeyConditioning::Kind::none
+                   : out.calibration ? KeyConditioning::Kind::measured
+                                     : KeyConditioning::Kind::norms;
     return out;
 }
 

@@ -137,3 +137,15 @@ TEST_CASE("descriptions") {
     kv.scale_rule = ScaleRule::norm;
     CHECK(describe(kv) == "tq4/tq4 haar norm, 0:1 q8_0/q8_0, -1 f16/tq2");
 }
+
+TEST_CASE("a layer beyond those of the model, a head's, has no measured keys") {
+    KvOptions kv{KvType::tq4, KvType::tq4};
+    using Kind = KeyConditioning::Kind;
+    for (const Kind kind : {Kind::automatic, Kind::measured}) {
+        kv.conditioning.kind = kind;
+        kv.conditioning.calibration = std::make_shared<KeyCalibration>();
+        CHECK(kv.conditioning_of(1, 2).kind == Kind::measured);
+        CHECK(kv.conditioning_of(2, 2).kind == Kind::norms);
+        CHECK(kv.conditioning_of(2, 2).calibration == nullptr);
+    }
+}

@@ -108,9 +108,8 @@ std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& argume
                                               Console& console) {
     if (!arguments.on()) return nullptr;
     if (arguments.by_head() && !target.forward.drafts())
-        fail(
-            "{}: its file has no head for multi-token prediction (nextn tensors), which --spec mtp drafts with: use --spec ngram",
-            target.model.name);
+        fail("{}: its head for multi-token prediction drafts only if all of the model is on one device: use --spec ngram here",
+             target.model.name);
     auto out = std::make_unique<Speculator>();
     std::unique_ptr<Drafter> drafter;
     if (arguments.drafts_by_model()) {

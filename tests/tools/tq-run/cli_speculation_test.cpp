@@ -61,6 +61,29 @@ TEST_CASE("a text is the same with drafts, greedy and sampled, and the last line
     CHECK(generate({"--temp", "0", "--spec", "none"}).output == generate({"--temp", "0"}).output);
 }
 
+TEST_CASE("a hybrid model has the same text with drafts of its own head, and of lookups") {
+    const TemporaryFile with_head;
+    tq::Config config = small_config(*tq::find_model_type("qwen3_5"));
+    config.nextn_predict_layers = 1;
+    write_random_model(with_head.path(), {.config = config, .tied = false, .seed = 3, .perfect_mtp = true});
+    const Arguments command =
+        Arguments{"generate", "-m", with_head.path().string(), "-p", repeated, "-n", "60", "--ignore-eos", "--temp", "0"} +
+        on_cpu;
+    const Finished plain = tq_run(command);
+    REQUIRE_MESSAGE(plain.status == 0, plain.error);
+    for (const char* kind : {"mtp", "draft-mtp", "ngram"}) {
+        const Finished drafting = tq_run(command + Arguments{"--spec", kind});
+        CHECK_MESSAGE(drafting.status == 0, drafting.error);
+        CHECK(drafting.output == plain.output);
+    }
+    const Finished none = generate({"--spec", "mtp"});
+    CHECK(none.status == 1);
+    CHECK(contains(none.error, "has no head for multi-token prediction"));
+    const Finished bench = tq_run(Arguments{"bench", "-m", with_head.path().string(), "--spec", "mtp"} + on_cpu);
+    CHECK(bench.status == 2);
+    CHECK(contains(bench.error, "generate and chat draft with the model's own head"));
+}
+
 TEST_CASE("chat says what drafts, and counts them in /stats") {
     const Finished plain = tq_run(Arguments{"chat", "-m", model(), "--temp", "0", "-n", "40"} + on_cpu, "hello\nagain\n/stats\n");
     const Finished finished =
@@ -111,7 +134,7 @@ TEST_CASE("what cannot be is refused with a sentence") {
     const Case cases[]{{{"--spec", "draft"}, 2, "needs a draft model: name its file with -md"},
                        {{"--spec", "ngram", "-md", model(1)}, 2, "uses no draft model"},
                        {{"--spec", "none", "-md", model(1)}, 2, "uses no draft model"},
-                       {{"--spec", "lookup"}, 2, "it must be none, ngram or draft"},
+                       {{"--spec", "lookup"}, 2, "it must be none, ngram, draft, mtp or draft-mtp"},
                        {{"--spec", "ngram", "--draft-max", "0"}, 2, "--draft-max"},
                        {{"--spec", "ngram", "--draft-max", "2", "--draft-min", "3"}, 2, "--draft-min is 3 but --draft-max 2"},
                        {{"-md", "/nonexistent.gguf"}, 1, "cannot open /nonexistent.gguf"},

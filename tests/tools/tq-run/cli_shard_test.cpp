@@ -88,6 +88,8 @@ TEST_CASE("probes of tune in shards are those of one process, and so is its choi
                          "900",
                          "--chunk-tokens",
                          "48",
+                         "--kv-window",
+                         "0",
                          "--log",
                          (folder.path() / log).string()};
     };

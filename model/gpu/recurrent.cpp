@@ -25,15 +25,6 @@ struct HeadWorkgroup {
 
 } // namespace
 
-RecurrentSlot::RecurrentSlot(const Recurrent& r, uint32_t pending) : history(uint32_t(r.matrix_floats())) {
-    ring = pending_ring(pending);
-    inputs = uint32_t(r.state_bytes() / 4);
-    outputs = inputs + ring * r.channels();
-    gates = outputs + ring * r.channels();
-    floats = uint32_t(round_up(gates + ring * 2 * r.value_heads, 4)); // vec4s
-    ring = std::max(ring, 1u);                                        // positions are divided by it
-}
-
 RecurrentRows::RecurrentRows(const Recurrent& r, uint32_t tokens) {
     const auto behind = [](uint64_t at, uint64_t count) { return round_up(at + count, max_alignment / 4); };
     const uint64_t channels = uint64_t(tokens) * r.channels(), heads = uint64_t(tokens) * r.value_heads;

@@ -18,6 +18,15 @@
 
 namespace tq::gpu {
 
+RecurrentSlot::RecurrentSlot(const Recurrent& r, uint32_t pending) : history(uint32_t(r.matrix_floats())) {
+    ring = pending_ring(pending);
+    inputs = uint32_t(r.state_bytes() / 4);
+    outputs = inputs + ring * r.channels();
+    gates = outputs + ring * r.channels();
+    floats = uint32_t(round_up(gates + ring * 2 * r.value_heads, 4)); // vec4s
+    ring = std::max(ring, 1u);                                        // positions are divided by it
+}
+
 View RecurrentStates::hidden_of(uint32_t slot) const {
     const uint64_t bytes = hidden_ring(pending_) * hidden_bytes_;
     return {*hidden_, slot * bytes, bytes};

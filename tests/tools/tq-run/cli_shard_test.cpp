@@ -77,21 +77,9 @@ TEST_CASE("what one of the shards has not measured is measured, and the parts of
 TEST_CASE("probes of tune in shards are those of one process, and so is its choice") {
     const TemporaryDirectory folder;
     const auto tune = [&](const char* log, const char* name) {
-        return Arguments{"tune",
-                         "--types",
-                         "tq2,tq4,f16",
-                         "--chunks",
-                         "1",
-                         "-o",
-                         (folder.path() / name).string(),
-                         "--budget",
-                         "900",
-                         "--chunk-tokens",
-                         "48",
-                         "--kv-window",
-                         "0",
-                         "--log",
-                         (folder.path() / log).string()};
+        return Arguments{
+            "tune", "--types",        "tq2,tq4,f16", "--chunks",    "1", "-o",    (folder.path() / name).string(), "--budget",
+            "900",  "--chunk-tokens", "48",          "--kv-window", "0", "--log", (folder.path() / log).string()};
     };
     const Finished whole = on_cpu(tune("alone", "a.json"));
     REQUIRE_MESSAGE(whole.status == 0, whole.error);

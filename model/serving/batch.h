@@ -58,10 +58,10 @@ class Batch {
     Status status() const;
     Forward& forward() { return *model_.forward; }
 
-    // What a slot that keeps its content has, while no request runs in it, and how much of it is cold.
+    // The tokens in a slot: those of the request that runs there, or what the last one left if slots keep their content.
     struct Content {
         std::vector<uint32_t> ids;
-        uint32_t cold = 0;
+        uint32_t cold = 0; // the first tokens that have the bits of a cold run
     };
     Content content(uint32_t slot) const;
     // Puts tokens of a page source into a slot, with what belongs to them beside the pages. Throws as Cache::restore() does; the

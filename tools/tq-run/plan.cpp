@@ -1,6 +1,7 @@
 // tq-run plan: whether a model fits, before anything is loaded.
 #include "tools/tq-run/plan.h"
 #include "model/gpu/predict.h"
+#include "model/prefix/owner.h"
 #include "model/synthetic/synthetic.h"
 #include "model/weights/mixture.h"
 #include "tools/tq-run/commands.h"
@@ -62,7 +63,8 @@ std::string context_row(const Setup& setup, const Choice& choice) {
     const Config& config = setup.model.config;
     const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv),
                    beside = kv_window_bytes(config, choice.kv) + config.state_bytes();
-    const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, beside)) / token_bytes; };
+    const uint64_t page_bytes = page_layout(config, choice.kv).bytes(page_tokens); // with its exact tokens
+    const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, beside)) / page_bytes * page_tokens; };
     const uint32_t here = tokens_that_fit(setup, choice.kv);
     return fmt::format("{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
                        in_gib(1), in_gib(4), in_gib(16),

@@ -38,7 +38,7 @@ static Option add_number(ArgumentParser& command, const char* name, uint32_t& va
 
 static void add_lengths(ArgumentParser& command, SpeculationArguments& a) {
     add_number(command, "--draft-max", a.draft_max,
-               "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does")
+               "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does, with mtp 3")
         .check(number(1, 1024));
     add_number(command, "--draft-min", a.draft_min, "shorter drafts are not verified; default: 1").check(number(0, 1024));
 }

@@ -168,6 +168,7 @@ void check_file(const ModelArguments& arguments, Console& console) {
 int run(const ServeArguments& arguments) {
     if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
+    arguments.speculation.check();
     check_file(arguments.model, console);
     catch_interrupts();
     catch_termination();

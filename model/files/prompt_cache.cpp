@@ -19,7 +19,7 @@ constexpr std::string_view window_magic = "tq-run window 1\n", states_magic = "t
 constexpr size_t owner_at = 24, max_owner_bytes = 1 << 20;
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";
 
-bool begins_with(std::span<const std::byte> bytes, std::string_view text) {
+bool starts_with(std::span<const std::byte> bytes, std::string_view text) {
     return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
 }
 
@@ -138,7 +138,7 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheO
     const OwnerTexts saved = read_owner(shown_, file_.bytes(), end), here = owner_texts(owner);
     check_owner(shown_, saved, here);
     std::span<const std::byte> rest = read_pages(file_.bytes().subspan(end), owner_name(saved), owner.config.vocab_size);
-    if (begins_with(rest, window_magic)) rest = read_window(rest.subspan(window_magic.size()));
+    if (starts_with(rest, window_magic)) rest = read_window(rest.subspan(window_magic.size()));
     read_states(rest, owner.config.state_bytes());
     check_mapped_files();
     if (saved.at("computation") != here.at("computation")) cold_ = 0;
@@ -147,7 +147,7 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheO
 std::span<const std::byte> PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName& owner,
                                                        uint32_t vocab_size) {
     PageName parent = owner;
-    while (!rest.empty() && !begins_with(rest, window_magic) && !begins_with(rest, states_magic)) try {
+    while (!rest.empty() && !starts_with(rest, window_magic) && !starts_with(rest, states_magic)) try {
             if (ids_.size() % page_tokens != 0) fail("bytes follow its last page");
             PageHead head = read_page_head(rest);
             const uint64_t size = page_head_size(head.tokens()) + layout_.bytes(head.tokens());
@@ -184,7 +184,7 @@ std::span<const std::byte> PromptCacheFile::read_window(std::span<const std::byt
 void PromptCacheFile::read_states(std::span<const std::byte> rest, uint64_t bytes) {
     if (rest.empty() && bytes == 0) return;
     const size_t before = states_magic.size() + sizeof states_check_;
-    if (!begins_with(rest, states_magic) || bytes == 0 || rest.size() != before + bytes)
+    if (!starts_with(rest, states_magic) || bytes == 0 || rest.size() != before + bytes)
         fail("{}: {} bytes of the recurrent states' {}: the file is damaged; {}", shown_, rest.size(), bytes, another_file);
     std::memcpy(&states_check_, rest.data() + states_magic.size(), sizeof states_check_);
     states_ = rest.subspan(before);

@@ -9,9 +9,9 @@ using Kind = Expr::Kind;
 
 // Which expressions have a property that spreads from the leaves: a sequence has it when all its parts do, a choice when one
 // does, a call when the rule's body does. Each expression is visited once for each of its parts.
-class Property {
+class SpreadProperty {
   public:
-    explicit Property(const Syntax& syntax)
+    explicit SpreadProperty(const Syntax& syntax)
         : syntax_(syntax), has_(syntax.exprs.size()), pending_(syntax.exprs.size()), parent_(syntax.exprs.size(), unlimited),
           rule_of_(syntax.exprs.size(), unlimited), callers_(syntax.rules.size()) {
         for (uint32_t i = 0; i < syntax.exprs.size(); ++i) {
@@ -112,14 +112,14 @@ class LeftRecursion {
 static bool is_optional(const Expr& e) { return e.kind == Expr::Kind::repeat && e.min == 0; }
 
 std::vector<bool> empty_expressions(const Syntax& syntax) {
-    return Property(syntax).spread(
+    return SpreadProperty(syntax).spread(
         [](const Expr& e) { return is_optional(e) || (e.kind == Expr::Kind::text && e.text.empty()); });
 }
 
 void check_syntax(const Syntax& syntax, std::string_view text) {
     const auto can_be_empty = empty_expressions(syntax);
-    const auto can_end =
-        Property(syntax).spread([&](const Expr& e) { return is_optional(e) || e.kind == Kind::text || e.kind == Kind::chars; });
+    const auto can_end = SpreadProperty(syntax).spread(
+        [&](const Expr& e) { return is_optional(e) || e.kind == Kind::text || e.kind == Kind::chars; });
     for (const Rule& rule : syntax.rules)
         if (!can_end[rule.body]) refuse(rule, text, "never ends: add an alternative that does not call it again");
     const uint32_t found = LeftRecursion(syntax, can_be_empty).find();

@@ -8,11 +8,8 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/ranks.h"
 
-namespace tq {
+namespace tq::bench {
 namespace {
-
-using namespace bench;
-using bench::Arguments;
 
 // The limits of each device; no model is needed.
 int run_limits(const Arguments& arguments) {
@@ -79,11 +76,10 @@ int run(const Arguments& arguments) {
 }
 
 } // namespace
+} // namespace tq::bench
 
-void add_bench(ArgumentParser& app, Action& action) {
-    add_command<Arguments>(
+void tq::add_bench(ArgumentParser& app, Action& action) {
+    add_command<bench::Arguments>(
         app, action, "bench", "Measure tokens per second, after checking the results; limits, kernels, comparisons, tuning",
-        [](ArgumentParser& command, Arguments& a) { bench::add_flags(command, a); }, run);
+        [](ArgumentParser& command, bench::Arguments& a) { bench::add_flags(command, a); }, bench::run);
 }
-
-} // namespace tq

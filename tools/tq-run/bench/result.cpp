@@ -167,7 +167,7 @@ Json describe_machine() {
     return {{"schema", schema_name},
             {"version", schema_version},
             {"build", build_description()},
-            {"unix_time", duration_cast<seconds>(system_clock::now().time_since_epoch()).count()},
+            {"unix_time", duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch()).count()},
             {"system", printable(system_name(), 160)},
             {"processor", processor_name()},
             {"processor_threads", std::thread::hardware_concurrency()}};

@@ -20,10 +20,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-namespace tq {
+namespace tq::conformance {
 namespace {
-
-using namespace conformance;
 
 constexpr int nothing_was_tested = 77; // the exit status that automake, CTest and Meson take for a skipped test
 
@@ -228,8 +226,10 @@ int run(const ConformanceArguments& a) {
 }
 
 } // namespace
+} // namespace tq::conformance
 
-void add_conformance(ArgumentParser& app, Action& action) {
+void tq::add_conformance(ArgumentParser& app, Action& action) {
+    using conformance::ConformanceArguments;
     const auto flags = [](ArgumentParser& command, ConformanceArguments& a) {
         const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
             return command.add_option(name, value, help).option_text(type);
@@ -254,7 +254,8 @@ void add_conformance(ArgumentParser& app, Action& action) {
         add("--spirv", a.spirv, "with --replay: the module to run instead of the recorded one", "FILE").needs(replay);
         add("--shard", a.shard, "run only one part of the rows, such as 2/3 for the second of three", "K/N")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));
-        add("--profile", a.profile, "limit the device to the features of a device profile: " + profile_names(), "NAME")
+        add("--profile", a.profile, "limit the device to the features of a device profile: " + conformance::profile_names(),
+            "NAME")
             .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
         add("--seed", a.seed, "seed of the inputs; default: 1", "N");
         add("--repeat", a.repeat, "run each row so many times, until it fails; default: 1", "N").check(number(1, 1'000'000));
@@ -272,7 +273,5 @@ void add_conformance(ArgumentParser& app, Action& action) {
         command.add_option("--subject", a.subject).group("");
     };
     add_command<ConformanceArguments>(app, action, "conformance", "Check every kernel of a device against the CPU reference",
-                                      flags, run);
+                                      flags, conformance::run);
 }
-
-} // namespace tq

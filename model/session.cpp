@@ -17,7 +17,6 @@ Session::Session(Forward& forward, PrefixCache* prefix, Reuse reuse)
 // A device that is lost again and again is given up by Forward::reopen().
 serving::Batch::Model Session::reopen(const Error* error) {
     if (const auto* lost = dynamic_cast<const DeviceLost*>(error)) {
-        lost_ = true;
         bool reopened = false;
         try {
             reopened = forward_.reopen(*lost);
@@ -106,7 +105,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     const auto goes_on = [&] { return !(options.interrupted && options.interrupted()); };
     Request request{.max_tokens = options.max_tokens, .marks = options.marks};
     request.sampler = &sampler;
-    request.speculation = lost_ ? nullptr : options.speculation; // what drafts may have been on the lost device
+    request.speculation = options.speculation;
     request.on_prompt = [&](uint32_t done, uint32_t total) {
         if (options.on_prompt) options.on_prompt(done, total);
         return goes_on();

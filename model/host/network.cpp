@@ -67,7 +67,7 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
       output_norm{to_floats(weights->weights.output_norm), "output_norm"} {
     const Weights& w = weights->weights;
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) layers.push_back(make_layer(c, i, w.layers[i], *weights, kv, vectors));
-    if (!w.mtp) return;
+    if (!c.mtp) return;
     mtp.emplace(Mtp{{w.mtp->token_embd ? *w.mtp->token_embd : w.token_embd, "embed"},
                     {w.mtp->output ? *w.mtp->output : w.output, "logits"},
                     {w.mtp->eh_proj, "eh_proj"},

@@ -2,7 +2,7 @@
 // they are drafted and verified: a draft's tokens are rows of one pass after the last token, and each row has the logits that it
 // would have alone (Forward::max_separate_rows). Tokens are sampled from these rows in order until one is not the drafted one,
 // which makes the rows after it worthless: they are cut from the cache. The tokens, the sampler's state and the cache are the
-// same each way. The device samples, and drafts are verified, only while one sequence is alone.
+// same each way. The device samples only while one sequence is alone; drafts are verified of all together, while no prompt runs.
 #include "base/ensure.h"
 #include "model/serving/batch.h"
 #include "model/serving/logprobs.h"
@@ -13,18 +13,37 @@ namespace tq::serving {
 
 using Clock = Sequence::Clock;
 
-// Returns ids to verify after the sequence's last token, no more than may follow. Memory runs out as if they came one by one.
-std::vector<uint32_t> Batch::draft(Sequence& sequence) {
+// Returns what the draft of a part may be, no more than may follow: memory runs out as if tokens came one by one. Nothing if it
+// has none.
+std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* speculation) {
+    Sequence& sequence = *part.sequence;
     const Request& request = sequence.request;
-    if (!request.speculation || !drafts_ || !is_alone() || sequence.answer_tokens() == 0) return {};
+    if (!part.wants_logits || request.speculation != speculation || sequence.answer_tokens() == 0) return std::nullopt;
     const Cache::Shape& shape = model_.forward->cache().shape();
-    if (model_.forward->drafts() && *sequence.slot != 0) return {}; // the model's head drafts for slot 0
     const uint32_t most = std::min({request.max_tokens - sequence.answer_tokens(), model_.forward->cache().room(*sequence.slot),
-                                    model_.forward->max_separate_rows(), shape.recurrent ? shape.pending + 1 : UINT32_MAX});
-    if (most <= 1) return {};
+                                    shape.recurrent ? shape.pending + 1 : UINT32_MAX});
+    if (most <= 1) return std::nullopt;
     if (!std::exchange(sequence.drafts, true)) begin_drafts(sequence);
-    if (sequence.stream->cancelled()) return {};
-    return request.speculation->draft(sequence.ids, most - 1);
+    if (sequence.stream->cancelled()) return std::nullopt;
+    return DraftRequest{*sequence.slot, sequence.ids, most - 1};
+}
+
+// For a pass of tokens of answers alone. They are separate rows, of which a pass has no more than it computes at once.
+void Batch::add_drafts(std::span<Part> parts) {
+    const auto with = std::ranges::find_if(parts, [](const Part& part) { return part.sequence->request.speculation; });
+    const uint32_t streams = uint32_t(parts.size()), rows = model_.forward->max_separate_rows();
+    if (with == parts.end() || !drafts_ || streams >= rows) return;
+    Speculation* const speculation = with->sequence->request.speculation;
+    std::vector<DraftRequest> requests;
+    std::vector<Part*> asking;
+    for (Part& part : parts)
+        if (const auto request = draft_request(part, speculation)) {
+            requests.push_back(*request);
+            asking.push_back(&part);
+        }
+    if (requests.empty()) return;
+    std::vector<std::vector<uint32_t>> drafts = speculation->draft(*model_.forward, requests, streams, rows - streams);
+    for (size_t i = 0; i < drafts.size(); i++) asking[i]->draft = std::move(drafts[i]);
 }
 
 // Has the drafter read the prompt, which counts as time of the prompt.
@@ -32,7 +51,7 @@ void Batch::begin_drafts(Sequence& sequence) {
     const Request& request = sequence.request;
     const auto start = Clock::now();
     const uint32_t all = sequence.prompt_tokens();
-    request.speculation->begin(request.prompt, [&](uint32_t, uint32_t) {
+    request.speculation->begin(*sequence.slot, request.prompt, [&](uint32_t, uint32_t) {
         if (request.on_prompt && !request.on_prompt(all, all)) sequence.stream->cancel();
         return !sequence.stream->cancelled();
     });
@@ -52,11 +71,12 @@ void Batch::cut_draft(Part& part) {
     totals_.accepted_tokens += part.accepted;
 }
 
-// After a pass with a draft that failed, which one without may not: it is the next.
-void Batch::drop_draft(const Part& part) {
+// After a pass with drafts that failed, which one without may not: it is the next.
+void Batch::drop_drafts(std::span<const Part> parts) {
     drafts_ = false;
-    Sequence& sequence = *part.sequence;
-    if (sequence.slot) model_.forward->cache().cut(*sequence.slot, std::min(part.begin, position(sequence)));
+    for (const Part& part : parts)
+        if (part.sequence->slot)
+            model_.forward->cache().cut(*part.sequence->slot, std::min(part.begin, position(*part.sequence)));
 }
 
 // row: of the part's token (0), or of one of its draft, in order.
@@ -168,7 +188,7 @@ bool Batch::run_sampled(Clock::time_point start) {
     totals_.passes++;
     totals_.decode_ns += ns;
     const uint32_t taken = take_sampled(sequence, ids);
-    if (request.speculation) request.speculation->ran_plain(taken, double(ns));
+    if (request.speculation) request.speculation->ran_plain(1, taken, double(ns));
     return true;
 }
 

@@ -1,11 +1,11 @@
 // A pass takes one token of every answer that runs, and slices of prompts that together are at most one block: so a stream waits
 // for one block of somebody's prompt at most. Prompts take turns at being first. The slices of a prompt are those that it would
 // have alone (BlockKernels::slice, cut at the pauses for checkpoints), so its bits do not depend on the other requests. A
-// sequence that is alone runs many blocks of its prompt in a pass, which several devices overlap, and its answer is drafted, or
-// sampled by the device ahead (answers.cpp). Two errors do not end a pass's requests. If pages run out, make_room() has the last
-// request give way, and the pass is tried again. If a value is not finite, each part is run on its own (run_apart), and only
-// those that are at fault fail. A pass with a draft that fails so is run without one. Other errors make recover() open the device
-// again.
+// sequence that is alone runs many blocks of its prompt in a pass, which several devices overlap, and its answer is sampled by
+// the device ahead; answers are drafted (answers.cpp). Two errors do not end a pass's requests. If pages run out, make_room() has
+// the last request give way, and the pass is tried again. If a value is not finite, each part is run on its own (run_apart), and
+// only those that are at fault fail. A pass with a draft that fails so is run without one. Other errors make recover() open the
+// device again.
 #include "model/serving/batch.h"
 #include "model/prefix/cold.h"
 #include "model/speculation/speculation.h"
@@ -60,7 +60,7 @@ void Batch::step() {
         for (const std::string& warning : model_.prefix->take_warnings()) options_.warn(warning);
 }
 
-// A token of every answer, with a draft if it is alone; and of the prompts, each in its turn, a block together.
+// A token of every answer, with a draft if no prompt runs; and of the prompts, each in its turn, a block together.
 std::vector<Batch::Part> Batch::next_parts() {
     std::vector<Part> parts;
     std::vector<Sequence*> prompts;
@@ -71,8 +71,8 @@ std::vector<Batch::Part> Batch::next_parts() {
             continue;
         }
         parts.push_back({sequence.get(), done, done + 1, done + 1 == sequence->ids.size()});
-        if (parts.back().wants_logits) parts.back().draft = draft(*sequence);
     }
+    if (prompts.empty()) add_drafts(parts);
     BlockKernels kernels = model_.forward->block_kernels();
     if (kernels.block == 0) kernels.block = separate_slice;
     uint32_t room = kernels.block;
@@ -107,10 +107,10 @@ void Batch::run_pass() {
         run_parts(parts);
         if (parts.front().wants_logits) drafts_ = true; // not after tokens that were run again
     } catch (const NonFinite&) {
-        if (has_draft) return drop_draft(parts.front());
+        if (has_draft) return drop_drafts(parts);
         run_apart(parts);
     } catch (const OutOfMemory& error) {
-        if (has_draft) return drop_draft(parts.front());
+        if (has_draft) return drop_drafts(parts);
         if (make_room()) return;
         fail(*running_.front(), error.what(), true, std::current_exception());
     }
@@ -122,15 +122,16 @@ void Batch::note_pass(const std::vector<Part>& parts, uint64_t ns) {
     totals_.passes++;
     (has_prompt ? totals_.prompt_ns : totals_.decode_ns) += ns;
     uint64_t prompt_tokens = 0;
+    uint32_t rows = 0, tokens = 0;
+    Speculation* speculation = nullptr;
     for (const Part& part : parts) {
         if (part.end <= part.sequence->prompt_tokens()) prompt_tokens += part.end - part.begin;
-        Speculation* speculation = part.sequence->request.speculation;
-        if (speculation == nullptr || has_prompt || parts.size() > 1) continue;
-        if (part.draft.empty())
-            speculation->ran_plain(1, double(ns));
-        else
-            speculation->verified(uint32_t(part.draft.size()) + 1, part.accepted + 1, double(ns));
+        rows += uint32_t(part.draft.size()) + 1;
+        tokens += part.accepted + 1;
+        if (!speculation) speculation = part.sequence->request.speculation;
     }
+    if (speculation && !has_prompt)
+        rows == parts.size() ? speculation->ran_plain(rows, 1, double(ns)) : speculation->verified(rows, tokens, double(ns));
     if (model_.prefix) model_.prefix->note_speed(prompt_tokens, std::chrono::nanoseconds(ns));
 }
 
@@ -155,14 +156,14 @@ void Batch::run_parts(std::vector<Part>& parts) {
 
 void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled) {
     std::vector<Span> spans;
-    std::vector<uint32_t> with_draft;
+    std::list<std::vector<uint32_t>> with_drafts; // a list: spans look into it
     for (const Part& part : parts) {
         const Sequence& sequence = *part.sequence;
         auto ids = std::span<const uint32_t>(sequence.ids).subspan(part.begin, part.end - part.begin);
         if (!part.draft.empty()) {
-            with_draft.assign(ids.begin(), ids.end());
-            with_draft.insert(with_draft.end(), part.draft.begin(), part.draft.end());
-            ids = with_draft; // of the only part
+            std::vector<uint32_t>& all = with_drafts.emplace_back(ids.begin(), ids.end());
+            all.insert(all.end(), part.draft.begin(), part.draft.end());
+            ids = all;
         }
         const bool hidden = part.wants_logits && sequence.request.hidden;
         const auto logits = part.tells_prompt() || !part.draft.empty() ? Span::Logits::all

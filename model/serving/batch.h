@@ -8,6 +8,7 @@
 #include "model/prefix/cache.h"
 #include "model/serving/sequence.h"
 #include "model/serving/status.h"
+#include "model/speculation/drafter.h"
 #include <list>
 
 namespace tq::serving {
@@ -127,10 +128,11 @@ class Batch {
     uint32_t position(const Sequence& sequence) const { return model_.forward->cache().position(*sequence.slot); }
 
     // answers.cpp
-    std::vector<uint32_t> draft(Sequence& sequence);
+    void add_drafts(std::span<Part> parts);
+    std::optional<DraftRequest> draft_request(Part& part, const Speculation* speculation);
     void begin_drafts(Sequence& sequence);
     void cut_draft(Part& part);
-    void drop_draft(const Part& part);
+    void drop_drafts(std::span<const Part> parts);
     bool run_sampled(Sequence::Clock::time_point start);
     void sample(Part& part, uint32_t row, std::span<const float> logits, std::vector<Sampled>& sampled);
     Sampled sample(Sequence& sequence, std::span<const float> logits, std::span<const uint32_t> ids);

@@ -1,5 +1,6 @@
 // Of Batch: what happens when the pages are used up, and when the device is lost. The answers go on as if nothing had happened.
 #include "model/serving/batch.h"
+#include "model/speculation/speculation.h"
 #include <algorithm>
 
 namespace tq::serving {
@@ -54,8 +55,7 @@ void Batch::save(Sequence& sequence) {
 }
 
 // Opens the device again, and lets all that were running wait for it: what was in memory or on the disk comes back, the rest is
-// run again, without drafts, since what makes them may have been on that device. If the device was lost too often, it is given up
-// until the next request.
+// run again. If the device was lost too often, it is given up until the next request.
 void Batch::recover(const Error& error) {
     const std::exception_ptr exception = std::current_exception();
     const std::string why = error.what();
@@ -64,7 +64,7 @@ void Batch::recover(const Error& error) {
     std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
     for (const auto& sequence : running_) {
         sequence->slot.reset();
-        sequence->request.speculation = nullptr;
+        if (sequence->request.speculation) sequence->request.speculation->device_lost();
     }
     for (Slot& slot : slots_) slot = {};
     waiting_.splice(waiting_.begin(), running_);

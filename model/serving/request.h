@@ -54,7 +54,7 @@ struct Request {
 
     // The following outlive the request.
     Sampler* sampler = nullptr;         // that samples, and goes on with the next request; null: one is made from `sampling`
-    Speculation* speculation = nullptr; // drafts tokens while no other request runs; the answer is the same without
+    Speculation* speculation = nullptr; // drafts tokens; the answer is the same without
     // Called by the thread that runs the pass, with the tokens of the prompt that have been run, of those that were not in the
     // cache. If it returns false, the request is cancelled.
     std::function<bool(uint32_t done, uint32_t total)> on_prompt;

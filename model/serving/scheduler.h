@@ -35,7 +35,7 @@ class Scheduler {
         std::vector<bool> excluded, excluded_ends;            // ids never to be sampled; with those that end an answer
         uint64_t memory_bytes = 0;                            // as in BatchOptions, as are the others
         std::function<void(const std::string& warning)> warn; // called from the scheduler's thread
-        // Drafts tokens of a request that runs alone; it outlives the scheduler. It has no device that could be lost. Null: none.
+        // Drafts tokens; it outlives the scheduler. Null: none.
         Speculation* speculation = nullptr;
     };
     // Makes a forward pass and its prefix cache (null: none): at first, and again when the device was lost.

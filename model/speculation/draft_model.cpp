@@ -22,64 +22,89 @@ double largest_probability(std::span<const float> logits) {
 }
 
 DraftModel::DraftModel(std::unique_ptr<Forward> forward, const std::vector<bool>& excluded, double min_confidence)
-    : forward_(std::move(forward)), min_confidence_(min_confidence), sampler_(greedy(excluded)) {}
+    : forward_(std::move(forward)), min_confidence_(min_confidence), sampler_(greedy(excluded)),
+      ids_(forward_->cache().shape().slots) {}
 
 // Keeps those tokens in the cache that `ids` begins with, but at most `kept`. Returns whether the rest of them has room.
-bool DraftModel::rewind(std::span<const uint32_t> ids, size_t kept) {
-    const auto same = size_t(std::mismatch(ids_.begin(), ids_.end(), ids.begin(), ids.end()).first - ids_.begin());
-    ids_.resize(std::min(same, kept));
-    if (forward_->position() > ids_.size()) forward_->truncate(uint32_t(ids_.size()));
-    return ids.size() - ids_.size() <= forward_->cache().room(0);
+bool DraftModel::rewind(uint32_t slot, std::span<const uint32_t> ids, size_t kept) {
+    Ids& cached = ids_[slot];
+    const auto same = size_t(std::mismatch(cached.begin(), cached.end(), ids.begin(), ids.end()).first - cached.begin());
+    cached.resize(std::min(same, kept));
+    if (forward_->cache().position(slot) > cached.size()) forward_->cache().truncate(slot, uint32_t(cached.size()));
+    return ids.size() - cached.size() <= forward_->cache().room(slot);
 }
 
-// Runs those of `ids` that are not in the cache, at least one. Returns the logits that follow; none where `progress` stopped it.
-std::span<const float> DraftModel::run_rest(std::span<const uint32_t> ids, const Progress& progress) {
-    const auto logits = forward_->run(ids.subspan(ids_.size()), progress);
-    const auto cached = ids.first(forward_->position());
-    ids_.assign(cached.begin(), cached.end());
-    return logits;
+// After a run of those of `ids` that were not in the cache.
+void DraftModel::note_run(uint32_t slot, std::span<const uint32_t> ids) {
+    const auto cached = ids.first(forward_->cache().position(slot));
+    ids_[slot].assign(cached.begin(), cached.end());
 }
 
-bool DraftModel::read(std::span<const uint32_t> prompt, const Progress& progress) {
-    if (!rewind(prompt, prompt.size()) || ids_.size() == prompt.size()) return true;
-    return !run_rest(prompt, progress).empty();
+bool DraftModel::read(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress) {
+    if (slot >= ids_.size() || !rewind(slot, prompt, prompt.size()) || ids_[slot].size() == prompt.size()) return true;
+    const Span rest{slot, prompt.subspan(ids_[slot].size()), Span::Logits::none};
+    const bool whole = forward_->run(
+        std::span(&rest, 1), [](size_t, uint32_t, std::span<const float>) {}, progress);
+    note_run(slot, prompt);
+    return whole;
 }
 
-std::vector<uint32_t> DraftModel::most_probable(std::span<const float> logits, uint32_t most) {
-    std::vector<uint32_t> out;
-    double confidence = 1;
-    while (out.size() < most) {
-        confidence *= largest_probability(logits);
-        if (confidence < min_confidence_) break;
-        out.push_back(sampler_.sample(logits));
-        if (out.size() == most) break;
-        logits = forward_->run(std::span(&out.back(), 1));
-        ids_.push_back(out.back());
+// The draft ends where it is less sure than min_confidence_.
+void DraftModel::add(Making& draft, std::span<const float> logits) {
+    draft.confidence *= largest_probability(logits);
+    draft.ended = draft.confidence < min_confidence_;
+    if (!draft.ended) draft.out->ids.push_back(sampler_.sample(logits));
+    draft.ended |= draft.out->ids.size() == draft.request->most;
+}
+
+// Runs what each draft has and the cache has not, at least an id of each, and adds an id to each draft.
+void DraftModel::run_step(std::span<Making> drafts) {
+    std::vector<Ids> all;
+    std::vector<Span> spans;
+    all.reserve(drafts.size());
+    for (const Making& draft : drafts) {
+        Ids& ids = all.emplace_back(draft.request->ids.begin(), draft.request->ids.end());
+        ids.insert(ids.end(), draft.out->ids.begin(), draft.out->ids.end());
+        const uint32_t slot = draft.request->slot;
+        spans.push_back({slot, std::span<const uint32_t>(ids).subspan(ids_[slot].size())});
     }
-    return out;
+    forward_->run(spans, [&](size_t i, uint32_t, std::span<const float> logits) { add(drafts[i], logits); });
+    for (size_t i = 0; i < drafts.size(); i++) note_run(drafts[i].request->slot, all[i]);
 }
 
-// Runs `id` too.
-std::vector<uint32_t> DraftModel::sampled_on_device(uint32_t id, uint32_t most) {
-    std::vector<uint32_t> out = forward_->run_sampled(id, most, sampler_.device_sampling(most));
-    ids_.push_back(id);
-    ids_.insert(ids_.end(), out.begin(), out.end());
-    ids_.resize(forward_->position()); // the last that it proposes has not been run
-    return out;
+// For slot 0, without the host between the tokens.
+void DraftModel::sample_on_device(const DraftRequest& request, uint32_t most, Ids& out) {
+    Ids& cached = ids_[0];
+    if (cached.size() + 1 < request.ids.size()) {
+        forward_->run(request.ids.subspan(cached.size(), request.ids.size() - 1 - cached.size()));
+        note_run(0, request.ids);
+    }
+    out = forward_->run_sampled(request.ids.back(), most, sampler_.device_sampling(most));
+    cached.push_back(request.ids.back());
+    cached.insert(cached.end(), out.begin(), out.end());
+    cached.resize(forward_->position()); // the last that it proposes has not been run
 }
 
-Draft DraftModel::draft(std::span<const uint32_t> ids, uint32_t most) {
+std::vector<Draft> DraftModel::draft(Forward&, std::span<const DraftRequest> requests) {
+    std::vector<Draft> out(requests.size());
+    std::vector<Making> making;
+    for (size_t i = 0; i < requests.size(); i++) {
+        const auto& [slot, ids, most] = requests[i];
+        const bool fits = slot < ids_.size() && most > 0 && ids.size() + most <= forward_->context_size();
+        if (fits && rewind(slot, ids, ids.size() - 1)) making.push_back({&requests[i], &out[i]});
+    }
     const bool on_device = forward_->max_sampled() > 0 && sampler_.fits_device();
-    most = std::min(most, on_device ? forward_->max_sampled() : max_draft_tokens);
-    if (most == 0 || ids.size() + most > forward_->context_size() || !rewind(ids, ids.size() - 1)) return {};
     try {
-        if (!on_device) return {most_probable(run_rest(ids, {}), most)};
-        const auto before = ids.first(ids.size() - 1);
-        if (ids_.size() < before.size()) run_rest(before, {});
-        return {sampled_on_device(ids.back(), most)};
-    } catch (const OutOfMemory&) { // nothing has been run
-        return {};
+        if (on_device && making.size() == 1 && making[0].request->slot == 0) {
+            const DraftRequest& one = *making[0].request;
+            sample_on_device(one, std::min(one.most, forward_->max_sampled()), making[0].out->ids);
+            return out;
+        }
+        for (; !making.empty(); std::erase_if(making, [](const Making& one) { return one.ended; })) run_step(making);
+    } catch (const OutOfMemory&) { // of its own cache: what has been drafted stays
+    } catch (const NonFinite&) {
     }
+    return out;
 }
 
 } // namespace tq

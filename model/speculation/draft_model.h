@@ -16,20 +16,33 @@ class DraftModel final : public Drafter {
     std::vector<double> priors() const override { return {0.7}; }
     bool is_free() const override { return false; }
 
-    // Both throw Error as Forward::run() does, except for OutOfMemory: a sequence that does not fit has no drafts.
-    bool read(std::span<const uint32_t> prompt, const Progress& progress) override;
-    Draft draft(std::span<const uint32_t> ids, uint32_t most) override;
+    bool survives_loss() const override { return false; } // it may have been on that device
+
+    // Both throw Error as Forward::run() does, except for OutOfMemory: a sequence that does not fit has no drafts. Slots are
+    // those of `forward`; one that it does not have has none.
+    bool read(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress) override;
+    std::vector<Draft> draft(Forward& model, std::span<const DraftRequest> requests) override;
 
   private:
-    bool rewind(std::span<const uint32_t> ids, size_t kept);
-    std::span<const float> run_rest(std::span<const uint32_t> ids, const Progress& progress);
-    std::vector<uint32_t> most_probable(std::span<const float> logits, uint32_t most);
-    std::vector<uint32_t> sampled_on_device(uint32_t id, uint32_t most);
+    using Ids = std::vector<uint32_t>;
+
+    // A draft that is being made.
+    struct Making {
+        const DraftRequest* request;
+        Draft* out;
+        double confidence = 1; // of all of it
+        bool ended = false;
+    };
+    bool rewind(uint32_t slot, std::span<const uint32_t> ids, size_t kept);
+    void note_run(uint32_t slot, std::span<const uint32_t> ids);
+    void run_step(std::span<Making> drafts);
+    void add(Making& draft, std::span<const float> logits);
+    void sample_on_device(const DraftRequest& request, uint32_t most, Ids& out);
 
     const std::unique_ptr<Forward> forward_;
     const double min_confidence_;
-    Sampler sampler_;           // greedy
-    std::vector<uint32_t> ids_; // in its cache
+    Sampler sampler_;      // greedy
+    std::vector<Ids> ids_; // of each slot, in its cache
 };
 
 // Returns the probability of the most probable token.

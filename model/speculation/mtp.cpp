@@ -3,10 +3,25 @@
 
 namespace tq {
 
-Draft MtpDrafter::draft(std::span<const uint32_t> ids, uint32_t most) {
-    if (ids.size() < 2 || forward_.position() + 1 != ids.size()) return {};
-    const DraftStart start{0, ids.back()};
-    return {forward_.draft({&start, 1}, std::min(most, forward_.cache().shape().pending + 1))[0]};
+std::vector<Draft> MtpDrafter::draft(Forward& model, std::span<const DraftRequest> requests) {
+    std::vector<Draft> out(requests.size());
+    std::vector<DraftStart> starts;
+    std::vector<size_t> drafted;
+    uint32_t steps = 0;
+    for (size_t i = 0; i < requests.size(); i++) {
+        const auto& [slot, ids, most] = requests[i];
+        if (ids.size() < 2 || model.cache().position(slot) + 1 != ids.size()) continue;
+        starts.push_back({slot, ids.back()});
+        drafted.push_back(i);
+        steps = std::max(steps, most);
+    }
+    if (starts.empty()) return out;
+    std::vector<std::vector<uint32_t>> all = model.draft(starts, std::min(steps, model.cache().shape().pending + 1));
+    for (size_t i = 0; i < all.size(); i++) {
+        all[i].resize(std::min<size_t>(all[i].size(), requests[drafted[i]].most));
+        out[drafted[i]].ids = std::move(all[i]);
+    }
+    return out;
 }
 
 } // namespace tq

@@ -23,13 +23,28 @@ constexpr uint32_t kind_of(uint32_t matched, bool resumes) {
 
 std::vector<double> NgramDrafter::priors() const { return {0.3, 0.6, 0.8, 0.85, 0.25, 0.4, 0.7, 0.85, 0.9}; }
 
-bool NgramDrafter::read(std::span<const uint32_t> prompt, const Progress&) {
-    follow(prompt);
-    source_.reset();
+NgramLookup& NgramDrafter::of(uint32_t slot) {
+    if (slot >= slots_.size()) slots_.resize(slot + 1);
+    return slots_[slot];
+}
+
+bool NgramDrafter::read(uint32_t slot, std::span<const uint32_t> prompt, const Progress&) {
+    of(slot).read(prompt);
     return true;
 }
 
-void NgramDrafter::add(uint32_t id) {
+std::vector<Draft> NgramDrafter::draft(Forward&, std::span<const DraftRequest> requests) {
+    std::vector<Draft> out;
+    for (const auto& [slot, ids, most] : requests) out.push_back(of(slot).draft(ids, most));
+    return out;
+}
+
+void NgramLookup::read(std::span<const uint32_t> prompt) {
+    follow(prompt);
+    source_.reset();
+}
+
+void NgramLookup::add(uint32_t id) {
     const auto at = uint32_t(ids_.size());
     ids_.push_back(id);
     uint32_t before = no_place;
@@ -40,7 +55,7 @@ void NgramDrafter::add(uint32_t id) {
     previous_.push_back(before);
 }
 
-void NgramDrafter::remove_last() {
+void NgramLookup::remove_last() {
     const size_t at = ids_.size() - 1;
     if (at > 0) {
         const auto place = last_.find(pair(ids_[at - 1], ids_[at]));
@@ -54,7 +69,7 @@ void NgramDrafter::remove_last() {
 }
 
 // Makes ids_ those of the sequence.
-void NgramDrafter::follow(std::span<const uint32_t> ids) {
+void NgramLookup::follow(std::span<const uint32_t> ids) {
     const auto same = size_t(std::mismatch(ids_.begin(), ids_.end(), ids.begin(), ids.end()).first - ids_.begin());
     if (same < ids_.size()) source_.reset();
     while (ids_.size() > same) remove_last();
@@ -62,7 +77,7 @@ void NgramDrafter::follow(std::span<const uint32_t> ids) {
 }
 
 // Returns how many tokens up to `at` are those up to the end.
-uint32_t NgramDrafter::matched(uint32_t at) const {
+uint32_t NgramLookup::matched(uint32_t at) const {
     const size_t end = ids_.size() - 1;
     uint32_t n = 0;
     while (n < max_matched && n <= at && ids_[at - n] == ids_[end - n]) n++;
@@ -70,11 +85,11 @@ uint32_t NgramDrafter::matched(uint32_t at) const {
 }
 
 // Returns whether the copy that is under way goes on there, perhaps after tokens were inserted or left out.
-bool NgramDrafter::continues(uint32_t at, std::optional<uint32_t> expected) const {
+bool NgramLookup::continues(uint32_t at, std::optional<uint32_t> expected) const {
     return expected && copied_ >= long_copy && at + resumed_around >= *expected && at <= *expected + resumed_around;
 }
 
-std::optional<NgramDrafter::Place> NgramDrafter::longest(std::optional<uint32_t> expected) const {
+std::optional<NgramLookup::Place> NgramLookup::longest(std::optional<uint32_t> expected) const {
     std::optional<Place> best;
     uint32_t best_worth = 0, at = previous_.back();
     for (uint32_t i = 0; i < max_places && at != no_place; i++, at = previous_[at]) {
@@ -87,7 +102,7 @@ std::optional<NgramDrafter::Place> NgramDrafter::longest(std::optional<uint32_t>
 }
 
 // Returns the place nearest to `expected` with the last token, or `expected` itself, where the text has another token.
-std::optional<NgramDrafter::Place> NgramDrafter::resumed(uint32_t expected) const {
+std::optional<NgramLookup::Place> NgramLookup::resumed(uint32_t expected) const {
     const auto end = uint32_t(ids_.size() - 1);
     for (uint32_t by = 0; by <= resumed_around; by++)
         for (const uint32_t at : {expected + by, expected - std::min(by, expected)})
@@ -95,7 +110,7 @@ std::optional<NgramDrafter::Place> NgramDrafter::resumed(uint32_t expected) cons
     return expected < end ? std::optional(Place{expected, 0}) : std::nullopt;
 }
 
-Draft NgramDrafter::draft(std::span<const uint32_t> ids, uint32_t most) {
+Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t most) {
     follow(ids);
     const auto size = uint32_t(ids_.size());
     const auto expected = source_ ? std::optional(source_->at + (size - end_)) : std::nullopt;

@@ -7,15 +7,16 @@
 
 namespace tq {
 
-class NgramDrafter final : public Drafter {
+// The lookup of one sequence.
+class NgramLookup {
   public:
-    std::vector<double> priors() const override;
-    bool is_free() const override { return true; }
-    bool read(std::span<const uint32_t> prompt, const Progress&) override;
+    // Begins with a prompt.
+    void read(std::span<const uint32_t> prompt);
 
-    // Follows the earlier place whose last tokens, at least two, are the same for longest; a long copy that is under way is
-    // followed before others. Shortly after such a copy it is also followed behind tokens that differ.
-    Draft draft(std::span<const uint32_t> ids, uint32_t most) override;
+    // Returns at most `most` ids that may follow `ids`. It follows the earlier place whose last tokens, at least two, are the
+    // same for longest; a long copy that is under way is followed before others. Shortly after such a copy it is also followed
+    // behind tokens that differ.
+    Draft draft(std::span<const uint32_t> ids, uint32_t most);
 
   private:
     // A place whose token is taken for that at the end of the sequence, since the `matched` tokens up to there are the same.
@@ -36,6 +37,19 @@ class NgramDrafter final : public Drafter {
     std::optional<Place> source_;                 // of the last draft
     uint32_t copied_ = 0;                         // the most tokens that matched in the copy that it continues
     uint32_t end_ = 0;                            // of ids_ then
+};
+
+class NgramDrafter final : public Drafter {
+  public:
+    std::vector<double> priors() const override;
+    bool is_free() const override { return true; }
+    bool read(uint32_t slot, std::span<const uint32_t> prompt, const Progress&) override;
+    std::vector<Draft> draft(Forward& model, std::span<const DraftRequest> requests) override;
+
+  private:
+    NgramLookup& of(uint32_t slot);
+
+    std::vector<NgramLookup> slots_;
 };
 
 } // namespace tq

@@ -1,35 +1,47 @@
-// How long drafts should be so that they pay: by the share of drafted tokens that turn out right, and by what passes of one row
-// and of several cost, both measured in the run itself.
+// How long drafts should be so that they pay: by the share of drafted tokens that turn out right, and by what passes of few rows
+// and of more cost, both measured in the run itself.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace tq {
 
+// A pass has a row for each stream (an answer that goes on), and one for each drafted token. Times are measured apart for each
+// number of streams.
 class SpeculationPolicy {
   public:
     // priors: Drafter::priors()
     explicit SpeculationPolicy(const std::vector<double>& priors);
 
-    // Returns the length of a draft of this kind that promises the most tokens per second, at most `most`; 0 where a pass of one
-    // row promises more. Drafts that lose time, or whose times are not known, are tried for at most 2 % of the time.
+    // A pass of so many streams is next: what follows is about it. At least 1.
+    void begin(uint32_t streams);
+
+    // Returns the length of a draft of this kind, for a stream that has none yet, with which the pass promises the most tokens
+    // per second, at most `most`; 0 where it promises more without. Drafts that lose time, or whose times are not known, are
+    // tried for at most 2 % of the time.
     uint32_t length(uint32_t kind, uint32_t most);
 
-    // Without a draft, `tokens` tokens took so long, their sampling included.
+    // Without a draft, each stream's `tokens` tokens took so long, their sampling included.
     void ran_plain(uint32_t tokens, double ns);
-    // To draft so many tokens took so long. It is part of the time of the pass that verifies them; without any, nothing is.
+    // To draft so many tokens one after another, for all streams at once, took so long. It is part of the time of the pass that
+    // verifies them; without any, nothing is.
     void drafted(uint32_t tokens, double ns);
-    // A pass of several rows, of which `tokens` stayed, took so long, with its draft and the sampling.
+    // A pass of so many rows, of which `tokens` stayed, took so long, with its drafts and the sampling.
     void verified(uint32_t rows, uint32_t tokens, double ns);
     // Notes a draft of this kind: its first `accepted` tokens were right. If `tested` is larger, the next one was wrong.
     void resolved(uint32_t kind, uint32_t tested, uint32_t accepted);
 
     // The share of drafted tokens of this kind that are right.
     double acceptance(uint32_t kind) const;
-    // The time of a pass of so many rows, in times of a pass of one row without a draft; estimated where it was not measured.
+    // The time of a pass of so many rows, in times of a pass without a draft; estimated where it was not measured.
     double cost(uint32_t rows) const;
-    bool pays() const { return pays_; } // whether the last pass with a draft gained time
+    // Whether the last pass of so many streams that had a draft gained time.
+    bool pays(uint32_t streams) const {
+        const auto found = all_.find(streams);
+        return found != all_.end() && found->second.pays;
+    }
 
     static constexpr double trial_budget = 0.02; // of the time
     static constexpr uint32_t max_rows = 16;
@@ -44,21 +56,35 @@ class SpeculationPolicy {
     struct Kind {
         double right, tested; // of recent drafts
     };
+    // What is known of passes of so many streams.
+    struct Times {
+        uint32_t streams;
+        Estimate plain_ns, draft_ns;              // of a pass without drafts; of one drafted token
+        std::array<Estimate, max_rows + 1> costs; // of a pass of so many rows, without its drafts
+        double elapsed_ns = 0, lost_ns = 0;       // lost: by drafts, since they last gained
+        double drafting_ns = 0;                   // of the pass that follows
+        uint32_t since_plain = 0;                 // passes with drafts
+        uint32_t since_trial = 0, trial_interval; // in passes without
+        bool trying = false, pays = false;
+    };
+    // The pass that is planned.
+    struct Planned {
+        uint32_t rows = 1, drafted = 0; // drafted: the longest draft
+        double tokens = 1;              // that are expected
+    };
     struct Choice {
         uint32_t length;
-        double gain; // tokens per time, of those of plain decoding
+        double gain, tokens; // gain: tokens per time, of those without this draft
     };
+    double time(uint32_t rows, uint32_t drafted) const;
     Choice best(uint32_t kind, uint32_t most) const;
     bool may_try(double loss_ns);
+    uint32_t add(uint32_t length, double tokens);
 
     std::vector<Kind> kinds_;
-    Estimate plain_ns_, draft_ns_;              // of one token
-    std::array<Estimate, max_rows + 1> costs_;  // of a pass of so many rows, without its draft
-    double elapsed_ns_ = 0, lost_ns_ = 0;       // lost: by drafts, since they last gained
-    double drafting_ns_ = 0;                    // of the pass that follows
-    uint32_t since_plain_ = 0;                  // passes with drafts
-    uint32_t since_trial_ = 0, trial_interval_; // in passes without
-    bool trying_ = false, pays_ = false;
+    std::map<uint32_t, Times> all_; // by number of streams
+    Times* times_;                  // of the pass that is next
+    Planned planned_;
 };
 
 } // namespace tq

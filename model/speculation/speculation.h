@@ -15,23 +15,29 @@ struct SpeculationOptions {
 
 class Speculation {
   public:
-    // Throws Error when an option is outside its range.
+    // drafters: at least one. A sequence has the draft of the first that has one for it. Throws Error when an option is outside
+    // its range.
+    Speculation(std::vector<std::unique_ptr<Drafter>> drafters, const SpeculationOptions& options);
     Speculation(std::unique_ptr<Drafter> drafter, const SpeculationOptions& options);
 
-    // Begins with a prompt. Returns false if `progress` stopped the drafter. Throws what Drafter::read() throws.
-    bool begin(std::span<const uint32_t> prompt, const Progress& progress = {});
+    // Begins with the prompt of a slot. Returns false if `progress` stopped a drafter. Throws what Drafter::read() throws.
+    bool begin(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress = {});
 
-    // Returns ids to verify after `ids`, which are all tokens so far, at most `most` of them; none if a pass of one row
-    // promises more.
-    std::vector<uint32_t> draft(std::span<const uint32_t> ids, uint32_t most);
+    // Returns ids to verify after those of each request, none where a pass without promises more: for a pass with so many streams
+    // (SpeculationPolicy), whose drafts have at most `most` tokens together.
+    std::vector<std::vector<uint32_t>> draft(Forward& model, std::span<const DraftRequest> requests, uint32_t streams,
+                                             uint32_t most);
 
-    // So many tokens took so long without a draft; a pass of so many rows, of which `tokens` stayed, with the time that draft()
-    // took. Both with the sampling of the tokens that follow.
-    void ran_plain(uint32_t tokens, double ns);
+    // Each stream's `tokens` tokens took so long without drafts; or the pass of the last draft(), with so many rows, of which
+    // `tokens` stayed, with the time that draft() took. Both with the sampling of the tokens that follow.
+    void ran_plain(uint32_t streams, uint32_t tokens, double ns);
     void verified(uint32_t rows, uint32_t tokens, double ns) { policy_.verified(rows, tokens, ns); }
 
     // The most tokens that a device should sample at once: few where drafts pay, for between them there are none.
-    uint32_t max_ahead() const { return options_.adaptive && !policy_.pays() ? SAMPLING_STEPS : 1; }
+    uint32_t max_ahead() const { return options_.adaptive && !policy_.pays(1) ? SAMPLING_STEPS : 1; }
+
+    // The device of the model was lost: drafters that may have been on it are gone.
+    void device_lost();
 
   private:
     // A draft, verified or not, which the tokens that follow show to be right or wrong.
@@ -41,14 +47,28 @@ class Speculation {
         bool ended = false; // by the drafter, before it had as many ids as it might
         bool any = false;
     };
-    void resolve(std::span<const uint32_t> ids);
-    uint32_t length(uint32_t kind, uint32_t most);
+    struct Source {
+        std::unique_ptr<Drafter> drafter;
+        uint32_t first_kind; // of the policy
+    };
+    // The drafts of a pass.
+    struct Pass {
+        std::span<const DraftRequest> requests;
+        uint32_t most; // tokens that drafts may have
+        std::vector<std::vector<uint32_t>> out;
+    };
+    Pending& pending(uint32_t slot);
+    void resolve(const DraftRequest& request);
+    uint32_t length(uint32_t kind, const Pass& pass, const DraftRequest& request);
+    void draft_freely(Forward& model, const Source& source, Pass& pass);
+    void draft_at_cost(Forward& model, const Source& source, Pass& pass);
+    void take(Draft draft, size_t request, uint32_t length, bool ended, Pass& pass);
 
-    const std::unique_ptr<Drafter> drafter_;
+    std::vector<Source> sources_;
     const SpeculationOptions options_;
     SpeculationPolicy policy_;
-    Pending pending_;
-    double wasted_ns_ = 0; // by drafting without a draft, in the pass that runs
+    std::vector<Pending> pending_; // of each slot
+    double wasted_ns_ = 0;         // by drafting without a draft, in the pass that runs
 };
 
 } // namespace tq

@@ -1,6 +1,7 @@
 // The session with a toy model, which records every id that it is asked to run.
 #include "model/session.h"
 #include "model/speculation/speculation.h"
+#include "tests/support/one_drafter.h"
 #include "tests/support/toy_forward.h"
 #include <algorithm>
 #include <cmath>
@@ -279,14 +280,12 @@ struct Pair {
 };
 
 // Proposes the most probable tokens of ToyForward.
-struct ToyDrafter final : Drafter {
-    std::vector<double> priors() const override { return {0.5}; }
-    bool is_free() const override { return true; }
-    bool read(std::span<const uint32_t>, const Progress& progress) override { return !asks || progress(1, 1); }
-    Draft draft(std::span<const uint32_t> ids, uint32_t most) override {
-        Draft out;
+struct ToyDrafter final : OneDrafter {
+    bool read(uint32_t, std::span<const uint32_t>, const Progress& progress) override { return !asks || progress(1, 1); }
+    Ids propose(std::span<const uint32_t> ids, uint32_t most) override {
+        Ids out;
         uint32_t sum = std::accumulate(ids.begin(), ids.end(), 1u);
-        for (uint32_t i = 0; i < most; i++, sum += out.ids.back()) out.ids.push_back(sum % vocab_size);
+        for (uint32_t i = 0; i < most; i++, sum += out.back()) out.push_back(sum % vocab_size);
         return out;
     }
     bool asks = false; // whether to go on reading

@@ -2,6 +2,7 @@
 #pragma once
 #include "model/prefix/cache.h"
 #include "model/serving/scheduler.h"
+#include "model/speculation/mtp.h"
 #include "model/speculation/ngram.h"
 #include "model/speculation/speculation.h"
 #include "tests/support/small_model.h"
@@ -34,6 +35,9 @@ class LosableForward final : public Forward {
         if (is_lost()) fail(lost);
         return forward_->run_sampled(id, n, sampling);
     }
+    std::vector<Ids> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
+        return forward_->draft(starts, n, each);
+    }
     const ForwardFacts& facts() const override { return forward_->facts(); }
     Cache& cache() override { return forward_->cache(); }
 
@@ -50,26 +54,34 @@ class LosableForward final : public Forward {
     const std::shared_ptr<Losses> losses_;
 };
 
+// What drafts, whether it pays or not.
+enum class Drafts { none, lookup, head, lookup_and_head };
+
 struct SchedulerSetup {
     KvOptions kv{KvType::tq4, KvType::tq4};
     uint32_t slots = 4, pages = 0, queue = 256, batch = 32;
-    bool deterministic = false, prefix = true, drafts = false; // drafts: those of a lookup, whether they pay or not
-    uint64_t memory_pages = 100;                               // of preempted requests
+    bool deterministic = false, prefix = true;
+    uint64_t memory_pages = 100; // of preempted requests
+    Drafts drafts = Drafts::none;
     std::function<bool(uint32_t)> is_end = [](uint32_t id) { return id == 5; };
     SharedPages::Options shared{}; // a store for the prefix cache
 };
 
 class SchedulerUnderTest {
   public:
-    SchedulerUnderTest(const SmallModel& model, MakeForward make, const SchedulerSetup& setup)
-        : model_(model), make_(std::move(make)), setup_(setup) {
+    SchedulerUnderTest(const auto& model, MakeForward make, const SchedulerSetup& setup)
+        : config_(model.config), make_(std::move(make)), setup_(setup) {
         serving::Scheduler::Options options;
         options.queue = setup.queue;
         options.is_end = setup.is_end;
-        options.excluded.resize(model.config.vocab_size);
+        options.excluded.resize(config_.vocab_size);
         options.excluded_ends = options.excluded;
         options.excluded_ends[5] = true;
-        if (setup.drafts) options.speculation = &speculation_;
+        if (setup.drafts != Drafts::none) {
+            speculation_ = std::make_unique<Speculation>(drafters(setup.drafts),
+                                                         SpeculationOptions{.draft_max = draft_max, .adaptive = false});
+            options.speculation = speculation_.get();
+        }
         serving::Scheduler::Model first = open();
         options.memory_bytes = setup.memory_pages * first.forward->cache().page_layout().bytes(page_tokens);
         scheduler_ = std::make_unique<serving::Scheduler>(
@@ -91,6 +103,14 @@ class SchedulerUnderTest {
     }
 
   private:
+    static constexpr uint32_t draft_max = 5;
+
+    static std::vector<std::unique_ptr<Drafter>> drafters(Drafts drafts) {
+        std::vector<std::unique_ptr<Drafter>> out;
+        if (drafts != Drafts::head) out.push_back(std::make_unique<NgramDrafter>());
+        if (drafts != Drafts::lookup) out.push_back(std::make_unique<MtpDrafter>());
+        return out;
+    }
     serving::Scheduler::Model open() {
         opened_++;
         ForwardOptions options{.kv = setup_.kv, .context_size = scheduler_context, .slots = setup_.slots};
@@ -99,9 +119,10 @@ class SchedulerUnderTest {
         options.batch_size = setup_.batch;
         options.deterministic = setup_.deterministic;
         options.speculative = true;
+        if (setup_.drafts != Drafts::none && config_.recurrent) options.pending = draft_max;
         serving::Scheduler::Model model{std::make_unique<LosableForward>(make_(options), losses_), nullptr};
         if (!setup_.prefix) return model;
-        const CacheOwner owner{model_.config, setup_.kv, "a fingerprint", "a model", model.forward->computation()};
+        const CacheOwner owner{config_, setup_.kv, "a fingerprint", "a model", model.forward->computation()};
         PrefixCache::Options prefix{.memory_bytes = uint64_t(1) << 30};
         prefix.disk = {directory_.path() / "prefix", 1 << 30};
         prefix.shared = setup_.shared;
@@ -109,11 +130,11 @@ class SchedulerUnderTest {
         return model;
     }
 
-    const SmallModel& model_;
+    const Config& config_;
     const MakeForward make_;
     const SchedulerSetup setup_;
     const test::TemporaryDirectory directory_;
-    Speculation speculation_{std::make_unique<NgramDrafter>(), {.adaptive = false}};
+    std::unique_ptr<Speculation> speculation_;
     const std::shared_ptr<Losses> losses_ = std::make_shared<Losses>();
     std::atomic<uint32_t> opened_ = 0;
     std::unique_ptr<serving::Scheduler> scheduler_;
@@ -166,9 +187,9 @@ inline std::vector<serving::Request> mixed_requests(uint32_t count, bool long_an
     return all;
 }
 
-inline std::vector<Ids> serial_answers(const SmallModel& model, const MakeForward& make, SchedulerSetup setup,
+inline std::vector<Ids> serial_answers(const auto& model, const MakeForward& make, SchedulerSetup setup,
                                        const std::vector<serving::Request>& requests) {
-    setup.slots = 1, setup.pages = 0, setup.prefix = false;
+    setup.slots = 1, setup.pages = 0, setup.prefix = false, setup.drafts = Drafts::none;
     std::vector<Ids> answers;
     for (const serving::Request& request : requests) {
         SchedulerUnderTest alone(model, make, setup);
@@ -177,8 +198,8 @@ inline std::vector<Ids> serial_answers(const SmallModel& model, const MakeForwar
     return answers;
 }
 
-// All at once, on fewer pages than they need, and with a device that is lost, they are answered as each alone.
-inline void check_scheduler(const SmallModel& model, const MakeForward& make, SchedulerSetup setup, uint32_t count, bool loses) {
+// All at once, on fewer pages than they need, with a device that is lost, and with drafts, they are answered as each alone.
+inline void check_scheduler(const auto& model, const MakeForward& make, SchedulerSetup setup, uint32_t count, bool loses) {
     const auto requests = mixed_requests(count, setup.pages != 0);
     const auto expected = serial_answers(model, make, setup, requests);
     SchedulerUnderTest scheduler(model, make, setup);
@@ -201,6 +222,7 @@ inline void check_scheduler(const SmallModel& model, const MakeForward& make, Sc
     CHECK(status.device_losses == (loses ? 1 : 0));
     CHECK(scheduler.opened() == (loses ? 2 : 1));
     CHECK((setup.pages == 0 || status.preempted > 0));
+    CHECK((setup.drafts == Drafts::none || setup.drafts == Drafts::lookup || status.drafted_tokens > 0));
     if (setup.prefix) CHECK(status.free_pages + status.spare_pages == status.pages);
 }
 

@@ -2,22 +2,20 @@
 #pragma once
 #include "model/session.h"
 #include "model/speculation/speculation.h"
+#include "tests/support/one_drafter.h"
 #include "tests/support/spans.h"
 
 namespace tq {
 
 // Proposes what it has been told will follow, with a share of wrong tokens.
-class Oracle final : public Drafter {
+class Oracle final : public OneDrafter {
   public:
     Oracle(Ids sequence, double wrong, uint32_t seed) : sequence_(std::move(sequence)), wrong_(wrong), random_(seed) {}
 
-    std::vector<double> priors() const override { return {0.5}; }
-    bool is_free() const override { return true; }
-    bool read(std::span<const uint32_t>, const Progress&) override { return true; }
-    Draft draft(std::span<const uint32_t> ids, uint32_t most) override {
-        Draft out;
-        for (size_t i = ids.size(); i < sequence_.size() && out.ids.size() < most; i++)
-            out.ids.push_back(random_() % 1000 < wrong_ * 1000 ? (sequence_[i] + 1) % 300 : sequence_[i]);
+    Ids propose(std::span<const uint32_t> ids, uint32_t most) override {
+        Ids out;
+        for (size_t i = ids.size(); i < sequence_.size() && out.size() < most; i++)
+            out.push_back(random_() % 1000 < wrong_ * 1000 ? (sequence_[i] + 1) % 300 : sequence_[i]);
         return out;
     }
 

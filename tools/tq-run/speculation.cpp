@@ -15,16 +15,44 @@
 
 namespace tq {
 
+// Throws Error for a word that names none.
+static std::vector<std::string> drafters_of(const std::string& text) {
+    std::vector<std::string> out;
+    for (size_t at = 0; at <= text.size();) {
+        const size_t end = std::min(text.find(',', at), text.size());
+        std::string word = text.substr(at, end - at);
+        at = end + 1;
+        if (word == "draft-mtp") word = "mtp";
+        if (word != "ngram" && word != "draft" && word != "mtp")
+            fail("it must be none, or ngram, draft, mtp (also draft-mtp), or several of these with commas, not {}",
+                 printable(text));
+        if (std::ranges::find(out, word) == out.end()) out.push_back(std::move(word));
+    }
+    return out;
+}
+
+std::vector<std::string> SpeculationArguments::drafters() const {
+    if (kinds.empty()) return model.empty() ? std::vector<std::string>{} : std::vector<std::string>{"draft"};
+    return kinds == "none" ? std::vector<std::string>{} : drafters_of(kinds);
+}
+
+bool SpeculationArguments::has(std::string_view drafter) const {
+    const std::vector<std::string> all = drafters();
+    return std::ranges::find(all, drafter) != all.end();
+}
+
 void SpeculationArguments::check() const {
-    if (kind == "draft" && model.empty()) throw UsageError("--spec draft needs a draft model: name its file with -md");
-    if (!kind.empty() && kind != "draft" && !model.empty())
-        throw UsageError(fmt::format("--spec {} uses no draft model: leave -md out, or give --spec draft", kind));
+    if (drafts_by_model() && model.empty()) throw UsageError("--spec draft needs a draft model: name its file with -md");
+    if (!drafts_by_model() && !model.empty())
+        throw UsageError(fmt::format("--spec {} uses no draft model: leave -md out, or give --spec draft", kinds));
     if (draft_max != 0 && draft_min > draft_max)
         throw UsageError(fmt::format("--draft-min is {} but --draft-max {}: it must not be the larger", draft_min, draft_max));
 }
 
 SpeculationOptions SpeculationArguments::options() const {
-    const uint32_t most = draft_max != 0 ? draft_max : by_head() ? MtpDrafter::draft_max : max_draft_tokens;
+    const uint32_t most = draft_max != 0                                  ? draft_max
+                          : drafters() == std::vector<std::string>{"mtp"} ? MtpDrafter::draft_max
+                                                                          : max_draft_tokens;
     return {.draft_max = std::min(most, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
@@ -32,45 +60,32 @@ Drafting SpeculationArguments::drafting() const {
     return on() ? Drafting{.on = true, .by_head = by_head(), .pending = options().draft_max} : Drafting{};
 }
 
-static Option add_number(ArgumentParser& command, const char* name, uint32_t& value, const char* help) {
-    return command.add_option(name, value, help).option_text("N").group("Speculative decoding");
-}
-
-static void add_lengths(ArgumentParser& command, SpeculationArguments& a) {
-    add_number(command, "--draft-max", a.draft_max,
-               "most tokens of a draft; a pass verifies 7 to 15; default: as many as it does, with mtp 3")
-        .check(number(1, 1024));
-    add_number(command, "--draft-min", a.draft_min, "shorter drafts are not verified; default: 1").check(number(0, 1024));
-}
-
-void add_lookup_flags(ArgumentParser& command, SpeculationArguments& a) {
-    command
-        .add_option(
-            "--spec", a.kind,
-            "draft tokens of a request that runs alone, which are then verified together, for the same answer in less time: "
-            "ngram (looks them up in the text so far), none; default: none")
-        .option_text("HOW")
-        .group("Speculative decoding")
-        .one_of("none ngram");
-    add_lengths(command, a);
-}
-
 void add_flags(ArgumentParser& command, SpeculationArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
         return command.add_option(name, value, help).option_text(type).group("Speculative decoding");
     };
-    add("--spec", a.kind,
+    add("--spec", a.kinds,
         "draft tokens that are then verified together, for the same answer in less time: ngram (looks them up in the text so "
-        "far), draft (a draft model), mtp (the model's own head for multi-token prediction), none; default: none, with -md draft",
+        "far), draft (a draft model), mtp (the model's own head for multi-token prediction), or several with commas, of which "
+        "the "
+        "first that has a draft counts; none; default: none, with -md draft",
         "HOW")
-        .one_of("none ngram draft mtp draft-mtp");
+        .values("none ngram draft mtp draft-mtp")
+        .check(parsed_by([](const std::string& text) {
+            if (text != "none") drafters_of(text);
+        }));
     add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary", "PATH").check([](std::string& text) {
         return std::string(text.empty() ? "it is empty: name a file" : "");
     });
     add("--device-draft", a.device, "device of the draft model, as --device; default: that of the model", "NAME");
     add("--threads-draft", a.threads, "threads of the draft model on the CPU; default: those of -t", "N")
         .transform(thread_number());
-    add_lengths(command, a);
+    add("--draft-max", a.draft_max,
+        "most tokens of a draft; a pass verifies 7 to 15, of all requests together; default: as many as it does, with mtp alone "
+        "3",
+        "N")
+        .check(number(1, 1024));
+    add("--draft-min", a.draft_min, "shorter drafts are not verified; default: 1", "N").check(number(0, 1024));
 }
 
 namespace {
@@ -82,8 +97,11 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
     if (model.config.recurrent)
         fail("{}: a draft model takes tokens back, which its recurrent layers cannot: choose another with -md", model.name);
     require_same_vocabulary(model.tokenizer, model.name, target.model.tokenizer, target.model.name);
-    ForwardOptions options{.context_size = std::min(target.forward.context_size(), model.config.max_position_embeddings),
+    const Cache::Shape& shape = target.forward.cache().shape();
+    ForwardOptions options{.context_size = std::min(shape.context_size, model.config.max_position_embeddings),
+                           .slots = shape.slots,
                            .threads = arguments.threads == 0 ? threads : arguments.threads};
+    if (shape.slots > 1) options.cache_tokens = shape.pages * page_tokens; // as many as the model's
     if (const auto chosen = arguments.device.empty() ? std::nullopt : find_device(arguments.device))
         to.device = open_proven(*chosen, conformance::subject_of(model.config, model.weights, options.kv), console);
     Device* const device = arguments.device.empty() ? target.device : to.device.get();
@@ -111,22 +129,25 @@ std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& argume
         fail("{}: its head for multi-token prediction drafts only if all of the model is on one device: use --spec ngram here",
              target.model.name);
     auto out = std::make_unique<Speculator>();
-    std::unique_ptr<Drafter> drafter;
-    if (arguments.drafts_by_model()) {
-        auto forward = load_draft_model(*out, arguments, target, threads, console);
-        drafter =
-            std::make_unique<DraftModel>(std::move(forward), unsampled_ids(out->model->tokenizer, out->model->config.vocab_size));
-        out->description = out->model->name;
-    } else if (arguments.by_head()) {
-        drafter = std::make_unique<MtpDrafter>(target.forward);
-        out->description = "the model's own head";
-    } else {
-        drafter = std::make_unique<NgramDrafter>();
-        out->description = "prompt lookup";
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    for (const std::string& kind : arguments.drafters()) {
+        if (!out->description.empty()) out->description += ", then ";
+        if (kind == "draft") {
+            auto forward = load_draft_model(*out, arguments, target, threads, console);
+            drafters.push_back(std::make_unique<DraftModel>(std::move(forward),
+                                                            unsampled_ids(out->model->tokenizer, out->model->config.vocab_size)));
+            out->description += out->model->name;
+        } else if (kind == "mtp") {
+            drafters.push_back(std::make_unique<MtpDrafter>());
+            out->description += "the model's own head";
+        } else {
+            drafters.push_back(std::make_unique<NgramDrafter>());
+            out->description += "prompt lookup";
+        }
     }
     const SpeculationOptions options = arguments.options();
     out->description += fmt::format(", at most {} tokens", std::min(options.draft_max, target.forward.max_separate_rows() - 1));
-    out->speculation = std::make_unique<Speculation>(std::move(drafter), options);
+    out->speculation = std::make_unique<Speculation>(std::move(drafters), options);
     return out;
 }
 

@@ -6,24 +6,26 @@
 namespace tq {
 
 struct SpeculationArguments {
-    std::string kind; // "none", "ngram", "draft" or "mtp"; empty: draft where there is a draft model, else none
+    // Any of "ngram", "draft" and "mtp" in their order, with commas, or "none"; empty: draft where there is a draft model, else
+    // none.
+    std::string kinds;
     std::string model, device;
     uint32_t threads = 0, draft_max = 0, draft_min = 1; // draft_max 0: as the kind has it
 
-    bool on() const { return kind == "ngram" || by_head() || drafts_by_model(); }
-    bool by_head() const { return kind == "mtp" || kind == "draft-mtp"; }
-    bool drafts_by_model() const { return kind == "draft" || (kind.empty() && !model.empty()); }
+    std::vector<std::string> drafters() const; // none: no drafts
+    bool has(std::string_view drafter) const;
+    bool on() const { return !drafters().empty(); }
+    bool by_head() const { return has("mtp"); }
+    bool drafts_by_model() const { return has("draft"); }
     void check() const; // throws UsageError where flags contradict each other
     SpeculationOptions options() const;
     Drafting drafting() const;
 };
 
 void add_flags(ArgumentParser& command, SpeculationArguments& arguments);
-// The flags of drafts without a draft model.
-void add_lookup_flags(ArgumentParser& command, SpeculationArguments& arguments);
 
 struct Speculator {
-    std::optional<Model> model;     // the draft model; none: prompt lookup
+    std::optional<Model> model;     // the draft model; none: nothing needs one
     std::unique_ptr<Device> device; // its own; none: the CPU, or the device of the model that it drafts for
     std::string description;        // "prompt lookup, at most 7 tokens"
     std::unique_ptr<Speculation> speculation;

@@ -5,6 +5,7 @@
 #include "model/prefix/state_record.h"
 #include "model/speculation/speculation.h"
 #include "tests/support/hybrids.h"
+#include "tests/support/one_drafter.h"
 #include "tests/support/prefix_sessions.h"
 #include "tests/support/text.h"
 #include <fstream>
@@ -154,16 +155,13 @@ TEST_CASE("states and pages make room for each other in memory, those used least
 namespace {
 
 // Drafts two right tokens and a wrong one, as it is told what the answer is.
-class HalfRight final : public Drafter {
+class HalfRight final : public OneDrafter {
   public:
     HalfRight(const std::vector<uint32_t>& all) : all_(all) {}
-    std::vector<double> priors() const override { return {0.7}; }
-    bool is_free() const override { return true; }
-    bool read(std::span<const uint32_t>, const Progress&) override { return true; }
-    Draft draft(std::span<const uint32_t> ids, uint32_t most) override {
-        Draft out;
-        for (size_t i = ids.size(); i < ids.size() + 3 && i < all_.size() && out.ids.size() < most; i++)
-            out.ids.push_back(i < ids.size() + 2 ? all_[i] : all_[i] ^ 1);
+    std::vector<uint32_t> propose(std::span<const uint32_t> ids, uint32_t most) override {
+        std::vector<uint32_t> out;
+        for (size_t i = ids.size(); i < ids.size() + 3 && i < all_.size() && out.size() < most; i++)
+            out.push_back(i < ids.size() + 2 ? all_[i] : all_[i] ^ 1);
         return out;
     }
 

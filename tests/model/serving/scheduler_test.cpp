@@ -1,5 +1,6 @@
 #include "model/serving/scheduler.h"
 #include "tests/support/cpu_scheduler.h"
+#include "tests/support/hybrids.h"
 #include <cmath>
 
 namespace tq {
@@ -200,14 +201,14 @@ TEST_CASE("tenants do not find what others have sent") {
     CHECK(collect(*scheduler->submit(std::move(request))).last.timings.cached_tokens == 0);
 }
 
-TEST_CASE("a request that runs alone is drafted, and its answer is the same") {
+TEST_CASE("a request is drafted, and its answer is the same") {
     Request request;
     std::mt19937 random(3);
     request.prompt = random_ids(random, 40);
     request.max_tokens = 120; // greedily a small model repeats itself
     request.sampling.temperature = 0;
     request.ignore_end = true;
-    SchedulerUnderTest plain(small(), make, {}), drafting(small(), make, {.drafts = true});
+    SchedulerUnderTest plain(small(), make, {}), drafting(small(), make, {.drafts = Drafts::lookup});
     const StreamAnswer expected = collect(*plain->submit(copy_of(request)));
     for (int turn = 0; turn < 2; turn++) {
         const StreamAnswer got = collect(*drafting->submit(copy_of(request)));
@@ -219,8 +220,26 @@ TEST_CASE("a request that runs alone is drafted, and its answer is the same") {
     CHECK(status.accepted_tokens > 40);
     CHECK(status.decoded_tokens == 240);
     CHECK(plain.rest().drafted_tokens == 0);
-    check_scheduler(small(), make, {.drafts = true}, 16, false);
-    check_scheduler(small(), make, {.pages = 5, .drafts = true}, 10, true);
+}
+
+TEST_CASE("requests together are drafted, and answered as each alone") {
+    check_scheduler(small(), make, {.drafts = Drafts::lookup}, 16, false);
+    check_scheduler(small(), make, {.pages = 5, .drafts = Drafts::lookup}, 10, true);
+}
+
+TEST_CASE("requests to a hybrid together are drafted, and answered as each alone") {
+    const auto check = [](bool perfect, SchedulerSetup setup, uint32_t count, bool loses) {
+        const test::Hybrid model("qwen3_5", GgmlType::F16, {.tied = false, .perfect_mtp = perfect});
+        const auto make = [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
+        check_scheduler(model, make, setup, count, loses);
+    };
+    for (const Drafts drafts : {Drafts::lookup, Drafts::head, Drafts::lookup_and_head}) {
+        CAPTURE(int(drafts));
+        const auto never = [](uint32_t) { return false; };
+        check(false, {.pages = 5, .memory_pages = 10000, .drafts = drafts, .is_end = never}, 6, true);
+    }
+    check(true, {.drafts = Drafts::head}, 12, false);
+    check(true, {.drafts = Drafts::lookup_and_head}, 12, true);
 }
 
 TEST_CASE("what waits beyond the queue is refused, and a cancelled request makes room") {

@@ -87,16 +87,19 @@ TEST_CASE("a draft model proposes nothing that it is not sure of, nothing exclud
     const ForwardOptions options{.kv = {KvType::f16, KvType::f16}, .context_size = 40, .threads = 1};
     std::mt19937 random(3);
     const Ids ids = random_ids(random, 30);
-    CHECK(draft_model(options, 0)->draft(ids, 7).ids.size() == 7);
-    CHECK(draft_model(options, 1)->draft(ids, 7).ids.empty());
-    CHECK(draft_model(options)->draft(random_ids(random, 34), 7).ids.empty());
-    CHECK(draft_model(options)->draft(random_ids(random, 50), 7).ids.empty());
+    const auto drafted_for = make(options); // by other models
+    CHECK(draft_one(*draft_model(options, 0), *drafted_for, ids, 7).size() == 7);
+    CHECK(draft_one(*draft_model(options, 1), *drafted_for, ids, 7).empty());
+    CHECK(draft_one(*draft_model(options), *drafted_for, random_ids(random, 34), 7).empty());
+    CHECK(draft_one(*draft_model(options), *drafted_for, random_ids(random, 50), 7).empty());
+    CHECK(draft_one(*draft_model(options), *drafted_for, ids, 7, 1).empty()); // it has one slot
     const auto drafter = draft_model(options);
-    CHECK(drafter->read(random_ids(random, 50), {}));
-    CHECK(drafter->draft(ids, 7).ids.size() == 7);
+    CHECK(drafter->read(0, random_ids(random, 50), {}));
+    CHECK(draft_one(*drafter, *drafted_for, ids, 7).size() == 7);
     std::vector<bool> excluded(model().config.vocab_size, true);
     excluded[17] = false;
-    CHECK(DraftModel(make(options), excluded, 0).draft(ids, 3).ids == Ids{17, 17, 17});
+    DraftModel only_17(make(options), excluded, 0);
+    CHECK(draft_one(only_17, *drafted_for, ids, 3) == Ids{17, 17, 17});
 }
 
 TEST_CASE("the largest probability is that of softmax") {
@@ -117,13 +120,11 @@ TEST_CASE("limits of a draft are refused with the numbers") {
 
 TEST_CASE("no draft has more tokens than one pass verifies, or fewer than the least") {
     const auto forward = make({.kv = {KvType::f16, KvType::f16}, .context_size = 200, .threads = 1, .speculative = true});
-    struct Counting final : Drafter {
-        std::vector<double> priors() const override { return {0.5}; }
+    struct Counting final : OneDrafter {
         bool is_free() const override { return false; }
-        bool read(std::span<const uint32_t>, const Progress&) override { return true; }
-        Draft draft(std::span<const uint32_t>, uint32_t most) override {
+        Ids propose(std::span<const uint32_t>, uint32_t most) override {
             asked.push_back(most);
-            return {Ids(most, 1)};
+            return Ids(most, 1);
         }
         std::vector<uint32_t> asked;
     };

@@ -9,10 +9,10 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-Ids draft(NgramDrafter& drafter, const Ids& ids, uint32_t most) { return drafter.draft(ids, most).ids; }
+Ids draft(NgramLookup& drafter, const Ids& ids, uint32_t most) { return drafter.draft(ids, most).ids; }
 
 Ids draft(const Ids& ids, uint32_t most) {
-    NgramDrafter drafter;
+    NgramLookup drafter;
     return draft(drafter, ids, most);
 }
 
@@ -38,7 +38,7 @@ TEST_CASE("a repetition goes on into itself") {
 }
 
 TEST_CASE("after a token that differs a long copy goes on") {
-    NgramDrafter drafter;
+    NgramLookup drafter;
     Ids ids;
     for (uint32_t i = 10; i < 30; i++) ids.push_back(i);
     ids.insert(ids.end(), {99, 10, 11});
@@ -59,7 +59,7 @@ TEST_CASE("after a token that differs a long copy goes on") {
 }
 
 TEST_CASE("a long copy that is under way is followed before a match elsewhere that is a little longer") {
-    NgramDrafter drafter;
+    NgramLookup drafter;
     Ids ids;
     for (uint32_t i = 10; i < 30; i++) ids.push_back(i);
     ids.insert(ids.end(), {55, 21, 22, 77, 99}); // where 55 in place of 20 was followed by another text
@@ -67,37 +67,37 @@ TEST_CASE("a long copy that is under way is followed before a match elsewhere th
     CHECK(draft(drafter, ids, 1) == Ids{20});
     ids.insert(ids.end(), {55, 21, 22});
     CHECK(draft(drafter, ids, 2) == Ids{23, 24});
-    NgramDrafter fresh;
+    NgramLookup fresh;
     CHECK(draft(fresh, ids, 1) == Ids{77});
 }
 
 TEST_CASE("kinds tell longer matches from shorter ones") {
     Ids ids;
     for (uint32_t i = 0; i < 40; i++) ids.push_back(100 + i);
-    NgramDrafter drafter;
+    NgramLookup drafter;
     uint32_t last = 0;
     for (uint32_t n = 0; n < 30; n++) {
         ids.push_back(100 + n);
         const Draft found = drafter.draft(ids, 2);
         if (n == 0) continue;
         CHECK(found.kind >= last);
-        drafter.read(ids, {}); // forgets the copy, which would be resumed
-        CHECK(found.kind < drafter.priors().size());
+        drafter.read(ids); // forgets the copy, which would be resumed
+        CHECK(found.kind < NgramDrafter().priors().size());
         last = found.kind;
     }
-    CHECK(last + 1 == drafter.priors().size());
+    CHECK(last + 1 == NgramDrafter().priors().size());
 }
 
 TEST_CASE("however a sequence changes, its drafts are those of one that is read at once") {
     std::mt19937 random(1);
-    NgramDrafter drafter;
+    NgramLookup drafter;
     Ids ids;
     for (int i = 0; i < 600; i++) {
         if (random() % 4 == 0) ids.resize(random() % (ids.size() + 1));
         const uint32_t more = 1 + uint32_t(random() % 6);
         for (uint32_t n = 0; n < more; n++) ids.push_back(uint32_t(random() % 5));
-        drafter.read(ids, {}); // forgets the copy that is under way
-        NgramDrafter fresh;
+        drafter.read(ids); // forgets the copy that is under way
+        NgramLookup fresh;
         REQUIRE(draft(drafter, ids, 6) == draft(fresh, ids, 6));
     }
 }

@@ -297,8 +297,9 @@ void add_flags(ArgumentParser& command, Arguments& a) {
         .needs(tune)
         .check(number(1, 3600));
     tq::add_flags(command, a.speculation);
-    auto spec = command.get_option("--spec").description("measure only what drafts gain, ngram or draft, on texts that repeat "
-                                                         "and that do not, of the first -p and -n; default: none");
+    auto spec =
+        command.get_option("--spec").description("measure only what drafts gain (ngram, draft, mtp, or several with commas), on "
+                                                 "texts that repeat and that do not, of the first -p and -n; default: none");
     spec.excludes(limits).excludes(tune).excludes("--kernels");
     command.get_option("--model-draft").description("draft model for --spec draft: a smaller one with the same vocabulary");
     command.add_option("--spec-text", a.spec_text, "text that --spec copies and edits; default: random tokens")

@@ -114,8 +114,8 @@ std::vector<double> Result::rates() const {
 
 uint32_t thread_count(uint32_t threads) { return threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency()); }
 
-Subject open_subject(const ModelArguments& arguments, Console& console) {
-    Setup setup = set_up(arguments, console);
+Subject open_subject(const ModelArguments& arguments, const Drafting& drafting, Console& console) {
+    Setup setup = set_up(arguments, console, WithoutGpu::cpu, drafting);
     std::string file = printable(utf8_text(setup.file), 1000), label = printable(label_of(arguments, setup.model), 100);
     if (const auto split = setup.split()) setup.device_name = describe(setup.placing(), *split);
     Subject subject{std::move(setup), std::move(file), std::move(label), 0};

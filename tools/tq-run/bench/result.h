@@ -26,7 +26,7 @@ struct Subject {
     std::vector<uint32_t> other_indices = {}; // of the other devices that share the model
 };
 // Opens both, after a download. Throws Error.
-Subject open_subject(const ModelArguments& arguments, Console& console);
+Subject open_subject(const ModelArguments& arguments, const Drafting& drafting, Console& console);
 
 struct Result {
     Test test;

@@ -75,16 +75,19 @@ class SpecRun {
     SpecRun(const Arguments& arguments, Subject& subject, const SharedModel& shared, const KvOptions& kv, Console& console)
         : arguments_(arguments), setup_(subject.setup), console_(console), plain_(make(shared, kv, false)),
           drafting_(make(shared, kv, true)), plain_session_(*plain_), drafting_session_(*drafting_),
-          model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
+          model_drafts_(is_lookup() ? nullptr : speculator()) {}
 
     Gain measure(const SpecText& text, uint32_t tokens);
+    std::string drafts() const { return (model_drafts_ ? *model_drafts_ : *speculator()).description; }
 
   private:
     std::unique_ptr<Forward> make(const SharedModel& shared, const KvOptions& kv, bool speculative) const {
         setup_.options.speculative = speculative;
-        setup_.options.pending = speculative && setup_.model.config.recurrent ? max_draft_tokens : 0;
+        setup_.model.config.mtp = speculative && arguments_.speculation.by_head();
+        setup_.options.pending = speculative && setup_.model.config.has_states() ? arguments_.speculation.options().draft_max : 0;
         return shared.forward(kv);
     }
+    bool is_lookup() const { return arguments_.speculation.drafters() == std::vector<std::string>{"ngram"}; }
     std::unique_ptr<Speculator> speculator() const {
         auto drafts = start_speculation(arguments_.speculation, {setup_.model, setup_.device.get(), *drafting_},
                                         arguments_.thread_list()[0], console_);
@@ -207,7 +210,7 @@ bool run_on(const Arguments& arguments, Subject& subject, Console& console, Repo
                             {"model", subject.label},
                             {"device", setup.device_name},
                             {"cache", describe(kv)},
-                            {"drafts", arguments.speculation.drafts_by_model() ? "a draft model" : "prompt lookup"}}});
+                            {"drafts", run.drafts()}}});
         }
     });
 }
@@ -245,8 +248,6 @@ std::vector<SpecText> spec_texts(const std::vector<uint32_t>& ids, uint32_t toke
 }
 
 int run_speculation(const Arguments& arguments, Console& console) {
-    if (arguments.speculation.by_head())
-        throw UsageError("bench --spec measures ngram and draft; generate and chat draft with the model's own head, too");
     Reporters reporters(arguments, gain_layout());
     return run_subjects(
         arguments, console, [&](Subject& subject) { return run_on(arguments, subject, console, reporters); },

@@ -97,7 +97,7 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
         command.add_flag(name, a.always_on).group("");
     add_flags(command, a.prefix);
     add_flags(command, a.sampling);
-    add_lookup_flags(command, a.speculation);
+    add_flags(command, a.speculation);
     add_flags(command, a.model);
     command.get_option("--ctx-size")
         .description(fmt::format("context of one request in tokens, such as 8192 or 32k; 0: the model's maximum; default: that "

@@ -14,7 +14,7 @@ struct ServeArguments {
     ModelArguments model;
     SamplingArguments sampling;
     PrefixArguments prefix;
-    SpeculationArguments speculation; // by lookup
+    SpeculationArguments speculation;
     std::optional<uint32_t> parallel;
     uint32_t queue = 256, timeout_s = 30, port = 8080;
     std::string host = "127.0.0.1", api_key_file, certificate_file, key_file, alias;

@@ -192,7 +192,7 @@ std::vector<Shape> tensors(const RandomModel& model) {
     for (uint32_t i = 0; i < c.num_hidden_layers + c.nextn_predict_layers; ++i) {
         const std::string blk = "blk." + std::to_string(i) + '.';
         norm(blk + "attn_norm.weight", c.hidden_size);
-        if (c.is_recurrent(i))
+        if (i < c.num_hidden_layers && c.is_recurrent(i))
             recurrent(blk);
         else
             attention(blk);

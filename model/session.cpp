@@ -34,9 +34,7 @@ serving::BatchOptions Session::batch_options(Reuse reuse) {
     serving::BatchOptions out;
     out.is_end = [this](uint32_t id) { return is_end_ && is_end_(id); };
     out.reuse = reuse;
-    out.keeps_slots = true;
-    out.max_losses = UINT32_MAX;
-    out.reopens_after_errors = false;
+    out.one_caller = true;
     return out;
 }
 

@@ -68,6 +68,7 @@ KeptRepository read_repository(const fs::path& cache, const std::string& name, c
     for (const HubChoice& choice : all_models(files)) {
         KeptModel model = model_named(name, files, choice);
         model.unused = std::chrono::seconds::max();
+        model.path = kept.snapshot(commit) / utf8_path(choice.model); // of a model in safetensors the directory
         for (const HubFile& file : choice.files) {
             std::error_code error;
             model.bytes += file.size;

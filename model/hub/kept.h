@@ -14,6 +14,7 @@ struct KeptModel {
     std::string file;    // for --hf-file, where a quant would mean another file; empty: `request` says enough
     uint64_t bytes = 0;
     std::chrono::seconds unused{}; // time since its last use
+    std::filesystem::path path{};  // of it in the cache, as open_model_file() takes it
 };
 
 struct KeptRepository {

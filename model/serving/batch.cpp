@@ -46,10 +46,10 @@ void Batch::step() {
     } catch (const DeviceLost& lost) {
         recover(lost);
     } catch (const Error& error) {
-        if (options_.reopens_after_errors)
-            recover(error);
-        else
+        if (options_.one_caller)
             fail_all(error.what(), std::current_exception());
+        else
+            recover(error);
     } catch (const std::bad_alloc&) {
         fail_all("the machine is out of memory: close other programs, or start the server with fewer slots (-np) or a smaller "
                  "context (-c)",
@@ -299,7 +299,7 @@ void Batch::leave(Sequence& sequence, bool end) {
     Content content = this->content(*sequence.slot);
     const uint32_t slot = *std::exchange(sequence.slot, std::nullopt);
     slots_[slot] = {};
-    if (model_.prefix && !options_.keeps_slots) return model_.forward->cache().truncate(slot, 0);
+    if (model_.prefix && !options_.one_caller) return model_.forward->cache().truncate(slot, 0);
     slots_[slot].content = std::move(content);
     slots_[slot].tenant = sequence.request.tenant;
 }

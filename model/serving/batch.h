@@ -22,12 +22,11 @@ enum class Reuse {
 struct BatchOptions {
     std::function<bool(uint32_t id)> is_end; // whether a token ends an answer; empty: none does
     Reuse reuse = Reuse::cold;
-    bool keeps_slots = false;  // a slot keeps its content for the next request, also if there is a prefix cache
     uint64_t memory_bytes = 0; // for preempted sequences' pages; those beyond are run again
-    // How often in a row the device may be lost, without a pass that succeeds in between, before the requests fail.
-    uint32_t max_losses = 1;
-    // Whether the device is opened again after any error, not only after its loss. If not, the requests that run fail.
-    bool reopens_after_errors = true;
+    // One caller, who sees errors: a slot keeps its content for the next request, also if there is a prefix cache; requests fail
+    // with any error but a lost device, which is opened again as often as `reopen` can. Else the device is opened again after any
+    // error, and requests fail if it is lost a second time without a pass that succeeds in between.
+    bool one_caller = false;
     std::function<bool()> has_news;                       // whether somebody waits for step() to return; empty: never
     std::function<void(const std::string& warning)> warn; // sentences for people, by the thread that steps; empty: not told
 };

@@ -69,7 +69,7 @@ void Batch::recover(const Error& error) {
     for (Slot& slot : slots_) slot = {};
     waiting_.splice(waiting_.begin(), running_);
     model_ = {};
-    if (losses_++ >= options_.max_losses) fail_all(why, exception);
+    if (losses_++ > 0 && !options_.one_caller) fail_all(why, exception);
     pace_ = {};
     try {
         model_ = reopen_(&error);

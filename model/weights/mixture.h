@@ -1,5 +1,6 @@
 // Which weight formats a model has, and how many of its bytes are in each.
 #pragma once
+#include "model/formats/model_file.h"
 #include "model/weights/weights.h"
 
 namespace tq {
@@ -12,7 +13,9 @@ struct FormatBytes {
 // Returns the formats of all tensors, that of the most bytes first.
 std::vector<FormatBytes> bytes_by_format(const Weights& weights);
 
+std::vector<FormatBytes> bytes_by_format(const ModelFile& file); // what is not loaded, too
+
 // Returns these with their shares of the bytes: "iq2_xxs 61 %, iq3_s 20 %, q4_k 19 %". Those below half a percent are left out.
-std::string describe_mixture(const Weights& weights);
+std::string describe_mixture(const std::vector<FormatBytes>& formats);
 
 } // namespace tq

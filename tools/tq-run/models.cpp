@@ -2,8 +2,10 @@
 #include "base/environment.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/formats/open.h"
 #include "model/hub/hub.h"
 #include "model/hub/kept.h"
+#include "model/weights/mixture.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
@@ -20,25 +22,36 @@ struct RemoveArguments {
     std::vector<std::string> names;
 };
 
+// Returns the formats of its weights with their shares; nothing if the file cannot be read.
+std::string formats_of(const KeptModel& model) {
+    try {
+        return describe_mixture(bytes_by_format(open_model_file(model.path)));
+    } catch (const Error&) {
+        return "";
+    }
+}
+
 int list_models(const ListArguments& arguments) {
     const std::filesystem::path cache = hub_options(environment_variable).cache;
     const auto repositories = kept_repositories(cache);
     auto json = nlohmann::ordered_json::array();
-    std::vector<std::vector<std::string>> rows{{"model, for -hf", "size", "used before"}};
+    std::vector<std::vector<std::string>> rows{{"model, for -hf", "size", "used before", "formats"}};
     uint64_t bytes = 0;
     for (const KeptRepository& repository : repositories) {
         for (const KeptModel& model : repository.models) {
             const std::string file = model.file.empty() ? "" : " --hf-file " + printable(model.file);
-            rows.push_back({model.request + file, size_text(model.bytes), duration_text(model.unused.count())});
+            const std::string formats = formats_of(model);
+            rows.push_back({model.request + file, size_text(model.bytes), duration_text(model.unused.count()), formats});
             json.push_back({{"repository", repository.name},
                             {"model", model.request},
                             {"file", model.file},
                             {"bytes", model.bytes},
+                            {"formats", formats},
                             {"seconds_since_use", model.unused.count()}});
             bytes += model.bytes;
         }
         if (repository.other_bytes > 0)
-            rows.push_back({repository.name + ", other files", size_text(repository.other_bytes), ""});
+            rows.push_back({repository.name + ", other files", size_text(repository.other_bytes), "", ""});
         bytes += repository.other_bytes;
     }
     if (arguments.json) {

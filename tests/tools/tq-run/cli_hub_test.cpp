@@ -103,6 +103,7 @@ TEST_CASE("tq-run models lists what was downloaded, and removes it") {
     REQUIRE(found != json.end());
     CHECK(found->at("bytes") == std::filesystem::file_size(TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf"));
     CHECK(found->at("seconds_since_use") < 600);
+    CHECK(found->at("formats").get<std::string>().starts_with("q8_0 "));
     CHECK(tq_run({"tokenize", "-hf", found->at("model"), "--offline", "--text", "Tom"}, {}, environment).status == 0);
 
     for (const char* wrong : {"test/other", "demo", "../../etc", "test/demo:Q2_K", "test/demo:", "test/demo:../x.gguf"}) {

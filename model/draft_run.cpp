@@ -1,5 +1,6 @@
 #include "model/draft_run.h"
 #include "base/ensure.h"
+#include "base/statistics.h"
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -21,7 +22,7 @@ uint32_t room_for(Cache& cache, uint32_t slot, uint32_t n) {
 // Returns the most probable id, of equal ones the lowest; nothing if a value is not finite.
 std::optional<uint32_t> most_probable(std::span<const float> logits) {
     if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) return std::nullopt;
-    return uint32_t(std::ranges::max_element(logits) - logits.begin());
+    return argmax(logits);
 }
 
 } // namespace

@@ -1,9 +1,9 @@
 #include "model/gpu/predict.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/gpu/matmul.h"
 #include "shaders/kv_types.h"
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -122,18 +122,13 @@ const MeasuredSpeed& nearest_measured(const KnownGpu& gpu) {
 std::span<const KnownGpu> known_gpus() { return gpus; }
 
 const KnownGpu& find_known_gpu(std::string_view text) {
-    const auto lower = [](std::string_view from) {
-        std::string out(from);
-        for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
-        return out;
-    };
     std::string names;
     const KnownGpu *found = nullptr, *exact = nullptr;
     size_t matches = 0;
     for (const KnownGpu& gpu : gpus) {
         names += (names.empty() ? "" : ", ") + std::string(gpu.name);
-        if (lower(gpu.name) == lower(text)) exact = &gpu;
-        if (lower(gpu.name).find(lower(text)) == std::string::npos) continue;
+        if (lowercase(gpu.name) == lowercase(text)) exact = &gpu;
+        if (lowercase(gpu.name).find(lowercase(text)) == std::string::npos) continue;
         found = &gpu;
         matches++;
     }

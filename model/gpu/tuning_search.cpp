@@ -9,6 +9,7 @@
 #include "model/gpu/tuning_search.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/statistics.h"
 #include <algorithm>
 #include <cmath>
 
@@ -16,13 +17,6 @@ namespace tq::gpu {
 namespace {
 
 constexpr size_t min_pairs = 3, enough_pairs = 5, max_pairs = 9;
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 // Returns the geometric mean over all models of the first contestant's times relative to the second's.
 double ratio(std::span<const double> first, std::span<const double> second) {

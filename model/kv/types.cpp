@@ -2,7 +2,6 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include <algorithm>
-#include <cctype>
 #include <fmt/ranges.h>
 
 namespace tq {
@@ -31,8 +30,7 @@ const FormerName* find_former_type(std::string_view text) {
 }
 
 KvType parse_kv_type(std::string_view given) {
-    std::string text(given);
-    for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+    std::string text = lowercase(given);
     if (const FormerName* former = find_former_type(text)) text = former->now;
     for (const KvTypeName& known : kv_types)
         if (text == known.name) return known.type;

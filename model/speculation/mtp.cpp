@@ -15,7 +15,7 @@ std::vector<Draft> MtpDrafter::draft(Forward& model, std::span<const DraftReques
         drafted.push_back(i);
         steps = std::max(steps, most);
     }
-    if (starts.empty()) return out;
+    if (starts.empty() || !model.drafts()) return out; // it may have been opened again over several devices
     std::vector<std::vector<uint32_t>> all = model.draft(starts, std::min(steps, model.cache().shape().pending + 1));
     for (size_t i = 0; i < all.size(); i++) {
         all[i].resize(std::min<size_t>(all[i].size(), requests[drafted[i]].most));

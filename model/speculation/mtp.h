@@ -5,7 +5,7 @@
 
 namespace tq {
 
-// For a model with Forward::drafts().
+// Drafts nothing for a model without Forward::drafts().
 class MtpDrafter final : public Drafter {
   public:
     std::vector<double> priors() const override { return {0.7}; }

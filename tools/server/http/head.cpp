@@ -14,13 +14,6 @@ bool is_token(std::string_view text) {
     });
 }
 
-std::string lower_case(std::string_view text) {
-    std::string lower(text);
-    for (char& c : lower)
-        if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-    return lower;
-}
-
 std::string_view without_spaces(std::string_view text) {
     while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
     while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -32,7 +25,7 @@ std::optional<Refusal> refuse(int status, std::string reason) { return Refusal{s
 // Of an address as clients send it to proxies, "http://host:80/path", takes all before the path, and returns "host:80".
 std::string take_authority(std::string_view& target) {
     for (const std::string_view scheme : {"http://", "https://"}) {
-        if (lower_case(target.substr(0, scheme.size())) != scheme) continue;
+        if (lowercase(target.substr(0, scheme.size())) != scheme) continue;
         const std::string_view authority =
             target.substr(scheme.size()).substr(0, target.find_first_of("/?", scheme.size()) - scheme.size());
         if (authority.empty() || authority.find('@') != authority.npos) break;
@@ -83,7 +76,7 @@ std::optional<Refusal> read_header(std::string_view line, const HeadLimits& limi
     const std::string_view value = without_spaces(line.substr(colon + 1));
     if (std::ranges::any_of(value, [](char c) { return (uint8_t(c) < 0x20 && c != '\t') || c == 0x7f; }))
         return refuse(400, fmt::format("the value of the header {} has control characters", line.substr(0, colon)));
-    head.headers.emplace(lower_case(line.substr(0, colon)), value);
+    head.headers.emplace(lowercase(line.substr(0, colon)), value);
     return std::nullopt;
 }
 
@@ -109,13 +102,13 @@ std::optional<Refusal> read_framing(const HeadLimits& limits, Head& head) {
     const auto length = the_one(head, "content-length", lengths), encoding = the_one(head, "transfer-encoding", encodings);
     if (lengths > 1 || encodings > 1 || lengths + encodings > 1)
         return refuse(400, "the request says more than once how long its body is (Content-Length, Transfer-Encoding)");
-    if (encoding && (head.http10 || lower_case(*encoding) != "chunked"))
+    if (encoding && (head.http10 || lowercase(*encoding) != "chunked"))
         return refuse(501, fmt::format("the Transfer-Encoding {} is not served, only chunked", printable(*encoding, 40)));
     if (encoding) head.chunked = head.has_body = true;
     if (length)
         if (auto refusal = read_content_length(*length, limits, head)) return refusal;
     if (const auto content = the_one(head, "content-encoding", ignored);
-        ignored > 1 || (content && lower_case(*content) != "identity"))
+        ignored > 1 || (content && lowercase(*content) != "identity"))
         return refuse(415, "the body is compressed (Content-Encoding): send it as it is");
     the_one(head, "host", hosts);
     if (hosts > 1 || (hosts == 0 && !head.http10)) return refuse(400, "the request must have one Host header");
@@ -124,7 +117,7 @@ std::optional<Refusal> read_framing(const HeadLimits& limits, Head& head) {
         head.headers.emplace("host", head.authority);
     }
     if (const auto expected = the_one(head, "expect", ignored);
-        ignored > 1 || (expected && lower_case(*expected) != "100-continue"))
+        ignored > 1 || (expected && lowercase(*expected) != "100-continue"))
         return refuse(417, "only 100-continue can be expected (Expect)");
     return std::nullopt;
 }
@@ -166,7 +159,7 @@ std::optional<Refusal> read_head(std::string_view bytes, const HeadLimits& limit
     }
     const auto connection = head.headers.find("connection");
     head.keep_alive =
-        !head.http10 && (connection == head.headers.end() || lower_case(connection->second).find("close") == std::string::npos);
+        !head.http10 && (connection == head.headers.end() || lowercase(connection->second).find("close") == std::string::npos);
     return read_framing(limits, head);
 }
 

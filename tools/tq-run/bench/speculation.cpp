@@ -28,7 +28,7 @@ class GivenText final : public TokenConstraint {
   public:
     explicit GivenText(const Ids& text) : text_(text) {}
     void apply(std::span<float> logits) override {
-        sampled.push_back(uint32_t(std::ranges::max_element(logits) - logits.begin()));
+        sampled.push_back(argmax(logits));
         const uint32_t given = text_[sampled.size() - 1];
         const float its = logits[given];
         std::ranges::fill(logits, -std::numeric_limits<float>::infinity());

@@ -27,8 +27,8 @@ std::optional<uint32_t> most_probable(std::span<const float> logits) {
 
 } // namespace
 
-std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, uint32_t max_rows,
-                                              const RunDraft& run, const DraftLogits& each) {
+std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
+                                              uint32_t max_rows, const RunDraft& run, const DraftLogits& each) {
     ENSURE(n <= cache.shape().pending + 1, "{} drafts where {} tokens can be pending", n, cache.shape().pending);
     std::vector<std::vector<uint32_t>> out(starts.size());
     std::vector<uint32_t> room;
@@ -47,12 +47,14 @@ std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const Draf
                 const uint32_t slot = starts[i].slot, &id = step == 0 ? starts[i].id : out[i].back();
                 rows.add(slot, cache.position(slot) + step, {&id, 1}, cache.window(slot).begin, true);
             }
-            const std::span<const float> logits = run(rows);
+            const std::span<const float> logits = run(rows, ids);
             const size_t cols = logits.size() / some.size();
             for (size_t row = 0; row < some.size(); row++) {
                 const size_t i = some[row];
-                const auto id = most_probable(logits.subspan(row * cols, cols));
-                if (id && each) each(i, step, logits.subspan(row * cols, cols));
+                const auto wanted =
+                    logits.subspan(row * cols, ids == DraftIds::likely ? std::min<size_t>(cols, likely_ids) : cols);
+                const auto id = most_probable(wanted);
+                if (id && each) each(i, step, wanted);
                 id ? out[i].push_back(*id) : void(room[i] = step);
             }
         }

@@ -6,11 +6,11 @@
 namespace tq {
 
 // Runs the head on separate rows, each a token that follows those of its slot or drafts after them. Returns the logits
-// [rows][vocab_size], valid until the next run.
-using RunDraft = std::function<std::span<const float>(const PassRows& rows)>;
+// [rows][...], valid until the next run, of each row at least those of the ids that are wanted.
+using RunDraft = std::function<std::span<const float>(const PassRows& rows, DraftIds ids)>;
 
 // Returns what Forward::draft() does, by passes of at most max_rows rows.
-std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, uint32_t max_rows,
-                                              const RunDraft& run, const DraftLogits& each);
+std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
+                                              uint32_t max_rows, const RunDraft& run, const DraftLogits& each);
 
 } // namespace tq

@@ -47,7 +47,7 @@ std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceSam
     return {};
 }
 
-std::vector<std::vector<uint32_t>> Forward::draft(std::span<const DraftStart> starts, uint32_t, const DraftLogits&) {
+std::vector<std::vector<uint32_t>> Forward::draft(std::span<const DraftStart> starts, uint32_t, DraftIds, const DraftLogits&) {
     ENSURE(false, "{} drafts: the model has no head for them", starts.size());
     return {};
 }

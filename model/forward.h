@@ -38,7 +38,12 @@ struct Span {
 struct DraftStart {
     uint32_t slot, id;
 };
-// Called with the number of a start, that of a step, and the logits [vocab_size] that the drafted id is the most probable of.
+// Which ids drafts may be: all, or only those below likely_ids. These have the first rows of the head's output matrix, which are
+// all that is read of it then. Vocabularies give the lower ids to what was merged first, that is to the more frequent tokens.
+enum class DraftIds { all, likely };
+inline constexpr uint32_t likely_ids = 65535; // a device's matrices are in slices of as many rows (gpu::max_slice_rows)
+// Called with the number of a start, that of a step, and the logits that the drafted id is the most probable of,
+// [vocab_size] or [likely_ids].
 using DraftLogits = std::function<void(size_t start, uint32_t step, std::span<const float> logits)>;
 
 // Called with the number of a span, the index of an id in it, and the logits [vocab_size] that follow that id, or its state
@@ -132,7 +137,7 @@ class Forward {
     // multi-token prediction: the most probable ones, each from the one before. Returns fewer where the context or the pages of
     // the cache end, or logits are not finite. Nothing else changes: the ids are run afterwards, as drafts. A slot may occur
     // once. Throws DeviceLost.
-    virtual std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n,
+    virtual std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids = DraftIds::all,
                                                      const DraftLogits& each = {});
 
     // Makes the model again after its device was lost. Its cache is then another one, whose slots are all empty. Returns false if

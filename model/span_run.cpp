@@ -275,7 +275,7 @@ void require_finite(std::span<const float> values) {
     if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
 }
 
-std::span<const float> Stage::run_draft(const PassRows& rows) {
+std::span<const float> Stage::run_draft(const PassRows& rows, DraftIds) {
     ENSURE(false, "{} rows: there is no head for drafts", rows.count());
     return {};
 }

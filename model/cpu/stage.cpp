@@ -32,7 +32,7 @@ class CpuStage final : public Stage {
         return run_head(rows, h, true, cpu::last_norm).a;
     }
     bool drafts() const override { return net_.mtp.has_value(); }
-    std::span<const float> run_draft(const PassRows& rows) override;
+    std::span<const float> run_draft(const PassRows& rows, DraftIds ids) override;
     PassLimits limits() const override;
     std::string computation() const override;
     CacheVectors& vectors() override { return vectors_; }
@@ -109,12 +109,17 @@ host::Activations& CpuStage::run_head(std::span<const uint32_t> rows, std::span<
     return head_;
 }
 
-std::span<const float> CpuStage::run_draft(const PassRows& rows) {
+std::span<const float> CpuStage::run_draft(const PassRows& rows, DraftIds ids) {
     const std::vector<host::Row> all = host::rows_of(rows);
     x_.ids = rows.ids;
     x_.resize(net_.config, all.size());
     x_.resize_head(net_.config, all.size());
     host::Pass pass(pool_, net_, all, on_result_, true);
+    const Tensor& output = net_.mtp->output.tensor;
+    if (ids == DraftIds::likely && output.rows > likely_ids) {
+        pass.shortened = {&output, likely_ids};
+        x_.logits.resize(all.size() * likely_ids);
+    }
     cpu::draft(pass, net_, x_);
     x_.ids = {};
     check_mapped_files();

@@ -1,5 +1,6 @@
 #include "model/cpu/steps.h"
 #include "base/per_thread.h"
+#include <optional>
 
 namespace tq::cpu {
 
@@ -8,9 +9,11 @@ namespace tq::cpu {
 // Computes all products in one parallel loop, since threads wait for each other after it.
 void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
     std::vector<Product> all;
+    std::optional<Tensor> shorter;
     for (const auto& [y, w] : products) {
         if (!w.bias.empty()) broadcast(y, w.bias);
-        all.push_back({y, w.tensor, !w.bias.empty()});
+        if (pass.shortened.matrix == &w.tensor) shorter.emplace(w.tensor).rows = pass.shortened.rows;
+        all.push_back({y, pass.shortened.matrix == &w.tensor ? *shorter : w.tensor, !w.bias.empty()});
     }
     matmul(pass.pool, all, x, pass.separate);
     for (const auto& [y, w] : products) pass.result(w.result, y);

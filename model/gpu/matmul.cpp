@@ -1,5 +1,6 @@
 #include "model/gpu/matmul.h"
 #include "base/ensure.h"
+#include "model/forward.h"
 #include "model/gpu/products.h"
 #include <algorithm>
 
@@ -27,6 +28,13 @@ Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, const 
 // Lanes that share a row, at most: more leave each of them too little to do.
 constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
 
+std::span<const MatrixSlice> slices_of(const Pass& pass, const Matrix& w) {
+    const auto end = pass.shortened != &w
+                         ? w.slices.end()
+                         : std::ranges::find_if(w.slices, [](const MatrixSlice& slice) { return slice.first_row >= likely_ids; });
+    return {w.slices.begin(), end};
+}
+
 // Rows of a matrix that a vector is multiplied by: of a stack of experts those of one.
 uint32_t rows_of(const Matrix& w, const Pairs* pairs) { return pairs ? w.rows / pairs->experts : w.rows; }
 
@@ -48,7 +56,7 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes, tile.rows, v.output,           w.interleave,
                                                 v.normed,       t.subgroup, v.columns, v.pairs != nullptr, t.matvec_blocks};
     uint32_t all_groups = 0;
-    for (const MatrixSlice& slice : w.slices) {
+    for (const MatrixSlice& slice : slices_of(pass, w)) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
         const matvec_params params{w.cols,
                                    slice.rows,
@@ -334,7 +342,7 @@ void convert(Pass& pass, MatmulKernel kernel, Inputs& x, uint32_t cols) {
 
 void record_block(Pass& pass, const BlockProduct& product) {
     convert(pass, product.kernel, product.x, product.w.cols);
-    for (const MatrixSlice& slice : product.w.slices) {
+    for (const MatrixSlice& slice : slices_of(pass, product.w)) {
         const SliceProduct one(pass, product, slice);
         switch (product.kernel) {
         case MatmulKernel::tiled: record_tiled(pass, one); break;

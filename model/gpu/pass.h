@@ -8,6 +8,8 @@
 
 namespace tq::gpu {
 
+struct Matrix;
+
 // The per-run values of a recording that its work depends on: the position of the first row, and the number of rows.
 struct Step {
     uint32_t position, tokens;
@@ -20,11 +22,12 @@ struct Pass {
     const Buffer& context; // rows, page tables, rotary table: shaders/context.glsl
     uint32_t tokens;       // the rows: the maximum of a run of the recording; context has the actual number
     uint32_t head_dim;
-    const Step& step;        // sizes of the largest run while recording, of this run afterwards. Outlives the commands.
-    uint32_t spans = 1;      // of the rows, likewise
-    bool separate = false;   // each row gets the bits that it would get alone, and may be of another slot
-    uint32_t block = 0;      // if more than `tokens`: kernels are chosen as for a block of this many rows
-    uint32_t rotary_dim = 0; // channels of a head that RoPE turns; 0: all
+    const Step& step;                  // sizes of the largest run while recording, of this run afterwards. Outlives the commands.
+    uint32_t spans = 1;                // of the rows, likewise
+    bool separate = false;             // each row gets the bits that it would get alone, and may be of another slot
+    uint32_t block = 0;                // if more than `tokens`: kernels are chosen as for a block of this many rows
+    uint32_t rotary_dim = 0;           // channels of a head that RoPE turns; 0: all
+    const Matrix* shortened = nullptr; // of which products have only the slices that begin below likely_ids
 
     bool rows_are_separate() const { return separate || kernel_rows() == 1; }
     uint32_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }

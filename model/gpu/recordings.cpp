@@ -52,7 +52,8 @@ std::vector<Recordings::Shape> Recordings::first_shapes() const {
     if (!hidden_crossing_) {
         const uint32_t batch = options_.batch_size;
         out = {{1, true, all_halves(), Head::logits}, shape_of_block(all_halves(), batch, batch)};
-        if (drafts()) out.push_back({1, true, {}, Head::draft});
+        if (drafts())
+            for (const Head head : {Head::draft, Head::draft_likely}) out.push_back({1, true, {}, head});
         for (uint32_t rows = 2; options_.speculative && rows <= max_separate_rows(options_); rows *= 2)
             out.push_back({rows, true, all_halves(), Head::logits});
         return out;
@@ -102,7 +103,7 @@ void Recordings::begin_step(Pass& pass, HalfRange halves, Head head) const {
     upload(pass.recorder, 0, ContextLayout::rows_at() + pass.tokens * sizeof(Row));
     if (!halves.empty() && !pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());
     const uint64_t ids = 4ull * pass.tokens, hidden = ids * config_.hidden_size;
-    if (is_whole(halves) || head == Head::draft) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
+    if (is_whole(halves) || drafts(head)) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
     if (hidden_crossing_) pass.recorder.copy(View(scratch_.h, 0, hidden), View(hidden_crossing_->upload, 0, hidden));
 }
 
@@ -124,7 +125,8 @@ void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activa
 void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
     const Logits* out = gives_logits(shape.head) ? &logits_of(shape.rows) : nullptr;
     const Activations x = activations(out != nullptr && out->values ? *out->values : scratch_.logits);
-    if (shape.head == Head::draft) {
+    if (drafts(shape.head)) {
+        if (shape.head == Head::draft_likely) pass.shortened = &net_.mtp->output.matrix;
         draft(pass, net_, x);
         return pass.end_layers();
     }
@@ -278,8 +280,8 @@ std::span<const float> Recordings::run_head(Head head, std::span<const uint32_t>
     return floats_of(logits_of(shape.rows).readback, uint64_t(count) * config_.vocab_size);
 }
 
-std::span<const float> Recordings::run_draft(const PassRows& rows) {
-    const Shape shape{std::bit_ceil(rows.count()), true, {}, Head::draft};
+std::span<const float> Recordings::run_draft(const PassRows& rows, DraftIds ids) {
+    const Shape shape{std::bit_ceil(rows.count()), true, {}, ids == DraftIds::likely ? Head::draft_likely : Head::draft};
     run(shape, rows);
     return floats_of(logits_of(shape.rows).readback, uint64_t(rows.count()) * config_.vocab_size);
 }

@@ -40,7 +40,7 @@ class Recordings {
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
     // As those of Stage.
     bool drafts() const { return net_.mtp.has_value(); }
-    std::span<const float> run_draft(const PassRows& rows);
+    std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
     // Applies the pending tokens of a slot (CacheVectors::settle_state()).
     void settle(uint32_t slot, uint32_t settled, uint32_t tokens);
     bool samples() const; // whether run_ahead() is available
@@ -49,7 +49,7 @@ class Recordings {
     void forget();
 
   private:
-    enum class Head { none, logits, hidden, draft };
+    enum class Head { none, logits, hidden, draft, draft_likely };
     // What a recording runs: rows of a block, or separate ones; halves, or the head, or both, or a draft. A recording for a part
     // of a block has the kernels of the whole.
     struct Shape {
@@ -89,7 +89,8 @@ class Recordings {
     std::span<const float> run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate);
     void upload(Recorder& recorder, uint64_t begin, uint64_t end) const; // of the context, in bytes
     void begin_step(Pass& pass, HalfRange halves, Head head) const;
-    static bool gives_logits(Head head) { return head == Head::logits || head == Head::draft; }
+    static bool gives_logits(Head head) { return head == Head::logits || drafts(head); }
+    static bool drafts(Head head) { return head == Head::draft || head == Head::draft_likely; }
     void take_hidden(std::span<const float> h);
     std::vector<uint32_t> take_rows(std::span<const uint32_t> rows, std::span<const float> h);
     void give_hidden(std::span<float> h) const;

@@ -158,6 +158,11 @@ class Pass {
     std::span<const Row> rows() const { return rope.rows; }
 
     std::function<void()> on_layer = {}; // called at the beginning of each; may throw
+    // A matrix whose first rows are all that products have; the results are then that much shorter.
+    struct Shortened {
+        const Tensor* matrix = nullptr;
+        uint32_t rows = 0;
+    } shortened = {};
 
     void begin(const Layer& layer) {
         layer_ = &layer;

@@ -139,9 +139,10 @@ class ReferenceForward final : public Forward {
         return true;
     }
 
-    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
+                                             const DraftLogits& each) override {
         return run_drafts(
-            cache_, starts, n, max_separate_rows(), [&](const PassRows& rows) { return run_draft(rows); }, each);
+            cache_, starts, n, ids, max_separate_rows(), [&](const PassRows& rows, DraftIds) { return run_draft(rows); }, each);
     }
 
     Cache& cache() override { return cache_; }

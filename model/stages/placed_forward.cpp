@@ -16,7 +16,7 @@ class LostForward final : public Forward {
     void fail_with(std::exception_ptr error) { error_ = std::move(error); }
 
     bool run(std::span<const Span>, const SpanLogits&, const Progress&) override { std::rethrow_exception(error_); }
-    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart>, uint32_t, const DraftLogits&) override {
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart>, uint32_t, DraftIds, const DraftLogits&) override {
         std::rethrow_exception(error_);
     }
     Cache& cache() override { return cache_; }
@@ -57,8 +57,9 @@ class PlacedForward final : public Forward {
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
-    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
-        return model_->draft(starts, n, each);
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
+                                             const DraftLogits& each) override {
+        return model_->draft(starts, n, ids, each);
     }
     bool reopen(const DeviceLost& error) override;
     void record_again() override { model_->record_again(); }

@@ -56,7 +56,7 @@ class Stage {
     // token that is to follow those of a slot, whose position is its own or, of a draft after drafts, the next one's. It returns
     // the logits [rows][vocab_size] that follow, valid until the next run.
     virtual bool drafts() const { return false; }
-    virtual std::span<const float> run_draft(const PassRows& rows);
+    virtual std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
 
     virtual PassLimits limits() const = 0;
     virtual std::string computation() const = 0; // as in Forward

@@ -28,9 +28,11 @@ class StagedForward final : public Forward {
         return run_spans(*stage_, limits_, halves_, cache_, spans, each, progress);
     }
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
-    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
+    std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
+                                             const DraftLogits& each) override {
         return run_drafts(
-            cache_, starts, n, max_separate_rows(), [&](const PassRows& rows) { return stage_->run_draft(rows); }, each);
+            cache_, starts, n, ids, max_separate_rows(),
+            [&](const PassRows& rows, DraftIds wanted) { return stage_->run_draft(rows, wanted); }, each);
     }
     void record_again() override { stage_->record_again(); }
     Cache& cache() override { return cache_; }

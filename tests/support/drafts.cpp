@@ -1,4 +1,7 @@
 #include "tests/support/drafts.h"
+#include "base/statistics.h"
+#include "model/speculation/mtp.h"
+#include "tests/support/one_drafter.h"
 #include <algorithm>
 
 namespace tq::test {
@@ -92,6 +95,36 @@ double acceptance(Forward& forward, std::span<const uint32_t> prompt, uint32_t n
     out.resize(count);
     CHECK(out == want);
     return double(accepted) / drafted;
+}
+
+void check_likely_drafts(Forward& forward) {
+    std::mt19937 random(4);
+    std::vector<uint32_t> text(60), others(60, likely_ids + 1);
+    for (uint32_t& id : text) id = random() % 500;
+    forward.truncate(0);
+    forward.run(text);
+    MtpDrafter drafter;
+    uint32_t unlikely = 0;
+    for (uint32_t id = 0; id < 40; id++) {
+        const DraftStart start{0, id};
+        std::vector<float> all, likely;
+        const auto draft = [&](DraftIds ids, std::vector<float>& to) {
+            return forward.draft(std::span(&start, 1), 1, ids, [&](size_t, uint32_t, std::span<const float> logits) {
+                to.assign(logits.begin(), logits.end());
+            })[0];
+        };
+        const auto of_all = draft(DraftIds::all, all), of_likely = draft(DraftIds::likely, likely);
+        REQUIRE(all.size() > likely_ids);
+        all.resize(likely_ids);
+        CHECK(likely == all);
+        CHECK(of_likely == std::vector{argmax(likely)});
+        unlikely += of_all[0] >= likely_ids ? 1 : 0;
+        text.push_back(id), others.push_back(id);
+        CHECK(draft_one(drafter, forward, text, 1) == of_likely);
+        CHECK(draft_one(drafter, forward, others, 1) == of_all);
+        text.pop_back(), others.pop_back();
+    }
+    CHECK(unlikely > 0);
 }
 
 } // namespace tq::test

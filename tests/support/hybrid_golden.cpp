@@ -137,9 +137,10 @@ void check_mtp_golden(const HybridGolden& golden, Forward& forward, double limit
         for (int again = 0; again < 2; again++) { // a draft leaves nothing behind
             std::vector<std::vector<float>> logits;
             const DraftStart start{0, last};
-            const auto ids = forward.draft(std::span(&start, 1), 2, [&](size_t, uint32_t, std::span<const float> values) {
-                logits.emplace_back(values.begin(), values.end());
-            });
+            const auto ids =
+                forward.draft(std::span(&start, 1), 2, DraftIds::all, [&](size_t, uint32_t, std::span<const float> values) {
+                    logits.emplace_back(values.begin(), values.end());
+                });
             REQUIRE(logits.size() == 2);
             CHECK(ids[0][0] == second);
             check_near(logits[0], mtp.at("draft_last"), limit);
@@ -151,7 +152,7 @@ void check_mtp_golden(const HybridGolden& golden, Forward& forward, double limit
     for (size_t i = 0; i + 1 < prompt.size(); i++) {
         forward.run(prompt.subspan(i, 1));
         const DraftStart start{0, prompt[i + 1]};
-        forward.draft(std::span(&start, 1), 1, [&](size_t, uint32_t, std::span<const float> values) {
+        forward.draft(std::span(&start, 1), 1, DraftIds::all, [&](size_t, uint32_t, std::span<const float> values) {
             const double mean = std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
             const double size = norm(values) / std::sqrt(double(values.size()));
             CAPTURE(i);

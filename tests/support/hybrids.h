@@ -18,8 +18,10 @@ struct Hybrid {
 
     explicit Hybrid(const char* model_type, GgmlType type = GgmlType::Q8_0) : Hybrid(model_type, type, {}, false) {}
     // With a head for multi-token prediction.
-    Hybrid(const char* model_type, GgmlType type, RandomModel random, bool mtp = true) {
-        config = small_config(*find_model_type(model_type));
+    Hybrid(const char* model_type, GgmlType type, RandomModel random, bool mtp = true)
+        : Hybrid(small_config(*find_model_type(model_type)), type, std::move(random), mtp) {}
+    Hybrid(const Config& shape, GgmlType type, RandomModel random, bool mtp = true) {
+        config = shape;
         config.nextn_predict_layers = mtp ? 1 : 0;
         random.config = config;
         random.type = type;

@@ -13,7 +13,8 @@ struct RandomModel {
     // A GGUF file whose tokenizer.* keys are copied; empty: a byte-level vocabulary without merges, with ChatML's tokens.
     std::filesystem::path vocabulary;
     // The head for multi-token prediction of a hybrid (config.nextn_predict_layers) is always right, but after `wrong` of 256
-    // ids: layers add nothing, so that a token depends on the one before it alone, and the head passes that on.
+    // ids: layers add nothing, so that a token depends on the one before it alone, and the head passes that on. All tokens are
+    // likely_ids.
     bool perfect_mtp = false;
     uint32_t wrong = 0;
     bool sparse = false; // matrices of layers, but for routers, are zeros and written as holes: a file as large as the real one

@@ -35,8 +35,8 @@ class LosableForward final : public Forward {
         if (is_lost()) fail(lost);
         return forward_->run_sampled(id, n, sampling);
     }
-    std::vector<Ids> draft(std::span<const DraftStart> starts, uint32_t n, const DraftLogits& each) override {
-        return forward_->draft(starts, n, each);
+    std::vector<Ids> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids, const DraftLogits& each) override {
+        return forward_->draft(starts, n, ids, each);
     }
     const ForwardFacts& facts() const override { return forward_->facts(); }
     Cache& cache() override { return forward_->cache(); }

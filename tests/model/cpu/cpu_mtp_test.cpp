@@ -94,3 +94,13 @@ TEST_CASE("a draft ends where the context or the cache does, and slots are draft
         CHECK(forward->draft(std::span(&starts[slot], 1), 3)[0] == together[slot]);
     }
 }
+
+TEST_CASE("likely drafts are the most probable of the first ids, and texts of other ids have others") {
+    Config config = small_config(*find_model_type("qwen3_5"));
+    config.vocab_size = likely_ids + 3000;
+    for (const GgmlType type : {GgmlType::F16, GgmlType::Q8_0}) {
+        const Hybrid model(config, type, {});
+        const auto forward = make_cpu_forward(model.config, model.weights, draft_options(3));
+        check_likely_drafts(*forward);
+    }
+}

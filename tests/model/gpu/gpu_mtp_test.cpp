@@ -48,3 +48,11 @@ TEST_CASE("a head that is perfect by construction is always right on a device") 
         CHECK(acceptance(*forward, ids_of(2, 50), 3, 30) == 1);
     }
 }
+
+TEST_CASE("likely drafts are the most probable of the first ids, on a device") {
+    Device device;
+    Config config = small_config(*find_model_type("qwen3_5"));
+    config.vocab_size = likely_ids + 3000;
+    const Hybrid model(config, GgmlType::Q8_0, {});
+    check_likely_drafts(*make_gpu_forward(device, model.config, model.weights, draft_options(3)));
+}

@@ -185,11 +185,33 @@ bool read_effort(ChatTask& task, const std::string& effort) {
         task.think = false;
         return true;
     }
+    if (effort == "auto" || effort == "default") return true;
     const auto known = find_effort(effort);
     if (!known) return false;
     task.think = true;
     task.effort = known;
     return true;
+}
+
+void read_reasoning(ChatTask& task, const Json& body) {
+    const Json* reasoning = object_field(body, "reasoning");
+    if (!reasoning) return;
+    const auto effort = text_field(*reasoning, "effort", "reasoning");
+    if (effort && !read_effort(task, *effort)) task.think = true;
+    if (const auto enabled = bool_field(*reasoning, "enabled", "reasoning")) task.think = enabled;
+    const auto budget = integer_field(*reasoning, "max_tokens", 0, INT32_MAX, "reasoning");
+    if (budget) task.thinking_budget = uint32_t(*budget);
+}
+
+void read_thinking(ChatTask& task, const Json& body) {
+    const Json* thinking = object_field(body, "thinking");
+    if (!thinking) return;
+    const std::string type = required_text(*thinking, "type", "thinking");
+    if (type != "enabled" && type != "adaptive" && type != "disabled")
+        bad_request("thinking.type", "thinking.type is \"{}\", but must be enabled, adaptive or disabled", printable(type));
+    task.think = type != "disabled";
+    const auto budget = integer_field(*thinking, "budget_tokens", 0, INT32_MAX, "thinking");
+    if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
 }
 
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {

@@ -5,6 +5,8 @@
 
 namespace tq::server {
 
+constexpr size_t max_tool_name_bytes = 128;
+
 std::string entry_path(std::string_view path, size_t index) { return fmt::format("{}[{}]", path, index); }
 
 const Json& object_entry(const Json& list, size_t index, std::string_view path) {
@@ -22,6 +24,15 @@ std::string required_text(const Json& object, const char* name, std::string_view
 std::string required_name(const Json& object, std::string_view path) {
     std::string name = required_text(object, "name", path);
     if (name.empty()) bad_request(field_path(path, "name"), "{}.name is empty: a tool must have a name", path);
+    const auto is_markup = [](char c) {
+        return uint8_t(c) < 0x20 || c == 0x7F || std::string_view("<>\"\\").find(c) != std::string_view::npos;
+    };
+    if (name.size() > max_tool_name_bytes || std::ranges::any_of(name, is_markup))
+        bad_request(
+            field_path(path, "name"),
+            "{}.name is \"{}\", but the name of a tool must have at most {} bytes, and no <, >, \", \\ or control characters, "
+            "of which calls are made",
+            path, printable(name, 80), max_tool_name_bytes);
     return name;
 }
 

@@ -217,6 +217,7 @@ void each_part(const Json& object, const char* name, const Limits& limits, std::
     const std::string field = field_path(path, name);
     if (!content) return;
     const auto read_one = [&](const Json& part, const std::string& part_path) {
+        if (part.is_null()) return;
         if (part.is_string()) return read({{"type", "text"}, {"text", part}}, "text", part_path);
         if (!part.is_object()) bad_request(part_path, "{} must be a text or an object", part_path);
         const bool is_text = !member(part, "type") && member(part, "text");

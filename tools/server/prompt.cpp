@@ -135,6 +135,9 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
         prompt.continues = !content.empty() || !reasoning.empty();
     }
     add_default_system(service, task, messages);
+    if (messages.empty() && prompt.continues)
+        bad_request("messages",
+                    "\"messages\" has an answer to go on with, but nothing before it: add the message that it answers");
     if (!reasoning.empty())
         options.enable_thinking = true;
     else if (prompt.continues && options.variant == ChatVariant::hybrid)

@@ -262,7 +262,7 @@ TEST_CASE("messages become what the template takes") {
                    {"role": "system", "content": "e"}])") ==
           Json::parse(R"([{"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "c\nd"},
                           {"role": "system", "content": "e"}])"));
-    CHECK(read(R"([{"role": "user", "content": ["a", {"type": "text", "text": "b"}, {"text": "c"}]},
+    CHECK(read(R"([{"role": "user", "content": ["a", null, {"type": "text", "text": "b"}, {"text": "c"}]},
                    {"role": "assistant", "content": {"type": "text", "text": "d"}}, {"role": "user", "content": ["e"]}])") ==
           Json::parse(R"([{"role": "user", "content": "a\nb\nc"}, {"role": "assistant", "content": "d"},
                           {"role": "user", "content": "e"}])"));
@@ -277,6 +277,7 @@ TEST_CASE("wrong chats are refused with the name of the field") {
         {"messages", R"({"messages": []})"},
         {"messages", R"({"messages": {}})"},
         {"messages[0]", R"({"messages": [1]})"},
+        {"messages", R"({"messages": [{"role": "assistant", "content": "Once"}]})"},
         {"messages[0].role", R"({"messages": [{}]})"},
         {"messages[0].role", R"({"messages": [{"role": 1}]})"},
         {"messages[0].role", R"({"messages": [{"role": "robot", "content": ""}]})"},

@@ -11,8 +11,7 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", call_tag = "<tool_call>",
-                           end_call_tag = "</tool_call>";
+constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", end_call_tag = "</tool_call>";
 constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
                            parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
 // How many bytes at the end of `text` may be the beginning of `tag`.
@@ -151,6 +150,7 @@ bool AnswerParser::step_content() {
     }
     if (unclosed_ && step_unclosed()) return false;
     if (gap_) return true;
+    if (fence_around_ && step_fence_end()) return false;
     if (may_be_untagged_) {
         if (rest().empty() || begins_untagged()) return state_ != State::content;
     }
@@ -168,11 +168,16 @@ bool AnswerParser::step_content() {
     call_text_.clear();
     if (line < tag) return step_mark(line - shown);
     before_call_ = rest().substr(0, rest().find(call_tag));
-    take(before_call_.size());
+    open_tagged(before_call_.size());
+    return true;
+}
+
+// `before`: bytes before its tag.
+void AnswerParser::open_tagged(size_t before) {
+    take(before);
     in_call_ = true;
     take(call_tag.size());
     state_ = State::call;
-    return true;
 }
 
 // Which form the call has, and its name.
@@ -218,6 +223,7 @@ void AnswerParser::begin_call(std::string name) {
 void AnswerParser::end_call(bool valid, bool cut) {
     add(Kind::call_end, valid ? std::move(call_text_) : before_call_ + call_text_);
     parts_.back().valid = valid;
+    fence_around_ &= valid;
     parts_.back().cut = cut;
     call_text_.clear(), name_.clear();
     ++calls_;
@@ -280,7 +286,7 @@ void AnswerParser::finish_call() {
     if (state_ == State::json_whole && read_whole_json(body)) return end_call(true);
     if (!name_.empty()) return end_call(false);
     add(Kind::content, before_call_ + std::exchange(call_text_, {}));
-    in_call_ = false;
+    in_call_ = fence_around_ = false;
     state_ = State::content;
 }
 

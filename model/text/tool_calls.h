@@ -78,6 +78,8 @@ class AnswerParser {
     bool step_mark(size_t before);
     void open_untagged(size_t before, bool native);
     bool step_untagged();
+    bool step_fence_end();
+    void open_tagged(size_t before);
     bool add_untagged(std::string_view text);
     void finish_untagged(const std::string& text, bool cut);
     bool step_call();
@@ -114,6 +116,7 @@ class AnswerParser {
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content if there is no call
     bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here
     bool in_fence_ = false, native_ = false;                 // in_fence_: of what is no call; native_: of an untagged call
+    bool fence_around_ = false;                              // of calls with tags
     bool unclosed_ = false;                                  // calls ended the thinking, whose </think> may still come
     std::vector<Object> objects_;                            // in the rest, which may be calls without tags
     size_t calls_ = 0, depth_ = 0, values_ = 0;

@@ -98,11 +98,26 @@ void AnswerParser::open_untagged(size_t before, bool native) {
     objects_.clear();
 }
 
-// Objects one behind the other, each perhaps in a fence.
+// Behind a call with tags in a fence. Returns whether it cannot be known yet if that ends.
+bool AnswerParser::step_fence_end() {
+    const Match end = match_words(rest(), 0, {fence_mark}), next = match_words(rest(), 0, {call_tag});
+    if (end.found == Match::yes) take(end.end);
+    const bool unknown = end.found == Match::more || next.found == Match::more;
+    fence_around_ = unknown || next.found == Match::yes;
+    return unknown;
+}
+
+// Objects one behind the other, each perhaps in a fence; or calls with tags in one.
 bool AnswerParser::step_untagged() {
     const std::string_view text = rest();
     const Match fence = match_fence(text);
     if (fence.found == Match::more) return false;
+    if (const Match tag = match_words(text, fence.end, {call_tag}); fence.found == Match::yes && tag.found != Match::no) {
+        if (tag.found == Match::more) return false;
+        fence_around_ = true;
+        before_call_ += text.substr(0, tag.end - call_tag.size());
+        return open_tagged(tag.end - call_tag.size()), true;
+    }
     scanned_ = std::max(scanned_, fence.end);
     bool can_be = read_untagged_head(text.substr(fence.end), types_).match.found != Match::no;
     for (; can_be && scanned_ < text.size(); ++scanned_) {

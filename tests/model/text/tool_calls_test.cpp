@@ -111,6 +111,12 @@ TEST_CASE("calls without tags begin a line: in a fence, or at the answer's end, 
         is(g + "\n" + g, g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
         is("So:\n```python\nx = 1\n```\n```json\n" + g + "\n```", "C So:\n```python\nx = 1\n```\n" + g_parts);
         is("A\n<tool_call>" + g + "</tool_call>\n```json\n" + g + "\n```", "C A\n" + g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
+        const std::string tagged = "<tool_call>\n" + g + "\n</tool_call>";
+        is("A\n```xml\n" + tagged + "\n```", "C A\n" + g_parts);
+        is("```\n" + tagged + "\n" + tagged + "\n```\nB", g_parts + "\nF 1 g\nA 1 {}\nE 1 valid\nC \nB");
+        is("```xml\n" + tagged + "B", g_parts + "\nC B");
+        is("A\n```xml\n<tools>\n```", "C A\n```xml\n<tools>\n```");
+        is("```xml\n<tool_call>x</tool_call>\n```", "C ```xml\n<tool_call>x</tool_call>\n```");
         const std::string begun = R"({"name": "f", "arguments": {"n": 1)";
         is("I look.\n```json\n" + begun, "C I look.\nF 0 f\nA 0 {\"n\": 1\nE 0 invalid \n```json\n" + begun, true);
         is("```json\n" + g + "\n" + begun, g_parts + "\nF 1 f\nA 1 {\"n\": 1\nE 1 invalid " + begun, true);

@@ -79,7 +79,7 @@ std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
     add("n_batch", 7, field("n_batch"), is_one(arguments.batch_sizes), arguments.batch_sizes != "0");
     add(
         "cache", -widest(caches, cache, 0), [](const Row& row) { return text(row, "cache"); }, caches.size() == 1,
-        caches.size() > 1 || cache(caches[0]) != cache(KvOptions()));
+        caches.size() > 1 || cache(caches[0]) != cache(KvArguments().options()));
     add("test",
         widest(
             tests, [](const Test& t) { return t.name(); }, 0),

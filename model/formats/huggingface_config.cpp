@@ -101,8 +101,15 @@ const Architecture& read_architecture(const Members& config) {
     return *found;
 }
 
+// Whether a layer has a sliding window, if one is used: those from max_window_layers on.
+bool has_window(const Members& config) {
+    const json *first = config.find("max_window_layers"), *layers = config.find("num_hidden_layers");
+    return !first || !layers || !first->is_number() || !layers->is_number() || *first < *layers;
+}
+
 void check_features(const Members& config, const Architecture& architecture) {
-    config.expect("hidden_act", "silu", "tq-run runs \"silu\" only");
+    if (const json* act = config.find("hidden_act"); !act || *act != "swish") // the same
+        config.expect("hidden_act", "silu", "tq-run runs \"silu\" only");
     if (!architecture.qkv_bias)
         config.expect("attention_bias", false, fmt::format("tq-run runs models of '{}' without biases only", architecture.name));
     if (architecture.experts) {
@@ -111,7 +118,7 @@ void check_features(const Members& config, const Architecture& architecture) {
     }
     config.expect("mlp_bias", false, "tq-run runs models without biases of the feed-forward only");
     config.expect("rope_interleaved", false, "tq-run runs halves of heads only");
-    config.expect("use_sliding_window", false, "tq-run runs full attention only");
+    if (has_window(config)) config.expect("use_sliding_window", false, "tq-run runs full attention only");
     config.expect("is_causal", true, "tq-run runs causal attention only");
     if (!architecture.hybrid) config.expect("partial_rotary_factor", 1, "tq-run rotates whole heads only");
     if (const json* types = architecture.hybrid ? nullptr : config.find("layer_types")) {
@@ -123,12 +130,14 @@ void check_features(const Members& config, const Architecture& architecture) {
 }
 
 void refuse_quantised(const Members& config) {
-    if (const json* quantised = config.find("quantization_config")) {
+    for (const char* key : {"quantization_config", "quantization"}) { // the latter is MLX's
+        const json* quantised = config.find(key);
+        if (!quantised) continue;
         const auto method = quantised->is_object() ? quantised->find("quant_method") : quantised->end();
         const std::string name = quantised->is_object() && method != quantised->end() ? method->dump() : quantised->dump();
-        fail("{} has the method {}, which is not supported: use a GGUF file, or the release without FP8, AWQ or GPTQ in its "
-             "name, which --weights q8_0 or q4_0 quantises at load",
-             config.label("quantization_config"), printable(name));
+        fail("{} has the method {}, which is not supported: use a GGUF file, or the release without FP8, AWQ, GPTQ or MLX in "
+             "its name, which --weights q8_0 or q4_0 quantises at load",
+             config.label(key), printable(name));
     }
 }
 

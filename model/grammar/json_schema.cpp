@@ -5,6 +5,7 @@
 #include "model/grammar/gbnf.h"
 #include "model/grammar/gbnf_writer.h"
 #include "model/grammar/interrupt.h"
+#include "model/grammar/schema_names.h"
 #include "model/grammar/schema_object.h"
 #include "model/grammar/schema_values.h"
 #include <algorithm>
@@ -113,6 +114,7 @@ class SchemaConverter final : public SchemaRules {
         if (schema == true) return writer_.json("value");
         if (schema == false) return leave_out(place, "false allows no value"), writer_.json("value");
         if (!schema.is_object()) refuse_schema(place, "a schema must be an object, true or false");
+        if (has_null_keyword(schema)) return expression(without_null_keywords(schema), place, name);
         check_keywords(schema, place);
         if (const auto nullable = schema.find("nullable"); nullable != schema.end()) {
             SchemaJson rest = schema;
@@ -185,14 +187,24 @@ class SchemaConverter final : public SchemaRules {
         }
     }
 
+    // Some programs write lists and maps that are empty as null.
+    static bool is_null_keyword(const std::string& keyword, const SchemaJson& value) {
+        return value.is_null() && keyword != "const" && !is_annotation(keyword);
+    }
+    static bool has_null_keyword(const SchemaJson& schema) {
+        return std::ranges::any_of(schema.items(), [](const auto& item) { return is_null_keyword(item.key(), item.value()); });
+    }
+    static SchemaJson without_null_keywords(const SchemaJson& schema) {
+        SchemaJson rest = SchemaJson::object();
+        for (const auto& [keyword, value] : schema.items())
+            if (!is_null_keyword(keyword, value)) rest[keyword] = value;
+        return rest;
+    }
+
     static SchemaJson without(SchemaJson schema, const char* keyword) {
         schema.erase(keyword);
         return schema;
     }
-    static bool says_nothing(const SchemaJson& schema) {
-        return std::ranges::all_of(schema.items(), [](const auto& item) { return is_annotation(item.key()); });
-    }
-
     // A rule for what is referred to, so that it can refer to itself.
     std::string reference(const SchemaJson& schema, const std::string& place, const std::string& name) {
         const SchemaJson& target = pointed_at(schema["$ref"], place);
@@ -243,11 +255,13 @@ class SchemaConverter final : public SchemaRules {
         const SchemaJson base = without(schema, keyword);
         const SchemaJson& choices = schema[keyword];
         if (!choices.is_array() || choices.empty()) refuse_schema(place, fmt::format("'{}' must be a list of schemas", keyword));
+        const bool none = std::ranges::all_of(choices, allows_nothing);
         std::string out;
         for (size_t i = 0; i < choices.size(); ++i) {
+            if (!none && allows_nothing(choices[i])) continue;
             const std::string at = fmt::format("{}/{}/{}", place, keyword, i);
             const SchemaJson choice = says_nothing(base) ? choices[i] : merge_schemas(base, resolved(choices[i], at), at, *this);
-            out += (i == 0 ? "" : " | ") + rule(choice, at, fmt::format("{}-{}", name, i + 1), false);
+            out += (out.empty() ? "" : " | ") + rule(choice, at, fmt::format("{}-{}", name, i + 1), false);
         }
         return out;
     }
@@ -288,7 +302,11 @@ class SchemaConverter final : public SchemaRules {
 
 } // namespace
 
-std::string json_schema_gbnf(const SchemaJson& schema, bool strict) { return SchemaConverter(schema, strict).convert(); }
+std::string json_schema_gbnf(const SchemaJson& schema, bool strict) {
+    SchemaJson placed = schema;
+    place_references(placed);
+    return SchemaConverter(placed, strict).convert();
+}
 
 SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<std::string>& pointers,
                                 const std::vector<bool>& strict) {

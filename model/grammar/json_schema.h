@@ -2,10 +2,11 @@
 // others; between the parts of a value there may be a space, or a newline and some indentation.
 //
 // Known: type (also a list of types), enum, const, anyOf, oneOf (as anyOf), allOf (merged), $ref within the schema, also
-// recursive, nullable; properties, required, additionalProperties, propertyNames, minProperties and maxProperties (of objects
-// without properties); items, prefixItems, minItems, maxItems; minLength, maxLength (above 32,768 it is not enforced), pattern,
-// format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf. As in llama.cpp an object whose properties are listed
-// has no others unless additionalProperties asks for them. Annotations such as title and description are ignored.
+// recursive and by $id or $anchor, nullable; properties, required, additionalProperties, propertyNames,
+// minProperties and maxProperties (of objects without properties); items, prefixItems, minItems, maxItems; minLength, maxLength
+// (above 32,768 it is not enforced), pattern, format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf. As in
+// llama.cpp an object whose properties are listed has no others unless additionalProperties asks for them. Annotations such as
+// title and description are ignored.
 //
 // pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p. One that has these is left to
 // the format beside it, where that is known.
@@ -19,8 +20,8 @@
 namespace tq::grammar {
 
 // Throws an Error that names the keyword, and its place as a JSON pointer, where a schema is wrong, or where the grammar would be
-// longer than 1 MiB. What a grammar cannot say (another keyword, a lookahead, uniqueItems) is an Error, too, where the schema is
-// `strict`; else it is an annotation.
+// longer than 1 MiB. A keyword that is null is none. What a grammar cannot say (another keyword, a lookahead, uniqueItems) is an
+// Error, too, where the schema is `strict`; else it is an annotation.
 std::string json_schema_gbnf(const nlohmann::ordered_json& schema, bool strict = true);
 
 // Likewise from text: throws an Error when it is not JSON.

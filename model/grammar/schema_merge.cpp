@@ -8,10 +8,11 @@
 namespace tq::grammar {
 namespace {
 
-constexpr std::array<std::string_view, 22> annotations{
-    "title",         "description", "default",          "examples",        "example",      "$schema",     "$id", "$comment",
-    "$anchor",       "deprecated",  "readOnly",         "writeOnly",       "$defs",        "definitions", "id",  "strict",
-    "discriminator", "xml",         "contentMediaType", "contentEncoding", "externalDocs", "$vocabulary"};
+constexpr std::array<std::string_view, 23> annotations{
+    "title",       "description",  "default",       "examples", "example",          "$schema",         "$id",
+    "$comment",    "$anchor",      "deprecated",    "readOnly", "writeOnly",        "$defs",           "definitions",
+    "id",          "strict",       "discriminator", "xml",      "contentMediaType", "contentEncoding", "externalDocs",
+    "$vocabulary", "contentSchema"};
 
 SchemaJson as_list(const SchemaJson& value) { return value.is_array() ? value : SchemaJson::array({value}); }
 
@@ -79,6 +80,16 @@ SchemaJson merge_keyword(const std::string& keyword, const SchemaJson& a, const 
 
 bool is_annotation(std::string_view keyword) {
     return keyword.starts_with("x-") || std::ranges::find(annotations, keyword) != annotations.end();
+}
+
+bool says_nothing(const SchemaJson& schema) {
+    return std::ranges::all_of(schema.items(), [](const auto& item) { return is_annotation(item.key()); });
+}
+
+bool allows_nothing(const SchemaJson& schema) {
+    if (!schema.is_object()) return schema == false;
+    const auto excluded = schema.find("not");
+    return excluded != schema.end() && (*excluded == true || (excluded->is_object() && says_nothing(*excluded)));
 }
 
 void refuse_schema(const std::string& place, std::string_view what) {

@@ -69,10 +69,11 @@ std::optional<NumberBound> bound(const SchemaJson& schema, const char* keyword, 
 
 // The nearest integer that the bound allows; nothing where all integers that can be written are within it. Libraries of schemas
 // bound integers by those that JavaScript has, 2^53 - 1.
-std::optional<int64_t> integer_bound(const std::optional<NumberBound>& bound, bool is_min, const std::string& place) {
+std::optional<int64_t> integer_bound(const SchemaRules& rules, const std::optional<NumberBound>& bound, bool is_min,
+                                     const std::string& place) {
     constexpr double exact = 9007199254740992, all = 1e16; // 2^53; integers without a bound have up to 16 digits
     if (!bound || (is_min ? bound->value <= -all : bound->value >= all)) return std::nullopt;
-    if (!(std::fabs(bound->value) <= exact)) refuse_schema(place, "a bound of an integer is beyond 2^53");
+    if (!(std::fabs(bound->value) <= exact)) return rules.leave_out(place, "a bound of an integer is beyond 2^53"), std::nullopt;
     const double nearest = is_min ? std::ceil(bound->value) : std::floor(bound->value);
     const int64_t step = bound->exclusive && nearest == bound->value ? 1 : 0;
     return int64_t(nearest) + (is_min ? step : -step);
@@ -150,19 +151,24 @@ std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std:
     const auto min = bound(schema, "minimum", "exclusiveMinimum", place, true),
                max = bound(schema, "maximum", "exclusiveMaximum", place, false);
     if (auto text = multiple(rules, schema, place, is_integer, min, max)) return *std::move(text);
+    const std::optional<NumberBound> none;
     if (!min && !max) return rules.writer().json(is_integer ? "integer" : "number");
     if (is_integer) {
-        const auto low = integer_bound(min, true, place), high = integer_bound(max, false, place);
+        const auto low = integer_bound(rules, min, true, place), high = integer_bound(rules, max, false, place);
         if (low && high && *low > *high) refuse_schema(place, "no integer lies between the bounds");
         return integer_range_gbnf(low, high);
     }
     if (min && max && (min->value > max->value || (min->value == max->value && (min->exclusive || max->exclusive))))
         refuse_schema(place, "no number lies between the bounds");
-    try {
-        return number_range_gbnf(min, max);
-    } catch (const Error& error) {
-        refuse_schema(place, error.what());
+    std::string problem;
+    for (const auto& [low, high] : {std::pair(min, max), std::pair(min, none), std::pair(none, max)}) {
+        try {
+            if (low || high) return number_range_gbnf(low, high);
+        } catch (const Error& error) {
+            if (problem.empty()) rules.leave_out(place, problem = error.what());
+        }
     }
+    return rules.writer().json("number");
 }
 
 } // namespace tq::grammar

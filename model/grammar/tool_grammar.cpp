@@ -3,6 +3,7 @@
 #include "base/printable.h"
 #include "model/grammar/gbnf_writer.h"
 #include "model/grammar/json_schema.h"
+#include "model/grammar/schema_names.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,7 @@ class ToolGrammar {
   public:
     explicit ToolGrammar(std::vector<Tool> tools) : tools_(std::move(tools)) {
         for (size_t i = 0; i < tools_.size(); ++i) {
+            place_references(tools_[i].parameters);
             move_references(tools_[i].parameters, fmt::format("/tools/{}", i));
             document_["tools"].push_back(tools_[i].parameters);
         }

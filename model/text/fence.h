@@ -1,13 +1,12 @@
 // Fences of Markdown, which models put around JSON: "```json", the JSON, "```".
 #pragma once
-#include <string_view>
+#include "model/text/match.h"
 
 namespace tq {
 
-// A text that may go on is nothing but the beginning of a fence's first line.
-bool begins_fence(std::string_view text);
+inline constexpr std::string_view fence_mark = "```";
 
-// What is within the fence, whose end may be missing; all of a text that has none.
-std::string_view without_fence(std::string_view text);
+// The beginning of a fence, with white space before it and the word behind it.
+Match match_fence(std::string_view text);
 
 } // namespace tq

@@ -8,6 +8,7 @@
 namespace tq {
 
 inline constexpr size_t max_tag_name_bytes = 256;
+inline constexpr std::string_view call_tag = "<tool_call>";
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 

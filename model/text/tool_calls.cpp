@@ -1,6 +1,7 @@
 #include "model/text/tool_calls.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "model/text/fence.h"
 #include "model/text/match.h"
 #include "model/text/python_json.h"
 #include <algorithm>
@@ -10,8 +11,7 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", call_tag = "<tool_call>",
-                           end_call_tag = "</tool_call>";
+constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", end_call_tag = "</tool_call>";
 constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
                            parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
 // How many bytes at the end of `text` may be the beginning of `tag`.
@@ -150,12 +150,15 @@ bool AnswerParser::step_content() {
     }
     if (unclosed_ && step_unclosed()) return false;
     if (gap_) return true;
+    if (fence_around_ && step_fence_end()) return false;
     if (may_be_untagged_) {
         if (rest().empty() || begins_untagged()) return state_ != State::content;
     }
-    const size_t open = rest().find(call_tag);
+    const size_t line = untagged_ == UntaggedCalls::none ? rest().npos : find_untagged(),
+                 tag = rest().substr(0, line).find(call_tag), open = std::min(tag, line);
     std::string_view text = rest().substr(0, open);
     if (open == text.npos) text.remove_suffix(begun_tag(text, call_tag));
+    if (open == text.npos && untagged_ != UntaggedCalls::none) text.remove_suffix(begun_tag(text, fence_mark));
     size_t shown = text.size();
     while (shown > 0 && is_json_space(text[shown - 1])) --shown;
     unclosed_ &= shown == 0;
@@ -163,12 +166,18 @@ bool AnswerParser::step_content() {
     take(shown);
     if (open == std::string_view::npos) return false;
     call_text_.clear();
+    if (line < tag) return step_mark(line - shown);
     before_call_ = rest().substr(0, rest().find(call_tag));
-    take(before_call_.size());
+    open_tagged(before_call_.size());
+    return true;
+}
+
+// `before`: bytes before its tag.
+void AnswerParser::open_tagged(size_t before) {
+    take(before);
     in_call_ = true;
     take(call_tag.size());
     state_ = State::call;
-    return true;
 }
 
 // Which form the call has, and its name.
@@ -214,6 +223,7 @@ void AnswerParser::begin_call(std::string name) {
 void AnswerParser::end_call(bool valid, bool cut) {
     add(Kind::call_end, valid ? std::move(call_text_) : before_call_ + call_text_);
     parts_.back().valid = valid;
+    fence_around_ &= valid;
     parts_.back().cut = cut;
     call_text_.clear(), name_.clear();
     ++calls_;
@@ -276,28 +286,34 @@ void AnswerParser::finish_call() {
     if (state_ == State::json_whole && read_whole_json(body)) return end_call(true);
     if (!name_.empty()) return end_call(false);
     add(Kind::content, before_call_ + std::exchange(call_text_, {}));
-    in_call_ = false;
+    in_call_ = fence_around_ = false;
     state_ = State::content;
 }
 
 // A call whose members are in another order, or whose arguments are a string that holds the JSON.
-bool AnswerParser::read_whole_json(std::string_view text, bool untagged) {
+std::optional<AnswerParser::WholeCall> AnswerParser::read_whole_call(std::string_view text, bool untagged) const {
     nlohmann::ordered_json call;
     try {
         call = build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128});
     } catch (const Error&) {
-        return false;
+        return std::nullopt;
     }
-    if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return false;
-    if (untagged && !types_.has(call["name"].get<std::string>())) return false;
+    if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return std::nullopt;
+    if (untagged && !types_.has(call["name"].get<std::string>())) return std::nullopt;
     const auto given = call.find(call.contains("arguments") ? "arguments" : "parameters");
-    if (untagged && given == call.end()) return false;
+    if (untagged && given == call.end()) return std::nullopt;
     std::string arguments = given == call.end() || given->is_null() ? "{}"
                             : given->is_string()                    ? given->get<std::string>()
                                                                     : python_json(*given);
-    if (!is_json_object(arguments)) return false;
-    begin_call(call["name"].get<std::string>());
-    add(Kind::arguments, std::move(arguments));
+    if (!is_json_object(arguments)) return std::nullopt;
+    return WholeCall{call["name"].get<std::string>(), std::move(arguments)};
+}
+
+bool AnswerParser::read_whole_json(std::string_view text) {
+    std::optional<WholeCall> call = read_whole_call(text, false);
+    if (!call) return false;
+    begin_call(std::move(call->name));
+    add(Kind::arguments, std::move(call->arguments));
     return true;
 }
 

@@ -4,6 +4,7 @@
 //   {"name": "f", "parameters": {"x": 1}}             Llama 3.1: the whole answer, or several with semicolons between them
 #pragma once
 #include "model/text/tool_types.h"
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,8 @@ struct AnswerPart {
 // Where a call may stand without tags: a JSON object that names a tool of the request, and has "arguments" or "parameters".
 enum class UntaggedCalls {
     none,
-    alone,   // the object is the whole answer, perhaps in a fence of Markdown: the model forgot the tags
-    several, // at the beginning, and behind another such call: Llama's form
+    alone,   // the model forgot the tags: objects at the answer's end that begin a line, or are in a fence of Markdown
+    several, // likewise, and at the beginning, and behind another such call: Llama's form
 };
 
 class AnswerParser {
@@ -40,8 +41,8 @@ class AnswerParser {
     explicit AnswerParser(bool in_thinking = false, ToolTypes types = {}, UntaggedCalls untagged = UntaggedCalls::none);
 
     // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
-    // answer is divided, and nothing is lost but newlines around the thinking, white space between text and calls, and a </think>
-    // behind calls that ended the thinking: what only looks like a call is content.
+    // answer is divided, and nothing is lost but newlines around the thinking, white space between text and calls, fences around
+    // calls, and a </think> behind calls that ended the thinking: what only looks like a call is content.
     std::vector<AnswerPart> push(std::string_view text);
     // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
     // nothing is content: it is a call with a beginning of its arguments, or nothing if its name is not known.
@@ -73,8 +74,13 @@ class AnswerParser {
     bool step_unclosed();
     bool step_content();
     bool begins_untagged();
+    size_t find_untagged() const;
+    bool step_mark(size_t before);
+    void open_untagged(size_t before, bool native);
     bool step_untagged();
-    void add_untagged(std::string_view text);
+    bool step_fence_end();
+    void open_tagged(size_t before);
+    bool add_untagged(std::string_view text);
     void finish_untagged(const std::string& text, bool cut);
     bool step_call();
     bool step_json_arguments();
@@ -93,7 +99,14 @@ class AnswerParser {
     void begin_value(std::string_view name);
     void end_call(bool valid, bool cut = false);
     void give_up(); // a call that has not begun is content
-    bool read_whole_json(std::string_view text, bool untagged = false);
+    struct Object {
+        size_t begin, end = 0; // 0: not yet
+    };
+    struct WholeCall {
+        std::string name, arguments;
+    };
+    std::optional<WholeCall> read_whole_call(std::string_view text, bool untagged) const;
+    bool read_whole_json(std::string_view text);
 
     const ToolTypes types_;
     const UntaggedCalls untagged_;
@@ -102,7 +115,10 @@ class AnswerParser {
     size_t pos_ = 0, scanned_ = 0;
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content if there is no call
     bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here
+    bool in_fence_ = false, native_ = false;                 // in_fence_: of what is no call; native_: of an untagged call
+    bool fence_around_ = false;                              // of calls with tags
     bool unclosed_ = false;                                  // calls ended the thinking, whose </think> may still come
+    std::vector<Object> objects_;                            // in the rest, which may be calls without tags
     size_t calls_ = 0, depth_ = 0, values_ = 0;
     bool in_string_ = false, escaped_ = false, value_begun_ = false;
     ToolTypes::Type type_ = ToolTypes::Type::text;

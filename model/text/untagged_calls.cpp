@@ -64,17 +64,62 @@ bool AnswerParser::begins_untagged() {
     if (begin == std::string_view::npos) return true;
     may_be_untagged_ = false;
     if (rest()[begin] != '{' && (rest()[begin] != '`' || behind_call)) return false;
-    take(behind_call ? begin : 0);
-    before_call_ = behind_call ? pending_.substr(pos_ - begin, begin) : "";
-    state_ = State::untagged;
-    depth_ = 0, in_string_ = escaped_ = false;
+    open_untagged(begin, untagged_ == UntaggedCalls::several);
     return true;
 }
 
+// Returns where in the rest a line behind another begins that may be a call, or a fence begins or ends; otherwise npos.
+size_t AnswerParser::find_untagged() const {
+    const std::string_view text = rest();
+    const size_t fence = text.find(fence_mark);
+    for (size_t line = in_fence_ ? fence : text.find('\n'); line < fence; line = text.find('\n', line + 1)) {
+        const size_t begin = spaces(text, line);
+        if (begin < text.size() && text[begin] == '{') return begin;
+    }
+    return fence;
+}
+
+// At such a place.
+bool AnswerParser::step_mark(size_t before) {
+    if (!in_fence_) return open_untagged(before, false), true;
+    in_fence_ = false;
+    add(UntaggedKind::content, std::string(rest().substr(0, before + fence_mark.size())));
+    take(before + fence_mark.size());
+    return true;
+}
+
+// `before`: bytes that are content only if no call follows. `native`: this is the form of the model's calls.
+void AnswerParser::open_untagged(size_t before, bool native) {
+    native_ = native;
+    before_call_ = rest().substr(0, before);
+    take(before);
+    state_ = State::untagged;
+    depth_ = 0, in_string_ = escaped_ = false;
+    objects_.clear();
+}
+
+// Behind a call with tags in a fence. Returns whether it cannot be known yet if that ends.
+bool AnswerParser::step_fence_end() {
+    const Match end = match_words(rest(), 0, {fence_mark}), next = match_words(rest(), 0, {call_tag});
+    if (end.found == Match::yes) take(end.end);
+    const bool unknown = end.found == Match::more || next.found == Match::more;
+    fence_around_ = unknown || next.found == Match::yes;
+    return unknown;
+}
+
+// Objects one behind the other, each perhaps in a fence; or calls with tags in one.
 bool AnswerParser::step_untagged() {
     const std::string_view text = rest();
-    const size_t open = text.find('{');
-    bool can_be = begins_fence(text) || read_untagged_head(without_fence(text), types_).match.found != Match::no;
+    const Match fence = match_fence(text);
+    if (fence.found == Match::more) return false;
+    if (const Match tag = match_words(text, fence.end, {call_tag}); fence.found == Match::yes && tag.found != Match::no) {
+        if (tag.found == Match::more) return false;
+        fence_around_ = true;
+        before_call_ += text.substr(0, tag.end - call_tag.size());
+        return open_tagged(tag.end - call_tag.size()), true;
+    }
+    scanned_ = std::max(scanned_, fence.end);
+    bool can_be = read_untagged_head(text.substr(fence.end), types_).match.found != Match::no;
     for (; can_be && scanned_ < text.size(); ++scanned_) {
         const char c = text[scanned_];
         if (escaped_)
@@ -83,46 +128,71 @@ bool AnswerParser::step_untagged() {
             escaped_ = true;
         else if (c == '"' && depth_ > 0)
             in_string_ = !in_string_;
+        else if (!in_string_ && depth_ == 0 && c == '{')
+            depth_ = 1, objects_.push_back({scanned_});
         else if (!in_string_ && (c == '{' || c == '['))
-            can_be = depth_++ > 0 || scanned_ == open;
+            can_be = depth_++ > 0;
         else if (!in_string_ && (c == '}' || c == ']'))
             can_be = depth_ > 0 && depth_-- > 0;
-        else if (depth_ == 0 && scanned_ > open)
-            can_be = is_json_space(c) || c == '`';
-        const bool ends = can_be && depth_ == 0 && scanned_ > open && c == '}';
-        if (!ends || untagged_ != UntaggedCalls::several || text.find('`') < open) continue;
-        const std::string object(text.substr(0, scanned_ + 1));
-        can_be = read_whole_json(object, true);
-        if (can_be) return take(object.size()), add_untagged(object), true;
+        else if (depth_ == 0 && c == fence_mark[0] && !objects_.empty()) {
+            const Match mark = match_fence(text.substr(scanned_));
+            if (mark.found == Match::more) return false;
+            can_be = mark.found == Match::yes;
+            scanned_ += mark.end - 1;
+        } else if (depth_ == 0)
+            can_be = is_json_space(c);
+        if (!can_be || depth_ != 0 || in_string_ || (c != '}' && c != ']')) continue;
+        objects_.back().end = scanned_ + 1;
+        if (!native_ || fence.found == Match::yes) continue;
+        can_be = add_untagged(text);
+        if (!can_be) break;
+        take(objects_.back().end);
+        may_be_untagged_ = true;
+        return true;
     }
     if (can_be) return false;
-    scanned_ = 0;
-    add(UntaggedKind::content, std::exchange(before_call_, {}));
+    in_fence_ = fence.found == Match::yes;
+    add(UntaggedKind::content, std::exchange(before_call_, {}) + std::string(text.substr(0, fence.end)));
+    take(fence.end);
     state_ = State::content;
     return true;
 }
 
-// The end of a call that was added; another may follow.
-void AnswerParser::add_untagged(std::string_view text) {
-    call_text_ = text.substr(spaces(text));
-    before_call_.clear();
-    end_call(true);
-    may_be_untagged_ = untagged_ == UntaggedCalls::several;
+// Adds the calls of a text: its objects that are whole. Returns false if one of them is none.
+bool AnswerParser::add_untagged(std::string_view text) {
+    std::vector<WholeCall> calls;
+    for (const Object& object : objects_) {
+        if (object.end == 0) break;
+        auto call = read_whole_call(text.substr(object.begin, object.end - object.begin), true);
+        if (!call) return false;
+        calls.push_back(*std::move(call));
+    }
+    if (!calls.empty()) before_call_.clear();
+    for (size_t i = 0; i < calls.size(); ++i) {
+        begin_call(std::move(calls[i].name));
+        add(UntaggedKind::arguments, std::move(calls[i].arguments));
+        call_text_ = text.substr(objects_[i].begin, objects_[i].end - objects_[i].begin);
+        end_call(true);
+    }
+    return true;
 }
 
-// The answer is at its end, and all of it, or all behind another call, may be a call.
+// The answer is at its end, and all of it, or all behind what was returned, may be a call. `answer`: the rest.
 void AnswerParser::finish_untagged(const std::string& answer, bool cut) {
-    const std::string_view text = without_fence(answer);
-    if (read_whole_json(text, true)) return add_untagged(answer);
-    const UntaggedHead head = read_untagged_head(text, types_);
-    if (!cut || !head.is_cut_call(text, untagged_ == UntaggedCalls::several))
+    const bool is_begun = objects_.empty() || objects_.back().end == 0;
+    const size_t whole = is_begun ? match_fence(answer).end : objects_.back().end,
+                 from = objects_.empty() || !is_begun ? whole : objects_.back().begin;
+    const std::string_view last = std::string_view(answer).substr(from);
+    const UntaggedHead head = read_untagged_head(last, types_);
+    const bool is_cut = cut && is_begun && head.is_cut_call(last, native_);
+    if ((is_begun && !is_cut) || !add_untagged(answer))
         return add(UntaggedKind::content, std::exchange(before_call_, {}) + answer);
     const bool has_arguments =
-        head.match.found == Match::yes && !head.name.empty() && text.substr(head.arguments).starts_with('{');
-    if (!has_arguments) return; // there is nothing that a client could use
+        head.match.found == Match::yes && !head.name.empty() && last.substr(head.arguments).starts_with('{');
+    if (!is_cut || !has_arguments) return; // there is nothing that a client could use
     begin_call(std::string(head.name));
-    add(UntaggedKind::arguments, std::string(text.substr(head.arguments)));
-    call_text_ = answer;
+    add(UntaggedKind::arguments, std::string(last.substr(head.arguments)));
+    call_text_ = objects_.size() > 1 ? std::string(last) : answer;
     end_call(false, true);
 }
 

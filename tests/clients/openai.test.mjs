@@ -151,6 +151,26 @@ test('structured output', async () => {
   assert.deepEqual(answer.choices[0].message.parsed, person);
 });
 
+test("zod's formats, each with the pattern that it writes", async () => {
+  const values = {
+    email: [z.email(), 'a.b@c.de'], uuid: [z.uuid(), '123e4567-e89b-42d3-a456-426614174000'], url: [z.url(), 'https://a.b/c'],
+    date: [z.iso.date(), '2026-11-28'], time: [z.iso.time(), '12:30:00'], datetime: [z.iso.datetime(), '2026-11-28T12:30:00Z'],
+    duration: [z.iso.duration(), 'P1DT2H'], ipv4: [z.ipv4(), '10.0.0.1'], ipv6: [z.ipv6(), '::1'], base64: [z.base64(), 'YWI='],
+    e164: [z.e164(), '+49123456789'], cidr: [z.cidrv4(), '10.0.0.0/8'], short: [z.email().max(12), 'a@b.cd'],
+    code: [z.string().regex(/^[A-Z]{2}\d+$/).min(3).max(6), 'AB12'], begins: [z.string().startsWith('v'), 'v1'],
+    multiple: [z.number().multipleOf(0.5), 1.5], either: [z.union([z.literal('x'), z.null()]), null], nullable: [z.int().nullable(), 3],
+  };
+  for (const [name, [type, value]] of Object.entries(values)) {
+    const said = { [name]: value };
+    const schema = z.object({ [name]: type });
+    const answer = await client.chat.completions.create({
+      model, messages: user(`please say: ${JSON.stringify(said)}`),
+      response_format: { type: 'json_schema', json_schema: { name: 'value', strict: true, schema: z.toJSONSchema(schema) } },
+    });
+    assert.deepEqual(schema.parse(JSON.parse(answer.choices[0].message.content)), said, name);
+  }
+});
+
 test('n, stop, max_tokens and logprobs', async () => {
   const answer = await client.chat.completions.create({
     model, messages: user('please count to 9'), n: 2, stop: [' 5'], logprobs: true, top_logprobs: 2,

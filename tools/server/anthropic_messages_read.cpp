@@ -22,17 +22,6 @@ void read_functions(ChatTask& task, const Json& body, const Limits& limits) {
     }
 }
 
-void read_thinking(ChatTask& task, const Json& body) {
-    const Json* thinking = object_field(body, "thinking");
-    if (!thinking) return;
-    const std::string type = required_text(*thinking, "type", "thinking");
-    if (type != "enabled" && type != "adaptive" && type != "disabled")
-        bad_request("thinking.type", "thinking.type is \"{}\", but must be enabled, adaptive or disabled", printable(type));
-    task.think = type != "disabled";
-    const auto budget = integer_field(*thinking, "budget_tokens", 0, INT32_MAX, "thinking");
-    if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
-}
-
 // How much to think is apart from whether to.
 void read_output_effort(ChatTask& task, const Json& body) {
     const Json* config = object_field(body, "output_config");

@@ -5,6 +5,8 @@
 
 namespace tq::server {
 
+constexpr size_t max_tool_name_bytes = 128;
+
 std::string entry_path(std::string_view path, size_t index) { return fmt::format("{}[{}]", path, index); }
 
 const Json& object_entry(const Json& list, size_t index, std::string_view path) {
@@ -22,6 +24,15 @@ std::string required_text(const Json& object, const char* name, std::string_view
 std::string required_name(const Json& object, std::string_view path) {
     std::string name = required_text(object, "name", path);
     if (name.empty()) bad_request(field_path(path, "name"), "{}.name is empty: a tool must have a name", path);
+    const auto is_markup = [](char c) {
+        return uint8_t(c) < 0x20 || c == 0x7F || std::string_view("<>\"\\").find(c) != std::string_view::npos;
+    };
+    if (name.size() > max_tool_name_bytes || std::ranges::any_of(name, is_markup))
+        bad_request(
+            field_path(path, "name"),
+            "{}.name is \"{}\", but the name of a tool must have at most {} bytes, and no <, >, \", \\ or control characters, "
+            "of which calls are made",
+            path, printable(name, 80), max_tool_name_bytes);
     return name;
 }
 
@@ -185,11 +196,33 @@ bool read_effort(ChatTask& task, const std::string& effort) {
         task.think = false;
         return true;
     }
+    if (effort == "auto" || effort == "default") return true;
     const auto known = find_effort(effort);
     if (!known) return false;
     task.think = true;
     task.effort = known;
     return true;
+}
+
+void read_reasoning(ChatTask& task, const Json& body) {
+    const Json* reasoning = object_field(body, "reasoning");
+    if (!reasoning) return;
+    const auto effort = text_field(*reasoning, "effort", "reasoning");
+    if (effort && !read_effort(task, *effort)) task.think = true;
+    if (const auto enabled = bool_field(*reasoning, "enabled", "reasoning")) task.think = enabled;
+    const auto budget = integer_field(*reasoning, "max_tokens", 0, INT32_MAX, "reasoning");
+    if (budget) task.thinking_budget = uint32_t(*budget);
+}
+
+void read_thinking(ChatTask& task, const Json& body) {
+    const Json* thinking = object_field(body, "thinking");
+    if (!thinking) return;
+    const std::string type = required_text(*thinking, "type", "thinking");
+    if (type != "enabled" && type != "adaptive" && type != "disabled")
+        bad_request("thinking.type", "thinking.type is \"{}\", but must be enabled, adaptive or disabled", printable(type));
+    task.think = type != "disabled";
+    const auto budget = integer_field(*thinking, "budget_tokens", 0, INT32_MAX, "thinking");
+    if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
 }
 
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {

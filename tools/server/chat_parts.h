@@ -40,8 +40,14 @@ void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const
 // "json_schema", and may have them beside the type, as llama.cpp's do.
 Format read_format(const Json* format, const std::string& path, bool of_chat = false);
 
-// "none" and "minimal": no thinking; "low", "medium", "high", "xhigh", "max": how much. Returns false for other texts.
+// "none" and "minimal": no thinking; "low", "medium", "high", "xhigh", "max": how much; "auto" and "default": as if there were
+// none. Returns false for other texts.
 bool read_effort(ChatTask& task, const std::string& effort);
+
+// "reasoning" of the responses API and of OpenRouter's chats: {"effort", "enabled", "max_tokens"}.
+void read_reasoning(ChatTask& task, const Json& body);
+// "thinking" of Anthropic's API and of other servers' chats: {"type": "enabled" | "adaptive" | "disabled", "budget_tokens"}.
+void read_thinking(ChatTask& task, const Json& body);
 
 // The fields of read_sampling(); what the task has already, max_tokens and stop, is kept. There is one choice.
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body);

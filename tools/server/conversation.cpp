@@ -216,14 +216,16 @@ void each_part(const Json& object, const char* name, const Limits& limits, std::
     const Json* content = member(object, name);
     const std::string field = field_path(path, name);
     if (!content) return;
-    if (content->is_string()) return read({{"type", "text"}, {"text", *content}}, "text", field);
-    if (!content->is_array()) bad_request(field, "{} must be a text or a list of parts", field);
+    const auto read_one = [&](const Json& part, const std::string& part_path) {
+        if (part.is_null()) return;
+        if (part.is_string()) return read({{"type", "text"}, {"text", part}}, "text", part_path);
+        if (!part.is_object()) bad_request(part_path, "{} must be a text or an object", part_path);
+        const bool is_text = !member(part, "type") && member(part, "text");
+        read(part, is_text ? "text" : required_text(part, "type", part_path), part_path);
+    };
+    if (!content->is_array()) return read_one(*content, field);
     const Json& parts = *array_field(object, name, limits.messages, path);
-    for (size_t i = 0; i < parts.size(); ++i) {
-        const std::string part_path = entry_path(field, i);
-        const Json& part = object_entry(parts, i, field);
-        read(part, required_text(part, "type", part_path), part_path);
-    }
+    for (size_t i = 0; i < parts.size(); ++i) read_one(parts[i], entry_path(field, i));
 }
 
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,

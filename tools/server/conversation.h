@@ -53,7 +53,7 @@ void read_system(Conversation& conversation, const Json& object, const char* nam
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path);
 
-// Calls `read` with each part of a content, its type and path. A text is a part; null is none.
+// Calls `read` with each part of a content, its type and path. A text is a part, also in a list; null is none.
 using ReadPart = std::function<void(const Json& part, const std::string& type, const std::string& path)>;
 void each_part(const Json& object, const char* name, const Limits& limits, std::string_view path, const ReadPart& read);
 

@@ -236,7 +236,26 @@ FinishReason Generation::finish(uint32_t choice) const { return impl_->choices.a
 const std::optional<std::string>& Generation::stop_string(uint32_t choice) const {
     return impl_->choices.at(choice)->answer.stop_string();
 }
-serving::RequestTimings Generation::timings() const { return impl_->first_choice().timings; }
+serving::RequestTimings Generation::timings() const {
+    serving::RequestTimings sum;
+    for (const auto& choice : impl_->choices) {
+        const serving::RequestTimings& one = choice->timings;
+        sum.decoded_tokens += one.decoded_tokens;
+        sum.drafted_tokens += one.drafted_tokens;
+        sum.accepted_tokens += one.accepted_tokens;
+        sum.decode_ns += one.decode_ns;
+        if (choice->number % impl_->sampling.choices != 0) continue;
+        sum.cached_tokens += one.cached_tokens;
+        sum.prompt_tokens += one.prompt_tokens;
+        sum.queue_ns += one.queue_ns;
+        sum.prompt_ns += one.prompt_ns;
+    }
+    return sum;
+}
+std::vector<uint32_t> Generation::answered_ids() const {
+    if (!impl_->chat) return {};
+    return answered_prompt(impl_->service, *impl_->chat, impl_->first_choice().answer.parsed());
+}
 const std::vector<TokenText>& Generation::prompt_tokens(uint32_t choice) const { return impl_->choices.at(choice)->prompt; }
 uint32_t Generation::choices() const { return uint32_t(impl_->prompts.size() * impl_->sampling.choices); }
 void Generation::run_ahead() { impl_->run_ahead(); }

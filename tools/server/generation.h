@@ -40,6 +40,7 @@ struct Format {
 
 // A conversation to go on with.
 struct ChatTask {
+    std::vector<uint32_t> context;      // token ids of a conversation that the messages follow
     Json messages = Json::array();      // as render_chat() takes them: OpenAI's list
     Json tools;                         // OpenAI's list of functions, or null
     std::set<std::string> strict_tools; // names of those whose schemas must be followed to the letter
@@ -107,7 +108,9 @@ class Generation {
     // From the second token on; all there when the choice has an event, or is done.
     const std::vector<TokenText>& prompt_tokens(uint32_t choice) const;
     Usage usage() const;
-    serving::RequestTimings timings() const; // of the last prompt's first choice
+    serving::RequestTimings timings() const; // sums of all choices; each prompt once
+    // Of a chat: the ids that the next prompt will begin with where the answer is sent back; none of a text.
+    std::vector<uint32_t> answered_ids() const;
     uint32_t choices() const;
 
     // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background where it differs

@@ -17,15 +17,16 @@ constexpr const char* ollama_version_text = "0.13.0";
 
 HttpReply answer_ollama(Service& service, const HttpRequest& request, const ollama_api::Request& read, Form form) {
     const bool logprobs = std::visit([](const auto& task) { return task.sampling.logprobs; }, read.task);
-    auto writer = std::make_shared<ollama_api::Writer>(service, form, read.stream, logprobs);
     if (read.only_loads) {
-        writer->end({});
-        Json json = writer->whole();
+        ollama_api::Writer writer(service, form, read.stream, logprobs, nullptr);
+        writer.end({});
+        Json json = writer.whole();
         json["done_reason"] = read.unloads ? "unload" : "load";
         return json_reply(json);
     }
     auto generation =
         std::visit([&](const auto& task) { return std::make_shared<Generation>(service, task, request.tenant); }, read.task);
+    auto writer = std::make_shared<ollama_api::Writer>(service, form, read.stream, logprobs, generation);
     HttpReply reply = answer(service, request, std::move(generation), std::move(writer), read.stream);
     if (reply.stream) reply.type = "application/x-ndjson";
     return reply;

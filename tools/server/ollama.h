@@ -21,8 +21,8 @@ enum class Form { chat, generate };
 
 class Writer final : public AnswerWriter {
   public:
-    // `logprobs`: those of the content's tokens are wanted.
-    Writer(const Service& service, Form form, bool stream, bool logprobs);
+    // `logprobs`: those of the content's tokens are wanted. `generation`: null where there is no answer.
+    Writer(const Service& service, Form form, bool stream, bool logprobs, std::shared_ptr<const Generation> generation);
 
     std::string begin(const Usage&) override { return {}; }
     std::string write(const std::vector<Event>& events) override;
@@ -40,6 +40,7 @@ class Writer final : public AnswerWriter {
     const std::string model_;
     const Form form_;
     const bool stream_, has_logprobs_;
+    const std::shared_ptr<const Generation> generation_;
     const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     std::string content_, thinking_; // of an answer that is sent as one
     Json calls_ = Json::array(), logprobs_ = Json::array();

@@ -83,6 +83,15 @@ TextTask raw_task(Service& service, const Json& body, std::vector<uint32_t> prom
     return task;
 }
 
+// As Ollama does: all of a raw prompt is in its text.
+void refuse_beside_raw(const Json& body) {
+    for (const char* name : {"system", "template", "context"})
+        if (const Json* value = member(body, name); value && *value != "" && !(value->is_array() && value->empty()))
+            bad_request(name,
+                        "\"{}\" has no use with \"raw\", where the prompt is all that the model reads: leave one of them out",
+                        name);
+}
+
 std::vector<uint32_t> raw_prompt(const Service& service, const std::string& text) {
     const Piece piece{text, true};
     require_bytes_fit(service, {&piece, 1}, "prompt");
@@ -126,6 +135,7 @@ Request read_generate(Service& service, const Json& body) {
         return request;
     }
     if (bool_field(body, "raw").value_or(false)) {
+        refuse_beside_raw(body);
         request.task = raw_task(service, body, raw_prompt(service, prompt));
         return request;
     }
@@ -139,7 +149,8 @@ Request read_generate(Service& service, const Json& body) {
     read_message(conversation, message, roles, service.options.limits, "prompt");
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_ollama_fields(task.ignored, body, {"template", "context"});
+    ignore_ollama_fields(task.ignored, body, {"template"});
+    if (const Json* context = member(body, "context")) task.context = read_ids(service, *context, "context");
     read_common(service, task, body);
     request.task = std::move(task);
     return request;

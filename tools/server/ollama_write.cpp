@@ -4,8 +4,8 @@
 
 namespace tq::server::ollama_api {
 
-Writer::Writer(const Service& service, Form form, bool stream, bool logprobs)
-    : model_(service.model_name()), form_(form), stream_(stream), has_logprobs_(logprobs) {}
+Writer::Writer(const Service& service, Form form, bool stream, bool logprobs, std::shared_ptr<const Generation> generation)
+    : model_(service.model_name()), form_(form), stream_(stream), has_logprobs_(logprobs), generation_(std::move(generation)) {}
 
 std::string Writer::line(const Json& json) const { return stream_ ? dump_text(json) + "\n" : std::string(); }
 
@@ -61,6 +61,8 @@ std::string Writer::end(const Outcome& outcome) {
     last_ = piece(content_, thinking_, calls_, logprobs_);
     last_["done"] = true;
     last_["done_reason"] = outcome.finish == FinishReason::length ? "length" : "stop";
+    if (form_ == Form::generate && generation_)
+        if (auto ids = generation_->answered_ids(); !ids.empty()) last_["context"] = std::move(ids);
     last_["total_duration"] = std::chrono::duration_cast<std::chrono::nanoseconds>(total).count();
     last_["load_duration"] = 0;
     last_["prompt_eval_count"] = outcome.usage.prompt_tokens;

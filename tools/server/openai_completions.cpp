@@ -18,22 +18,14 @@ struct CompletionTask {
     bool echo = false, streams = false, usage = false;
 };
 
-std::vector<uint32_t> prompt_ids(const Service& service, const Json& ids, const std::string& path) {
-    const Tokenizer& tokenizer = service.model.tokenizer;
-    if (ids.is_string()) {
-        const Piece text{ids.get<std::string>(), true};
+std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path) {
+    if (given.is_string()) {
+        const Piece text{given.get<std::string>(), true};
         require_bytes_fit(service, {&text, 1}, "prompt");
-        return tokenizer.prompt(text.text);
+        return service.model.tokenizer.prompt(text.text);
     }
-    if (!ids.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
-    std::vector<uint32_t> prompt;
-    for (const Json& id : ids) {
-        if (!id.is_number_integer() || id < 0 || id >= tokenizer.size())
-            bad_request(path, "\"{}\" holds {}, which is no token id: those of this model are 0 to {}", path,
-                        printable(dump_text(id), 40), tokenizer.size() - 1);
-        prompt.push_back(id.get<uint32_t>());
-    }
-    return prompt;
+    if (!given.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
+    return read_ids(service, given, path);
 }
 
 // A text, a list of ids, or a list of such.

@@ -8,11 +8,13 @@ namespace tq::server {
 namespace {
 
 // Whether a request says that the model thinks, and how much: the most specific field counts.
-void read_thinking(ChatTask& task, const Json& body) {
+void read_chat_thinking(ChatTask& task, const Json& body) {
+    read_reasoning(task, body);
+    read_thinking(task, body);
     const auto read_from = [&](const Json& object, const char* path) {
         if (const auto effort = text_field(object, "reasoning_effort", path); effort && !read_effort(task, *effort)) {
             const std::string field = field_path(path, "reasoning_effort");
-            bad_request(field, "\"{}\" must be none, minimal, low, medium, high, xhigh or max, but is \"{}\"", field,
+            bad_request(field, "\"{}\" must be none, minimal, low, medium, high, xhigh, max or auto, but is \"{}\"", field,
                         printable(*effort));
         }
         if (const auto keeps = bool_field(object, "preserve_thinking", path)) task.preserve_thinking = keeps;
@@ -50,7 +52,7 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
                    "guided_grammar", "structured_outputs", "prompt_logprobs", "num_beams", "use_beam_search"});
     read_tools(task, body, limits);
     task.format = read_formats(body);
-    read_thinking(task, body);
+    read_chat_thinking(task, body);
     for (const char* name : {"thinking_budget_tokens", "reasoning_budget", "thinking_budget"})
         if (const auto budget = integer_field(body, name, -1, INT32_MAX)) task.thinking_budget = uint32_t(*budget); // -1: none
     task.sampling = read_sampling(service, body);

@@ -67,12 +67,6 @@ void refuse_stored(const Json& body) {
         bad_request("background", "background is not supported, because responses are not stored: use stream");
 }
 
-void read_reasoning_effort(ChatTask& task, const Json& body) {
-    const Json* reasoning = object_field(body, "reasoning");
-    const auto effort = reasoning ? text_field(*reasoning, "effort", "reasoning") : std::nullopt;
-    if (effort && !read_effort(task, *effort)) task.think = true;
-}
-
 Json member_or(const Json& body, const char* name, Json otherwise) {
     const Json* value = member(body, name);
     return value ? *value : std::move(otherwise);
@@ -138,7 +132,7 @@ Request read_with_items(const Json& body, const Limits& limits, const FindItem& 
     task.ignored = conversation.ignored();
     ignore_fields(task, body, {"max_tool_calls"});
     read_tools(task, body, limits);
-    read_reasoning_effort(task, body);
+    read_reasoning(task, body);
     if (const Json* text = object_field(body, "text"))
         task.format = read_format(object_field(*text, "format", "text"), "text.format");
     if (const auto tokens = integer_field(body, "max_output_tokens", 1, INT32_MAX)) task.sampling.max_tokens = uint32_t(*tokens);

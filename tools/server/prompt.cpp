@@ -1,4 +1,6 @@
 #include "tools/server/prompt.h"
+#include "base/printable.h"
+#include "tools/server/chat_parts.h"
 #include <algorithm>
 
 namespace tq::server {
@@ -35,11 +37,25 @@ void append_open_answer(std::vector<Piece>& pieces, const std::string& reasoning
 }
 
 // As the file's template begins a conversation that has no system prompt.
-void add_default_system(const Service& service, Json& messages) {
+void add_default_system(const Service& service, const ChatTask& task, Json& messages) {
+    if (!task.context.empty()) return;
     const std::string& system = service.options.system ? *service.options.system : service.model.system;
     const bool has_own = messages.is_array() && !messages.empty() && messages.front().is_object() &&
                          messages.front().value("role", "") == "system";
     if (!system.empty() && !has_own) messages.insert(messages.begin(), Json{{"role", "system"}, {"content", system}});
+}
+
+const char* turn_tag(const Service& service) { return is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"; }
+
+// What was said before the messages, and the last `turns` of the rendered ones: without what a template puts before the first.
+std::vector<uint32_t> behind_context(const Service& service, const ChatTask& task, std::vector<uint32_t> ids, size_t turns) {
+    if (task.context.empty()) return ids;
+    const auto tag = service.model.tokenizer.special(turn_tag(service));
+    size_t begin = ids.size();
+    for (size_t left = turns; tag && left > 0 && begin > 0;) left -= ids[--begin] == *tag ? 1 : 0;
+    ids.erase(ids.begin(), ids.begin() + ptrdiff_t(begin));
+    ids.insert(ids.begin(), task.context.begin(), task.context.end());
+    return ids;
 }
 
 template <class Render> auto rendered(const Render& render) {
@@ -118,7 +134,10 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
         messages.erase(messages.size() - 1);
         prompt.continues = !content.empty() || !reasoning.empty();
     }
-    add_default_system(service, messages);
+    add_default_system(service, task, messages);
+    if (messages.empty() && prompt.continues)
+        bad_request("messages",
+                    "\"messages\" has an answer to go on with, but nothing before it: add the message that it answers");
     if (!reasoning.empty())
         options.enable_thinking = true;
     else if (prompt.continues && options.variant == ChatVariant::hybrid)
@@ -127,7 +146,7 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
         std::vector<Piece> pieces = render_chat(messages, task.tools, options);
         if (prompt.continues) append_open_answer(pieces, reasoning, content, options);
         if (is_answered) require_bytes_fit(service, pieces, "messages");
-        return service.model.tokenizer.encode(pieces);
+        return behind_context(service, task, service.model.tokenizer.encode(pieces), messages.size() + 1);
     });
     if (prompt.continues) prompt.thinking = {};
     return prompt;
@@ -158,6 +177,19 @@ std::vector<uint32_t> infill_prompt(const Service& service, const std::string& p
     return tokenizer.encode(pieces);
 }
 
+std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path) {
+    const size_t known = service.model.tokenizer.size();
+    if (!ids.is_array()) bad_request(path, "\"{}\" must be a list of token ids", path);
+    std::vector<uint32_t> read;
+    for (const Json& id : ids) {
+        if (!id.is_number_integer() || id < 0 || id >= known)
+            bad_request(path, "\"{}\" holds {}, which is no token id: those of this model are 0 to {}", path,
+                        printable(dump_text(id), 40), known - 1);
+        read.push_back(id.get<uint32_t>());
+    }
+    return read;
+}
+
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer) {
     Json message = {{"role", "assistant"}, {"content", answer.content}};
     if (returns_thinking(task.messages)) message["reasoning_content"] = answer.reasoning;
@@ -165,8 +197,9 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
         message["tool_calls"].push_back(
             {{"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     Json messages = task.messages;
-    add_default_system(service, messages);
+    add_default_system(service, task, messages);
     messages.push_back(std::move(message));
+    const size_t turns = messages.size();
     // The template treats the last message otherwise: another follows, which is cut off again.
     messages.push_back({{"role", answer.calls.empty() ? "user" : "tool"}, {"content", ""}});
     ChatOptions options = options_of(service, task);
@@ -174,8 +207,8 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
     options.add_generation_prompt = false;
     std::vector<Piece> pieces = render_chat(messages, task.tools, options);
     std::string& end = pieces.back().text;
-    end.erase(std::min(end.rfind(is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"), end.size()));
-    return service.model.tokenizer.encode(pieces);
+    end.erase(std::min(end.rfind(turn_tag(service)), end.size()));
+    return behind_context(service, task, service.model.tokenizer.encode(pieces), turns);
 }
 
 } // namespace tq::server

@@ -19,6 +19,9 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
 // back some.
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer);
 
+// Token ids of a request. Likewise, of `path`.
+std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path);
+
 // The one prompt of a body of /completion: a text or a list of ids. Likewise.
 std::vector<uint32_t> text_prompt(const Service& service, const Json& body);
 

@@ -5,6 +5,7 @@
 #include "base/error_text.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
+#include "base/printable.h"
 #include "model/files/calibration.h"
 #include "tools/quality/calibrate.h"
 #include "tools/quality/calibration_text.h"
@@ -52,6 +53,8 @@ class KeptKeys {
         try {
             std::error_code ignored; // that of writing tells more
             fs::create_directories(path_.parent_path(), ignored);
+            if (fs::exists(path_, ignored) && !fs::is_regular_file(path_, ignored)) // a named pipe would wait for a reader
+                return say(fmt::format("what was measured is not kept: {} is no regular file", printable(utf8_text(path_), 300)));
             ByteOutput file(utf8_text(path_), ByteInput("-"));
             const std::string bytes = calibration_bytes(keys, fingerprint_, {model_.name, tokens});
             file.write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});

@@ -1,10 +1,14 @@
 """PyPI's openai: chat, completions, responses, structured output."""
 # pip install openai
 import json
-from typing import Literal
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal, Optional
+from uuid import UUID
 
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, HttpUrl
 from scripted import ARGUMENTS, ASK_WEATHER, TOOL, UNICODE, main, user
 
 
@@ -44,6 +48,28 @@ def test_structured(url):
 
     parsed = client_of(url).chat.completions.parse(model="m", messages=user('please say: {"kind": "cat", "names": ["a"]}'), response_format=Answer)
     assert parsed.choices[0].message.parsed == Answer(kind="cat", names=["a"])
+
+
+def test_what_pydantic_writes(url):
+    class Odd(BaseModel):
+        names: set[str]
+        link: HttpUrl
+        place: Path
+        raw: bytes
+        code: str = Field(pattern="^[a-z]+$", min_length=2)
+        half: float = Field(multiple_of=0.5)
+        five: int = Field(multiple_of=5, gt=0)
+        day: date
+        id: UUID
+        price: Decimal
+        pair: tuple[int, str]
+        kind: Optional[Literal["a", "b"]]
+
+    said = Odd(names={"x"}, link="https://a.b/c", place=Path("/a/b"), raw=b"q", code="abc", half=1.5, five=10, day=date(2026, 11, 28),
+               id=UUID("123e4567-e89b-42d3-a456-426614174000"), price=Decimal("1.5"), pair=(1, "y"), kind="a")
+    shape = {"type": "json_schema", "json_schema": {"name": "odd", "schema": Odd.model_json_schema()}}
+    got = client_of(url).chat.completions.create(model="m", messages=user(f"please say: {said.model_dump_json()}"), response_format=shape)
+    assert Odd.model_validate_json(got.choices[0].message.content) == said
 
 
 def test_completions(url):

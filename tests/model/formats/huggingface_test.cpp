@@ -155,6 +155,7 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
          {"layer_types", {"full_attention", "sliding_attention"}, "'layer_types' has \"sliding_attention\""},
          {"partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
          {"quantization_config", {{"quant_method", "fp8"}}, "has the method \"fp8\", which is not supported"},
+         {"quantization", {{"group_size", 64}, {"bits", 4}}, "'quantization' has the method {\"bits\":4"},
          {"quantization_config", 1, "'quantization_config' has the method 1"},
          {"num_hidden_layers", "absent", "/config.json: 'num_hidden_layers' is missing"},
          {"num_hidden_layers", 0, "/config.json: 'num_hidden_layers' is 0; tq-run runs"},
@@ -210,6 +211,24 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
     CHECK(config_text("{\"a\": 1e999}").starts_with("/config.json: it is not JSON: number overflow"));
     CHECK(config_text(std::string((1 << 20) + 1, ' '))
               .ends_with("has 1048577 bytes, more than the 1048576 that such a file has at most"));
+}
+
+TEST_CASE("names for the same, and a window that no layer has, are no error") {
+    for (const json& same : {json{{"hidden_act", "swish"}},
+                             json{{"use_sliding_window", true}, {"sliding_window", 4096}, {"max_window_layers", 28}}}) {
+        CAPTURE(same.dump());
+        HuggingFaceFiles files = small_huggingface_model();
+        files.documents["config.json"].update(same);
+        const TemporaryDirectory directory;
+        files.write(directory);
+        CHECK_NOTHROW(load_model(directory.path()));
+    }
+    check_refused(
+        [](HuggingFaceFiles& files) {
+            files.documents["config.json"].update(
+                {{"use_sliding_window", true}, {"sliding_window", 4096}, {"max_window_layers", 0}});
+        },
+        "'use_sliding_window' is true");
 }
 
 TEST_CASE("RoPE's parameters are found where older and newer releases have them") {

@@ -1,12 +1,8 @@
 // JSON schemas as grammars: texts that follow them and texts that do not, the numbers of ranges one by one, and what is refused.
-#include "base/error.h"
-#include "model/grammar/gbnf.h"
-#include "model/grammar/json_schema.h"
-#include "model/grammar/state_table.h"
+#include "tests/model/grammar/schema_check.h"
 #include "tests/support/text.h"
 #include <algorithm>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -14,49 +10,7 @@ using namespace tq;
 using namespace tq::grammar;
 using tq::test::contains;
 
-namespace {
-
 using Json = nlohmann::ordered_json;
-
-class Schema {
-  public:
-    explicit Schema(std::string_view schema, bool strict = true)
-        : gbnf_(json_schema_gbnf(schema, strict)), grammar_(parse_gbnf(gbnf_)), table_(grammar_) {}
-
-    bool allows(std::string_view text) {
-        StateTable::State state = table_.start();
-        for (const char byte : text) state = table_.next(state, uint8_t(byte));
-        return table_.has_ended(state);
-    }
-
-  private:
-    std::string gbnf_;
-    Grammar grammar_;
-    StateTable table_;
-};
-
-void check(std::string_view schema, std::initializer_list<std::string_view> right, std::initializer_list<std::string_view> wrong,
-           bool strict = true) {
-    Schema compiled(schema, strict);
-    for (const bool is_right : {true, false}) {
-        for (const std::string_view text : is_right ? right : wrong) {
-            CAPTURE(std::string(schema));
-            CAPTURE(std::string(text));
-            CHECK(compiled.allows(text) == is_right);
-        }
-    }
-}
-
-std::string error_of(std::string_view schema) {
-    try {
-        const Grammar grammar(parse_gbnf(json_schema_gbnf(schema)));
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
-}
-
-} // namespace
 
 TEST_CASE("any JSON, and types") {
     check("{}", {"1", "\"a\"", "{\"a\": [1, {\"b\": null}]}", "[ ]", "true", "-1.5e+10"},

@@ -91,6 +91,49 @@ TEST_CASE("Llama's calls have no tags, and name a tool") {
     is("<think>\nhm\n</think>\n\n{\"name\": \"g\", \"parameters\": {}}", "R hm\nF 0 g\nA 0 {}\nE 0 valid");
 }
 
+TEST_CASE("calls without tags begin a line: in a fence, or at the answer's end, behind text and one another") {
+    const ToolTypes types(Json::parse(tools));
+    const std::string g = R"({"name": "g", "arguments": {}})", f = R"({"name": "f", "arguments": {"text": "```"}})";
+    const std::string g_parts = "F 0 g\nA 0 {}\nE 0 valid", f_parts = "F 0 f\nA 0 {\"text\": \"```\"}\nE 0 valid";
+    for (const UntaggedCalls kind : {UntaggedCalls::alone, UntaggedCalls::several}) {
+        const auto is = [&](const std::string& text, const std::string& wanted, bool cut = false) {
+            CAPTURE(int(kind));
+            check(text, wanted, false, types, kind, cut);
+        };
+        is("I look.\n\n```json\n" + f + "\n```", "C I look.\n" + f_parts);
+        is("I look.\n```JSON\n" + f + "\n```\n \n", "C I look.\n" + f_parts);
+        is("```tool_call\n" + g + "```", g_parts);
+        is("``` " + g + "\n", g_parts);
+        is("I look.\n" + g + "\n", "C I look.\n" + g_parts);
+        is("See ```json\n" + g + "\n```", "C See\n" + g_parts);
+        is("A\n```\n" + g + "\n" + g + "\n```\n", "C A\n" + g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
+        is("A\n```json\n" + g + "\n```\n\n```json\n" + g + "\n```", "C A\n" + g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
+        is(g + "\n" + g, g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
+        is("So:\n```python\nx = 1\n```\n```json\n" + g + "\n```", "C So:\n```python\nx = 1\n```\n" + g_parts);
+        is("A\n<tool_call>" + g + "</tool_call>\n```json\n" + g + "\n```", "C A\n" + g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
+        const std::string tagged = "<tool_call>\n" + g + "\n</tool_call>";
+        is("A\n```xml\n" + tagged + "\n```", "C A\n" + g_parts);
+        is("```\n" + tagged + "\n" + tagged + "\n```\nB", g_parts + "\nF 1 g\nA 1 {}\nE 1 valid\nC \nB");
+        is("```xml\n" + tagged + "B", g_parts + "\nC B");
+        is("A\n```xml\n<tools>\n```", "C A\n```xml\n<tools>\n```");
+        is("```xml\n<tool_call>x</tool_call>\n```", "C ```xml\n<tool_call>x</tool_call>\n```");
+        const std::string begun = R"({"name": "f", "arguments": {"n": 1)";
+        is("I look.\n```json\n" + begun, "C I look.\nF 0 f\nA 0 {\"n\": 1\nE 0 invalid \n```json\n" + begun, true);
+        is("```json\n" + g + "\n" + begun, g_parts + "\nF 1 f\nA 1 {\"n\": 1\nE 1 invalid " + begun, true);
+        for (const std::string& text : std::vector<std::string>{
+                 "A\n```json\n{\"name\": \"h\", \"arguments\": {}}\n```\nB", "A\n```json\n{\"name\": \"g\"}\n```",
+                 "A\n```json\n[" + g + "]\n```", "A\n```json\n" + g + ", x\n```", "A\n```json\n" + g + "\n{\"a\": 1}\n```",
+                 std::string("A\n`"), "A `` B", "A ```x\n{\n```\nB", "A\n```json\n" + g + "\n```\nB",
+                 "A\n```json\n" + g + "\n```\n```sh\nls\n```", std::string("A\n```json"), std::string("A\n{"),
+                 std::string("`g`\n{\"a\": 1}\n"), "A\n[\n" + g.substr(0, g.size() - 1) + "\n]"})
+            is(text, "C " + text);
+    }
+    for (const std::string& text : std::vector<std::string>{"A\n" + g + "\nB", g + "\n\nB"})
+        check(text, "C " + text, false, types, UntaggedCalls::alone);
+    const std::string fenced = "A\n```json\n" + g + "\n```";
+    check(fenced, "C " + fenced, false, types);
+}
+
 TEST_CASE("text and thinking without calls") {
     check("", "");
     check("Hello.", "C Hello.");

@@ -47,6 +47,24 @@ TEST_CASE("a call that is required keeps to the tools, and is read without a tag
     }
 }
 
+TEST_CASE("Ollama's context has one beginning of a text and one date") {
+    const Model model = load_model(test_data("llama3.gguf"));
+    ServedModel served(model, {.context = 2048});
+    const auto generate = [&](const Json& more) {
+        Json body{{"prompt", "the weather?"}, {"stream", false}, {"options", {{"num_predict", 3}}}};
+        body.update(more);
+        return served.answer(server::ollama_generate, body);
+    };
+    const Json first = generate(Json::object());
+    const auto before = first.at("context").get<std::vector<uint32_t>>();
+    const auto all = generate({{"context", before}}).at("context").get<std::vector<uint32_t>>();
+    REQUIRE(all.size() > before.size());
+    CHECK(std::equal(before.begin(), before.end(), all.begin()));
+    const std::string more = model.tokenizer.decode(std::span(all).subspan(before.size()), false);
+    CHECK(more.starts_with("<|start_header_id|>user<|end_header_id|>\n\nthe weather?<|eot_id|>"));
+    CHECK(std::count(all.begin(), all.end(), model.tokenizer.special("<|begin_of_text|>").value()) == 1);
+}
+
 TEST_CASE("a call that is cut off is no text, whatever API asked for it") {
     const Model model = load_model(test_data("llama3.gguf"));
     ServedModel served(model, {.context = 2048});

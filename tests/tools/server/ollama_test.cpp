@@ -1,6 +1,7 @@
 // Ollama's API: the same conversations and answers as by the other APIs, as lines of JSON.
 #include "tests/support/text.h"
 #include "tests/tools/server/chat_answers.h"
+#include "tests/tools/server/refused.h"
 
 using namespace tq;
 using namespace tq::server;
@@ -35,14 +36,14 @@ Json ollama_body(const std::string& question, const Json& more = Json::object())
 }
 
 std::string prompt_seen(const Json& body, HttpReply (*handle)(Service&, const HttpRequest&) = ollama_chat,
-                        ChatVariant variant = ChatVariant::instruct) {
+                        ChatVariant variant = ChatVariant::instruct, const ServiceOptions& options = ScriptedServer::greedy()) {
     std::string seen;
     ScriptedServer server(
         [&](const std::string& prompt) {
             seen = prompt;
             return "ok";
         },
-        variant);
+        variant, options);
     Json whole = body;
     whole["stream"] = false;
     server.answer(handle, whole);
@@ -142,6 +143,45 @@ TEST_CASE("the words of a generate are the same prompt as a chat's; raw ones are
                    "What is it?\n[image is left out: the model reads only text]"));
     ScriptedServer server("four five");
     CHECK(server.answer(ollama_generate, {{"prompt", "Say"}, {"stream", false}}).at("response") == "four five");
+}
+
+TEST_CASE("the context that a generate returns goes on as a chat with the same words would") {
+    for (const ChatVariant variant : {ChatVariant::instruct, ChatVariant::hybrid, ChatVariant::qwen35, ChatVariant::qwen38}) {
+        CAPTURE(int(variant));
+        std::vector<std::string> seen;
+        ServiceOptions options = ScriptedServer::greedy();
+        options.system = "Be kind.";
+        ScriptedServer server(
+            [&](const std::string& prompt) {
+                seen.push_back(prompt);
+                return "answer " + std::to_string(seen.size());
+            },
+            variant, options);
+        const auto generate = [&](Json body) {
+            body["stream"] = body["think"] = false;
+            return server.answer(ollama_generate, body);
+        };
+        const Json first = generate({{"prompt", "One"}});
+        const Json second = generate({{"prompt", "Two"}, {"context", first.at("context")}});
+        const Json third = generate({{"prompt", "Three"}, {"context", second.at("context")}});
+        Json chat = ollama_body("One", {{"think", false}});
+        for (const auto& [role, text] : {std::pair("assistant", "answer 1"), std::pair("user", "Two"),
+                                         std::pair("assistant", "answer 2"), std::pair("user", "Three")})
+            chat["messages"].push_back({{"role", role}, {"content", text}});
+        CHECK(seen.at(2) == prompt_seen(chat, ollama_chat, variant, options));
+        CHECK(third.at("context").size() > second.at("context").size());
+        CHECK(stream_lines(server, ollama_generate, {{"prompt", "One"}}).back().contains("context"));
+        generate({{"prompt", "Two"}, {"context", first.at("context")}, {"system", "New."}});
+        CHECK(contains(seen.back(), "answer 1"));
+        CHECK(contains(seen.back().substr(seen.back().find("answer 1")), "New."));
+        CHECK(!generate({{"prompt", "x"}, {"raw", true}}).contains("context"));
+    }
+    ScriptedServer server("x");
+    const auto refused = [&](const Json& body) { return refused_field([&] { server.post(ollama_generate, body.dump()); }); };
+    for (const Json& wrong : {Json("a"), Json{-1}, Json{1e9}, Json{"a"}, Json{1u << 30}})
+        CHECK(refused({{"prompt", "x"}, {"context", wrong}}) == "context");
+    CHECK(refused({{"prompt", "x"}, {"raw", true}, {"context", {1, 2}}}) == "context");
+    CHECK(refused({{"prompt", "x"}, {"raw", true}, {"system", "s"}}) == "system");
 }
 
 TEST_CASE("a format is followed: json, a schema") {

@@ -74,11 +74,13 @@ TEST_CASE("a stop text within a call cuts it off, too") {
 }
 
 TEST_CASE("an answer that is a JSON object with a tool's name and arguments is a call, and nothing else is") {
-    const auto ask = [](const std::string& said, const Json& more = Json::object()) {
+    std::string before;
+    const auto ask = [&](const std::string& said, const Json& more = Json::object()) {
         ScriptedServer server(said);
         Json body = chat_body("Weather?", {{"tools", weather_tools()}});
         body.update(more);
         const Json message = choice(server.answer(chat_completions, body))["message"];
+        before = message["content"].is_null() ? "" : message["content"].get<std::string>();
         body["stream"] = true;
         std::string arguments;
         const auto events = data_events(server.stream(chat_completions, body));
@@ -97,6 +99,15 @@ TEST_CASE("an answer that is a JSON object with a tool's name and arguments is a
     CHECK(ask(R"({"name": "weather", "arguments": {"city": "Oslo"}})") == R"({"city": "Oslo"})");
     CHECK(ask("\n{\n  \"arguments\" : {\"city\": \"}\"},\n \"name\": \"weather\"}\n") == R"({"city": "}"})");
     CHECK(ask("```json\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}\n```\n") == R"({"city": "Oslo"})");
+    CHECK(before.empty());
+    for (const char* form :
+         {"Let me see.\n\n```json\n{}\n```", "Let me see.\n```\n{}\n```\n\n", "Let me see. ```JSON {}```", "Let me see.\n{}"}) {
+        CAPTURE(form);
+        std::string said = form;
+        said.replace(said.find("{}"), 2, R"({"name": "weather", "arguments": {"city": "Oslo"}})");
+        CHECK(ask(said) == R"({"city": "Oslo"})");
+        CHECK(before == "Let me see.");
+    }
     for (const char* text :
          {R"({"name": "other", "arguments": {"city": "Oslo"}})", R"({"name": "weather"})", R"({"city": "Oslo"})", "{}", "{",
           R"({"name": "weather", "arguments": {}} and more)", R"({"name": "weather", "arguments": 1})",

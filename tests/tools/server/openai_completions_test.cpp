@@ -54,6 +54,20 @@ TEST_CASE("n choices of several prompts are numbered through, and echo repeats t
     CHECK(ends == std::vector<int>(4, 1));
 }
 
+TEST_CASE("timings are the sums of all prompts and choices") {
+    ScriptedServer server("one two");
+    const auto ask = [&](const Json& prompt, uint32_t n) { return server.answer(completions, {{"prompt", prompt}, {"n", n}}); };
+    const Json one = ask("Count", 1), several = ask({"A and so on", "B it is", "Count"}, 2);
+    CHECK(one["timings"]["predicted_n"] == one["usage"]["completion_tokens"]);
+    for (const Json& answer : {one, several}) {
+        const Json &usage = answer["usage"], &timings = answer["timings"];
+        CHECK(timings["prompt_n"].get<uint32_t>() + timings["cache_n"].get<uint32_t>() == usage["prompt_tokens"]);
+        CHECK(timings["predicted_n"] == usage["completion_tokens"]);
+        CHECK(timings["prompt_ms"] > 0);
+        CHECK(timings["predicted_ms"] > 0);
+    }
+}
+
 TEST_CASE("an echoed prompt has the logprobs that its tokens get as an answer") {
     ScriptedServer server("one two three");
     const auto logprobs = [&](const Json& prompt, const Json& more = Json::object()) {

@@ -141,6 +141,15 @@ TEST_CASE("efforts of all APIs are Qwen3.8's: low, medium, and xhigh for all tha
         CHECK(effort_of(prompt_of(server, messages_api::read_prompt(message, Limits()).task)) == wanted);
     }
     CHECK(effort_of(prompt_of_chat(server, chat_body("Hi"))) == "xhigh");
+    for (const Json& as_ever : {Json{{"reasoning_effort", "auto"}}, Json{{"reasoning", {{"effort", "default"}}}},
+                                Json{{"thinking", {{"type", "adaptive"}}}}, Json{{"reasoning", {{"enabled", true}}}}})
+        CHECK(effort_of(prompt_of_chat(server, chat_body("Hi", as_ever))) == "xhigh");
+    for (const Json& none : {Json{{"reasoning", {{"enabled", false}}}}, Json{{"thinking", {{"type", "disabled"}}}},
+                             Json{{"reasoning", {{"max_tokens", 0}}}}})
+        CHECK(effort_of(prompt_of_chat(server, chat_body("Hi", none))) == "none");
+    CHECK(effort_of(prompt_of_chat(server, chat_body("Hi", {{"reasoning", {{"effort", "low"}}}}))) == "low");
+    CHECK(effort_of(prompt_of(
+              server, responses_api::read({{"input", "Hi"}, {"reasoning", {{"effort", "auto"}}}}, Limits()).task)) == "xhigh");
     CHECK(effort_of(prompt_of_chat(server, chat_body("Hi", {{"reasoning_effort", "none"}}))) == "none");
     CHECK(refused(server, chat_body("Hi", {{"chat_template_kwargs", {{"reasoning_effort", "huge"}}}})) ==
           "chat_template_kwargs.reasoning_effort");

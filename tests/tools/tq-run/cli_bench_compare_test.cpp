@@ -237,6 +237,8 @@ TEST_CASE("JSON lines, energy, and one device in two files") {
     REQUIRE_MESSAGE(finished.status == 0, finished.error);
     CHECK(contains(finished.output, "0.7500"));
     CHECK(contains(finished.output, "Fast & Co [" + lines.path().stem().string().substr(0, 40) + "]"));
+    CHECK(contains(finished.output, "(1)  Fast & Co ["));
+    CHECK(contains(finished.output, "(1) |"));
     CHECK(count(finished.output, ": unchecked") == 1);
 }
 

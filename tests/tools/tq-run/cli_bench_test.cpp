@@ -167,7 +167,7 @@ TEST_CASE("what reads llama-bench's JSON reads ours") {
         CHECK(result["n_gpu_layers"] == 0);
         CHECK(result["n_threads"] == 2);
         CHECK(result["n_batch"] == 64);
-        CHECK(result["type_k"] == "tq4");
+        CHECK(result["type_k"] == "tq4u");
         CHECK(result["model_filename"].get<std::string>().ends_with("demo-q8_0.gguf"));
         CHECK(result["model_type"] == "tq-run demo Q8_0");
         CHECK(result["model_n_params"] == result["model"]["parameters"]);
@@ -358,7 +358,7 @@ TEST_CASE("Ctrl-C ends with what has been measured") {
 TEST_CASE("one thing that cannot be measured does not keep the rest from it") {
     const Finished finished = quick({"-d", "9999999,0", "--memory", "256M", "-o", "json"});
     CHECK(finished.status == 1);
-    CHECK(contains(finished.error, "pp9 @ d9999999: tq-run demo with a cache of tq4/tq4 does not fit the memory"));
+    CHECK(contains(finished.error, "pp9 @ d9999999: tq-run demo with a cache of tq4u/tq4, window 256 does not fit the memory"));
     CHECK(json::parse(finished.output).size() == 2);
     if (physical_memory_bytes() > uint64_t(128) << 30) {
         tq::test::skip("this machine has so much memory that the cache would fit");

@@ -128,6 +128,25 @@ TEST_CASE("a named pipe is refused where a file is needed, and not waited for") 
     }
 }
 
+TEST_CASE("named pipes instead of files of the cache are not waited for") {
+    const TemporaryDirectory home;
+    Command talk = command({"generate", "--device", "cpu", "--temp", "0", "-n", "3", "-p", "Once upon a time"});
+    talk.environment = {"TQ_CACHE_DIR=" + home.path().string()};
+    const std::string text = run(talk).output;
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(home.path()))
+        if (entry.is_regular_file()) files.push_back(entry.path());
+    REQUIRE(!files.empty());
+    for (const fs::path& file : files) {
+        fs::remove(file);
+        REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    }
+    talk.arguments.insert(talk.arguments.begin(), {"timeout", "60"});
+    const Finished again = run(talk);
+    CHECK(again.status == 0);
+    CHECK(again.output == text);
+}
+
 TEST_CASE("a link to nothing is no place for a prompt cache; one to a file stays a link") {
     const Place place;
     const fs::path elsewhere = place.directory.path() / "elsewhere.kv";

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <csignal>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <sstream>
 
 using namespace tq;
@@ -212,6 +213,21 @@ std::vector<std::string> shown_lines(const std::string& output) {
 
 } // namespace
 
+TEST_CASE("names that Tab offers are broken between names") {
+    const TemporaryDirectory home;
+    const auto folder = home.path() / "tq-run" / "conversations";
+    std::filesystem::create_directories(folder);
+    for (int i = 10; i < 40; i++) std::ofstream(folder / ("conversation-" + std::to_string(i) + ".json")) << "{}";
+    TerminalSession terminal(chat(home), 40);
+    REQUIRE(terminal.wait_for("> "));
+    const size_t begin = terminal.output().size();
+    terminal.type("/load conversation-\t");
+    REQUIRE(terminal.wait_for("conversation-39"));
+    const std::string offered = terminal.output().substr(begin);
+    for (const std::string& line : shown_lines(offered)) CHECK(characters(line) <= 40);
+    CHECK(count(offered, "conversation-") > 30);
+}
+
 TEST_CASE("messages, help and reports are broken between words at any width") {
     for (const unsigned columns : {40u, 60u, 80u}) {
         const TemporaryDirectory home;
@@ -221,6 +237,7 @@ TEST_CASE("messages, help and reports are broken between words at any width") {
                                                    {"plan", "--synthetic", "qwen3-8b:q4_k_m", "--memory", "8G"},
                                                    {"plan", "--synthetic", "qwen3-8b:q4_k_m", "--predict", "RTX 4090"},
                                                    {"chat", "--device", "cpu", "--modle", "x"},
+                                                   {"bench", "--device", "cpu", "-p", "8", "-n", "4,6", "-r", "1"},
                                                    {"list"}}) {
             std::vector<std::string> words{TQ_RUN};
             words.insert(words.end(), command.begin(), command.end());
@@ -230,7 +247,7 @@ TEST_CASE("messages, help and reports are broken between words at any width") {
             CAPTURE(command[0]);
             CAPTURE(columns);
             for (const std::string& line : shown_lines(terminal.output())) {
-                if (line.starts_with("|")) continue;
+                if (line.starts_with("|") && command[0] != "bench") continue;
                 std::istringstream words_of_line(line);
                 size_t longest = 0;
                 for (std::string word; words_of_line >> word;) longest = std::max(longest, word.size());

@@ -33,7 +33,7 @@ int run_limits(const Arguments& arguments) {
 int compare(const Arguments& arguments) {
     const Comparison all = compare_results(read_files(arguments.compare));
     if (arguments.output() == Format::markdown) {
-        write_output(comparison_table(all));
+        write_text(comparison_table(all));
         return 0;
     }
     Reporter reporter({}, arguments.output(), write_output);

@@ -210,6 +210,24 @@ std::string more_tables(const Comparison& all) {
     return text;
 }
 
+// Several devices whose names would make columns wide become numbers, which the returned lines explain.
+std::string number_devices(Comparison& all) {
+    constexpr size_t widest = 24;
+    std::vector<std::string> names;
+    for (const Point& p : all.points)
+        if (std::ranges::find(names, p.device) == names.end()) names.push_back(p.device);
+    const auto is_wide = [](const std::string& name) { return shown_length(name) > widest; };
+    if (names.size() < 2 || std::ranges::none_of(names, is_wide)) return "";
+    std::string lines;
+    for (size_t i = 0; i < names.size(); i++) {
+        const std::string number = fmt::format("({})", i + 1);
+        for (Point& p : all.points)
+            if (p.device == names[i]) p.device = number;
+        lines += fmt::format("{}  {}\n", number, names[i]);
+    }
+    return lines + "\n";
+}
+
 } // namespace
 
 bool same_line(const Point& a, const Point& b) {
@@ -235,7 +253,8 @@ std::vector<nlohmann::ordered_json> comparison_rows(const Comparison& all) {
     return rows;
 }
 
-std::string comparison_table(const Comparison& all) {
+std::string comparison_table(Comparison all) {
+    const std::string devices = number_devices(all);
     std::string text;
     if (all.together())
         for (const auto& [part, title] : {std::pair("speed_tg", "Generation (S_TG)"), std::pair("speed_pp", "Prompts (S_PP)"),
@@ -250,6 +269,7 @@ std::string comparison_table(const Comparison& all) {
             table(all, "Tokens per second, ± standard deviation of the samples (and over those of the first device)", speed_cell);
     if (text.find("(~ ") != std::string::npos) text += "~ within the noise: less than two standard errors apart\n\n";
     if (!all.together()) text += more_tables(all);
+    text.insert(0, devices);
     for (const std::string& line : all.footnotes) text += line + "\n";
     return text;
 }

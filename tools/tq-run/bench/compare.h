@@ -50,6 +50,6 @@ Comparison compare_results(const std::vector<ResultFile>& files);
 // An object for each cell, with the values of the tables under names of their own; the same names in all.
 std::vector<nlohmann::ordered_json> comparison_rows(const Comparison& comparison);
 
-std::string comparison_table(const Comparison& comparison);
+std::string comparison_table(Comparison comparison);
 
 } // namespace tq::bench

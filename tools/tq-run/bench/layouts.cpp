@@ -59,23 +59,27 @@ std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
     const std::span<const Row> known(&first, 1);
 
     std::vector<Column> out;
-    const auto add = [&](std::string name, int width, auto cell, bool shown = true) {
+    const auto add = [&](std::string name, int width, auto cell, bool is_constant = false, bool shown = true) {
         const auto least = int(name.size());
-        if (shown) out.push_back({std::move(name), width < 0 ? std::min(width, -least) : std::max(width, least), cell});
+        if (shown)
+            out.push_back({std::move(name), width < 0 ? std::min(width, -least) : std::max(width, least), cell, is_constant});
     };
+    const auto is_one = [](const std::string& list) { return list.find_first_of(",-") == list.npos; };
     const auto field = [](const char* key) { return [key](const Row& row) { return std::to_string(count(row, key)); }; };
-    add("model", -(one_model ? model_width : std::min(widest(arguments.model_list(), name_width, size_t(model_width)), 40)),
-        [&arguments](const Row& row) { return model_cell(arguments, row); });
-    add("size", one_model ? widest(known, size, 0) : 10, size);
-    add("params", one_model ? widest(known, parameters, 0) : 8, parameters);
-    add("backend", -7, [&arguments](const Row& row) { return device_cell(arguments, row); });
+    add(
+        "model", -(one_model ? model_width : std::min(widest(arguments.model_list(), name_width, size_t(model_width)), 40)),
+        [&arguments](const Row& row) { return model_cell(arguments, row); }, one_model);
+    add("size", one_model ? widest(known, size, 0) : 10, size, one_model);
+    add("params", one_model ? widest(known, parameters, 0) : 8, parameters, one_model);
+    add(
+        "backend", -7, [&arguments](const Row& row) { return device_cell(arguments, row); }, arguments.device_list().size() == 1);
     add(
         "threads", 7, [](const Row& row) { return row.place.empty() ? std::to_string(count(row, "n_threads")) : ""; },
-        on_cpu || arguments.threads != "0");
-    add("n_batch", 7, field("n_batch"), arguments.batch_sizes != "0");
+        is_one(arguments.threads) && arguments.device_list().size() == 1, on_cpu || arguments.threads != "0");
+    add("n_batch", 7, field("n_batch"), is_one(arguments.batch_sizes), arguments.batch_sizes != "0");
     add(
-        "cache", -widest(caches, cache, 0), [](const Row& row) { return text(row, "cache"); },
-        caches.size() > 1 || cache(caches[0]) != cache(KvOptions()));
+        "cache", -widest(caches, cache, 0), [](const Row& row) { return text(row, "cache"); }, caches.size() == 1,
+        caches.size() > 1 || cache(caches[0]) != cache(KvArguments().options()));
     add("test",
         widest(
             tests, [](const Test& t) { return t.name(); }, 0),
@@ -84,7 +88,7 @@ std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
     add(
         "GB/s", 6,
         [](const Row& row) { return row.fields.at("gb_per_s").is_null() ? "" : fmt::format("{:.2f}", value(row, "gb_per_s")); },
-        std::ranges::any_of(tests, [](const Test& t) { return t.prompt == 0; }));
+        false, std::ranges::any_of(tests, [](const Test& t) { return t.prompt == 0; }));
     return out;
 }
 

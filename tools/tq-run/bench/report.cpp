@@ -1,6 +1,8 @@
 #include "tools/tq-run/bench/report.h"
+#include "base/terminal.h"
 #include "tools/tq-run/bench/result.h"
 #include "tools/tq-run/table.h"
+#include <cstdlib>
 #include <fmt/ranges.h>
 
 namespace tq::bench {
@@ -68,10 +70,22 @@ void Reporter::add(Row row) {
     if (format_ == Format::jsonl && layout_.list == nullptr) write_(fields.dump() + "\n");
 }
 
+// Takes what is the same in all rows out of a table that is wider than the terminal.
+void Reporter::fit(const Row& row) {
+    size_t width = 1;
+    for (const Column& column : columns_) width += size_t(std::abs(column.width)) + 3;
+    if (width <= terminal_ || terminal_ == 0) return;
+    std::vector<std::string> constants;
+    for (const Column& column : columns_)
+        if (column.is_constant) constants.push_back(fmt::format("{} {}", column.name, column.cell(row)));
+    std::erase_if(columns_, [](const Column& column) { return column.is_constant; });
+    if (!constants.empty()) write_(fmt::format("{}\n\n", fmt::join(constants, ", ")));
+}
+
 void Reporter::show(const Row& row) {
     const bool first = rows_.size() == 1;
     const std::string heading = layout_.heading ? layout_.heading(row) : "";
-    if (first && layout_.columns) columns_ = layout_.columns(row);
+    if (first && layout_.columns) columns_ = layout_.columns(row), fit(row);
     if (first || heading != heading_) {
         end_table();
         if (!heading.empty()) write_((first || columns_.empty() ? "" : "\n") + heading + (columns_.empty() ? "\n" : "\n\n"));
@@ -108,8 +122,10 @@ void Reporter::finish() {
 }
 
 Reporters::Reporters(const Arguments& arguments, const Layout& layout) {
-    all_.emplace_back(layout, arguments.output(), write_output);
-    if (const auto format = arguments.error_output()) all_.emplace_back(layout, *format, write_error);
+    const bool is_text = arguments.output() == Format::markdown;
+    all_.emplace_back(layout, arguments.output(), is_text ? write_text : write_output, terminal_columns(Stream::output));
+    if (const auto format = arguments.error_output())
+        all_.emplace_back(layout, *format, write_error, terminal_columns(Stream::error));
 }
 
 void Reporters::add(const Row& row) {

@@ -19,6 +19,7 @@ struct Column {
     std::string name;
     int width; // at least, of tables that grow row by row; negative: aligned left; 0 in all: as wide as the widest cell
     std::function<std::string(const Row&)> cell;
+    bool is_constant = false; // the same in all rows: it stands above a table that is wider than the terminal
 };
 
 // How people see rows, and how files hold them.
@@ -34,18 +35,22 @@ class Reporter {
   public:
     using Write = std::function<void(std::string_view)>;
 
-    Reporter(Layout layout, Format format, Write write) : layout_(std::move(layout)), format_(format), write_(std::move(write)) {}
+    // `terminal`: its width in columns; 0: none.
+    Reporter(Layout layout, Format format, Write write, uint32_t terminal = 0)
+        : layout_(std::move(layout)), format_(format), write_(std::move(write)), terminal_(terminal) {}
 
     void add(Row row);
     void finish(); // prints the text after the last row; also if there was none
 
   private:
     void show(const Row& row);
+    void fit(const Row& row);
     void end_table();
 
     const Layout layout_;
     const Format format_;
     const Write write_;
+    const uint32_t terminal_;
     std::vector<Row> rows_;
     std::vector<Column> columns_;
     std::vector<int> widths_;                     // of the columns; empty: not known before the table's end

@@ -177,14 +177,14 @@ void print(const Device& device, const Json& found, Format format) {
         all["tuning"]["file"] = where;
         return write_output(all.dump(format == Format::json ? 1 : -1) + "\n");
     }
-    write_output(printable(device.capabilities().name, 160) + "\n" + table(found));
-    write_output(fmt::format("Stored in {}, and used from now on; tq-run bench --tune --reset removes it.\n", where));
+    write_text(printable(device.capabilities().name, 160) + "\n" + table(found));
+    write_text(fmt::format("Stored in {}, and used from now on; tq-run bench --tune --reset removes it.\n", where));
 }
 
 int reset(const Capabilities& device) {
     const std::string where = printable(utf8_text(gpu::tuning_path(device)), 300);
-    write_output(gpu::forget_tuning(device) ? fmt::format("removed {}\n", where)
-                                            : fmt::format("no tuning is stored in {}\n", where));
+    write_text(gpu::forget_tuning(device) ? fmt::format("removed {}\n", where)
+                                          : fmt::format("no tuning is stored in {}\n", where));
     return 0;
 }
 

@@ -149,7 +149,7 @@ std::string join(const Json& numbers, const char* format) {
 
 void print_details(const CodecInfoArguments& a, const Json& info) {
     const auto line = [](const std::string& label, const std::string& text) {
-        write_output(fmt::format("{:<26}{}\n", label, text));
+        write_text(fmt::format("{:<26}{}\n", label, text));
     };
     const Json& bytes = info["vector_bytes"];
     line("type", fmt::format("{} ({})", info["type"].get<std::string>(), info["family"].get<std::string>()));
@@ -189,8 +189,8 @@ void print_table(const CodecInfoArguments& a, const Json& list) {
             lead = std::string(lead.size(), ' ');
         }
     }
-    write_output(fmt::format("Bits, ratio and errors at head_dim {}; errors of {} random unit vectors, seed {}.\n", a.head_dim,
-                             a.vectors, a.seed));
+    write_text(fmt::format("Bits, ratio and errors at head_dim {}; errors of {} random unit vectors, seed {}.\n", a.head_dim,
+                           a.vectors, a.seed));
 }
 
 } // namespace

@@ -179,9 +179,9 @@ bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
     }
     const std::string spills =
         compiler.has_statistics() ? fmt::format("{} spill or use scratch", spilling) : "the driver says nothing of spills";
-    write_output(fmt::format("{} variants on {} in {:.1f} s: {} failed, {} in subgroups of another size than they count on, {}\n",
-                             rows.size(), printable(compiler.capabilities().name, 256), stopwatch.seconds(), failed,
-                             of_other_subgroups, spills));
+    write_text(fmt::format("{} variants on {} in {:.1f} s: {} failed, {} in subgroups of another size than they count on, {}\n",
+                           rows.size(), printable(compiler.capabilities().name, 256), stopwatch.seconds(), failed,
+                           of_other_subgroups, spills));
     return failed + of_other_subgroups + spilling == 0;
 }
 

@@ -86,7 +86,7 @@ class Ablation {
 Ablation::Ablation(const AblateArguments& a, Setup& setup, Console& console)
     : setup_(setup), console_(console), tokens_(a.model.context_size.value_or(ablate_context)), chunks_(a.chunks),
       text_(read_measured_text(a.file, setup.model.tokenizer, tokens_)), log_(utf8_path(a.output), what(a)), log_path_(a.output) {
-    write_output(
+    write_text(
         measurement_heading(setup, text_) + "\n" +
         table_row({"run", "isolates", "cache", "B/token", "perplexity", "change", "change, %", "KL, nats", "top, %", "verdict"},
                   widths) +
@@ -260,7 +260,7 @@ int run(const AblateArguments& given) {
         quality::run_protocol([&](const Trial& trial) { return ablation.measure(trial); },
                               [&](const Outcome& outcome) { ablation.show(outcome); }, arguments.keep_going);
     console.clear_status();
-    write_output(conclusion(findings, setup));
+    write_text(conclusion(findings, setup));
     const auto& shown = findings.winner ? findings.winner : findings.bug;
     if (findings.stopped || (arguments.samples && shown && !ablation.show_samples(shown->trial.kv))) {
         console.clear_status();

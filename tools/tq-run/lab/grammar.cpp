@@ -82,7 +82,7 @@ int run(const CheckArguments& arguments) {
             checked.allowed, checked.can_end, checked.tokens, checked.offset, tokens->vocab_size(), compile_ms, tokens_ms, mean,
             median, most));
     else
-        write_output(
+        write_text(
             fmt::format("{}\nmasks of {} tokens: mean {:.3f} ms, median {:.3f}, max {:.3f}; before that once: grammar {:.1f} ms, "
                         "vocabulary {:.0f} ms\n",
                         verdict(checked), tokens->vocab_size(), mean, median, most, compile_ms, tokens_ms));

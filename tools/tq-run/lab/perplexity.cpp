@@ -172,7 +172,7 @@ int run(const PerplexityArguments& given) {
     if (!chunks.empty() && arguments.as_json)
         write_output(json_report(quality::summarise(at_positions(chunks, context / 2, context)), what));
     else if (!chunks.empty())
-        write_output(
+        write_text(
             fmt::format("{}cache   {}\n\n", measurement_heading(setup, text), cache_text(setup.model.config, setup.options.kv)) +
             report(chunks, context, kv_name, reference_name));
     if (chunks.size() == count) return 0;

@@ -163,8 +163,8 @@ int run(const TuneArguments& arguments) {
     write_file(arguments.output, rivals[best], layers,
                fmt::format("{}; KL {:.3g} against {} on {}", title, found[best].kl.value, name(TypeSearch::base_type),
                            setup.device_name));
-    write_output(text + fmt::format("\nwrote {} to {}: use it with --kv {}\n", describe(rivals[best]),
-                                    printable(arguments.output), printable(arguments.output)));
+    write_text(text + fmt::format("\nwrote {} to {}: use it with --kv {}\n", describe(rivals[best]), printable(arguments.output),
+                                  printable(arguments.output)));
     return 0;
 }
 

@@ -42,7 +42,7 @@ constexpr std::array commands{
 };
 
 constexpr std::string_view more_help =
-    "A \\ at the end of a line continues it on the next; pasted text is one question. Ctrl-C stops an\n"
+    "A \\ at the end of a line continues it on the next; pasted text is one question. Ctrl-C stops an "
     "answer or clears a line. /think and /no_think go to the model, as does any line that begins with a space.\n";
 
 std::string help_text() {

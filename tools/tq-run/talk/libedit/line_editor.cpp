@@ -5,6 +5,7 @@
 #include "base/terminal.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/columns.h"
+#include "tools/tq-run/console.h"
 #include "tools/tq-run/talk/libedit/keys.h"
 #include <algorithm>
 #include <cerrno>
@@ -226,8 +227,16 @@ void LibeditEditor::leave_line() {
 }
 
 void LibeditEditor::offer(const std::vector<std::string>& words) {
+    const size_t width = terminal_columns(Stream::error);
+    size_t column = 0;
     std::fputs("\r\n", screen_);
-    for (const std::string& word : words) std::fprintf(screen_, "%s  ", word.c_str());
+    for (const std::string& word : words) {
+        const std::string shown = harmless(word);
+        const size_t columns = display_columns(shown);
+        const bool fits = column == 0 || width == 0 || column + 2 + columns < width;
+        std::fprintf(screen_, "%s%s", column == 0 ? "" : fits ? "  " : "\r\n", shown.c_str());
+        column = fits && column > 0 ? column + 2 + columns : columns;
+    }
     std::fputs("\r\n", screen_);
 }
 

@@ -1,0 +1,11 @@
+// References of JSON schemas by name, as TypeBox and others write them.
+#pragma once
+#include <nlohmann/json.hpp>
+
+namespace tq::grammar {
+
+// A $ref to a schema of the same document by its $id or $anchor ("Node", "#node", "https://a.b/c.json#/$defs/d") becomes one by
+// its place ("#/$defs/Node"). Others stay as they are.
+void place_references(nlohmann::ordered_json& document);
+
+} // namespace tq::grammar

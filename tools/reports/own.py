@@ -112,8 +112,9 @@ class OwnReport:
                     log.add("speculation", json.loads(said)["speculation"])
                 self.head.setdefault("model", log.results["speculation"][0]["model"])
                 self.head.setdefault("device", log.results["speculation"][0]["device"])
-                rows += [{"drafts": how, "cache": cache, **{key: text[key] for key in ("text", "drafted", "accepted")}}
-                         for text in log.results["speculation"]]
+                # The other texts are given, so that the cache changes nothing there.
+                rows += [{"drafts": how, "cache": cache, **{key: text[key] for key in ("tokens", "drafted", "accepted")}}
+                         for text in log.results["speculation"] if text["text"] == "own text"]
         return rows
 
     def peer(self):

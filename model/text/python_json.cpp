@@ -55,7 +55,10 @@ void append_float(std::string& out, double value) {
 
 void append(std::string& out, const nlohmann::ordered_json& value, int depth, int indent) {
     if (depth > max_depth) fail("the JSON is nested deeper than {} levels", max_depth);
-    const auto line = [&](int of_depth) { return indent == 0 ? "" : "\n" + std::string(size_t(of_depth * indent), ' '); };
+    const auto line = [&](int of_depth) {
+        std::string text = indent == 0 ? "" : "\n";
+        return text.append(size_t(of_depth * indent), ' ');
+    };
     if (value.is_structured() && !value.empty()) {
         out += value.is_object() ? '{' : '[';
         const char* separator = "";

@@ -298,7 +298,8 @@ std::string memory_table(const Setup& setup) {
     const MemoryPlan plan = setup.plan();
     std::string text = conclusion(setup, plan);
     text += fmt::format("\nmodel     {}, {} layers\nformats   {}\ndevice    {}\n\n", setup.model.name,
-                        setup.model.config.num_hidden_layers, describe_mixture(bytes_by_format(setup.model.weights)), setup.device_name);
+                        setup.model.config.num_hidden_layers, describe_mixture(bytes_by_format(setup.model.weights)),
+                        setup.device_name);
     const auto row = [&](const char* what, uint64_t bytes, const std::string& note) {
         text += fmt::format("{:<10}{:>12}{}\n", what, size_text(bytes), note.empty() ? "" : "   " + note);
     };

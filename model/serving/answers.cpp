@@ -2,7 +2,8 @@
 // they are drafted and verified: a draft's tokens are rows of one pass after the last token, and each row has the logits that it
 // would have alone (Forward::max_separate_rows). Tokens are sampled from these rows in order until one is not the drafted one,
 // which makes the rows after it worthless: they are cut from the cache. The tokens, the sampler's state and the cache are the
-// same each way. The device samples only while one sequence is alone; drafts are verified of all together, while no prompt runs.
+// same each way. The device samples only while one sequence is alone. All answers of a pass are drafted together, while no prompt
+// runs.
 #include "base/ensure.h"
 #include "model/serving/batch.h"
 #include "model/serving/logprobs.h"

@@ -76,3 +76,25 @@ TEST_CASE("lookups change nothing in the answers of a hybrid model") {
         check_same(Hybrid(type), 5, by_lookup, {.temperature = 0}, 0, 1);
     }
 }
+
+TEST_CASE("several slots are drafted at once, each as alone, where the slot has all tokens but the last") {
+    const Hybrid model("qwen3_5", GgmlType::F16, {.tied = false, .perfect_mtp = true});
+    ForwardOptions options = hybrid_options(true, {KvType::tq4, KvType::tq4});
+    options.pending = 3;
+    const auto forward = make_cpu_forward(model.config, model.weights, options);
+    MtpDrafter drafter;
+    std::vector<std::vector<uint32_t>> texts;
+    std::vector<DraftRequest> requests;
+    for (uint32_t slot = 0; slot < 4; slot++) {
+        const std::vector<uint32_t>& text = texts.emplace_back(ids_of(slot, 20 + slot));
+        const Span span{slot, std::span(text).first(text.size() - (slot == 1 ? 2 : 1))};
+        forward->run(std::span(&span, 1), [](size_t, uint32_t, std::span<const float>) {});
+    }
+    for (const uint32_t slot : {2u, 1u, 3u, 0u}) requests.push_back({slot, texts[slot], 1 + slot % 3});
+    const std::vector<Draft> together = drafter.draft(*forward, requests);
+    for (size_t i = 0; i < requests.size(); i++) {
+        CHECK(together[i].ids == drafter.draft(*forward, std::span(&requests[i], 1))[0].ids);
+        CHECK(together[i].ids.size() == (requests[i].slot == 1 ? 0 : requests[i].most));
+    }
+    CHECK(together[0].ids[0] != together[2].ids[0]);
+}

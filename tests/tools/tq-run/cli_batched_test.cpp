@@ -189,8 +189,8 @@ TEST_CASE("results beside those of llama-batched-bench: samples of rounds, and r
                       mine = write("mine.json", ours.dump());
     const Finished table = bench({"--compare", theirs, mine});
     REQUIRE_MESSAGE(table.status == 0, table.error);
-    CHECK(contains(table.output, "| theirs: llama-batched-bench, 2 threads |"));
-    CHECK(contains(table.output, "| mine: tq4u/tq4, window 256, 2 threads |"));
+    CHECK(contains(table.output, "(1)  theirs: llama-batched-bench, 2 threads\n"));
+    CHECK(contains(table.output, "(2)  mine: tq4u/tq4, window 256, 2 threads\n"));
     CHECK(contains(table.output, "4.50 ± 0.71 |")); // 4 tokens in 0.8 and in 1.0 seconds
     CHECK(contains(table.output, " 9.76 ± 0.34 (2.17x) |"));
     CHECK(contains(table.output, "19.52 ± 0.67 (1.95x) |")); // of two sequences, over 10
@@ -237,8 +237,8 @@ TEST_CASE("tools/batched-compare runs both programs in turn") {
         return tq::test::skip("Python is not here, in which tools/batched-compare is written");
     }
     REQUIRE_MESSAGE(good.status == 0, good.error);
-    CHECK(contains(good.output, "| llama: llama-batched-bench, 2 threads |"));
-    CHECK(contains(good.output, " tq-run: tq4/tq4, 2 threads |"));
+    CHECK(contains(good.output, "  llama: llama-batched-bench, 2 threads\n"));
+    CHECK(contains(good.output, " tq-run: tq4/tq4, 2 threads\n"));
     CHECK(contains(good.output, "5.00 ± 0.00 |")); // two rounds
     CHECK(contains(good.error, "-npl 1,2 -t 2 --output-format jsonl"));
     const Finished missing = run({command + Arguments{(directory.path() / "none").string()}, {}, {}});

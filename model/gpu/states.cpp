@@ -8,6 +8,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/gpu/recurrent.h"
+#include "model/pass_rows.h"
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "tools/server/call_arguments.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "tools/server/json_fields.h"
 
 namespace tq::server {
 

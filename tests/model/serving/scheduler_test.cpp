@@ -233,7 +233,7 @@ TEST_CASE("requests to a hybrid together are drafted, and answered as each alone
         const auto make = [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
         check_scheduler(model, make, setup, count, loses);
     };
-    for (const Drafts drafts : {Drafts::lookup, Drafts::head, Drafts::lookup_and_head}) {
+    for (const Drafts drafts : {Drafts::head, Drafts::lookup_and_head}) {
         CAPTURE(int(drafts));
         const auto never = [](uint32_t) { return false; };
         check(false, {.pages = 5, .memory_pages = 10000, .drafts = drafts, .is_end = never}, 6, true);

@@ -75,7 +75,7 @@ class SpecRun {
     SpecRun(const Arguments& arguments, Subject& subject, const SharedModel& shared, const KvOptions& kv, Console& console)
         : arguments_(arguments), setup_(subject.setup), console_(console), plain_(make(shared, kv, false)),
           drafting_(make(shared, kv, true)), plain_session_(*plain_), drafting_session_(*drafting_),
-          model_drafts_(is_lookup() ? nullptr : speculator()) {}
+          model_drafts_(arguments.speculation.drafts_by_model() ? speculator() : nullptr) {}
 
     Gain measure(const SpecText& text, uint32_t tokens);
     std::string drafts() const { return (model_drafts_ ? *model_drafts_ : *speculator()).description; }
@@ -87,7 +87,6 @@ class SpecRun {
         setup_.options.pending = speculative && setup_.model.config.has_states() ? arguments_.speculation.options().draft_max : 0;
         return shared.forward(kv);
     }
-    bool is_lookup() const { return arguments_.speculation.drafters() == std::vector<std::string>{"ngram"}; }
     std::unique_ptr<Speculator> speculator() const {
         auto drafts = start_speculation(arguments_.speculation, {setup_.model, setup_.device.get(), *drafting_},
                                         arguments_.thread_list()[0], console_);
@@ -104,7 +103,7 @@ class SpecRun {
     Console& console_;
     const std::unique_ptr<Forward> plain_, drafting_;
     Session plain_session_, drafting_session_;
-    const std::unique_ptr<Speculator> model_drafts_; // a lookup begins anew with each answer
+    const std::unique_ptr<Speculator> model_drafts_; // other drafts begin anew with each answer
 };
 
 Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {

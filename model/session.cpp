@@ -1,4 +1,5 @@
 #include "model/session.h"
+#include "model/speculation/speculation.h"
 #include <algorithm>
 
 namespace tq {
@@ -17,6 +18,7 @@ Session::Session(Forward& forward, PrefixCache* prefix, Reuse reuse)
 // A device that is lost again and again is given up by Forward::reopen().
 serving::Batch::Model Session::reopen(const Error* error) {
     if (const auto* lost = dynamic_cast<const DeviceLost*>(error)) {
+        lost_ = true;
         bool reopened = false;
         try {
             reopened = forward_.reopen(*lost);
@@ -104,6 +106,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     Request request{.max_tokens = options.max_tokens, .marks = options.marks};
     request.sampler = &sampler;
     request.speculation = options.speculation;
+    if (lost_ && options.speculation) options.speculation->device_lost(); // the loss may have been in prefill()
     request.on_prompt = [&](uint32_t done, uint32_t total) {
         if (options.on_prompt) options.on_prompt(done, total);
         return goes_on();

@@ -97,6 +97,7 @@ class Session {
     PrefixCache* const prefix_;
     std::function<bool(uint32_t id)> is_end_; // of the answer that is generated
     serving::Batch batch_;
+    bool lost_ = false;         // the device, once
     std::vector<float> logits_; // of the last prefill
     Timings timings_;
 };

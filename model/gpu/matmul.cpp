@@ -28,6 +28,7 @@ Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, const 
 // Lanes that share a row, at most: more leave each of them too little to do.
 constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
 
+// Slices that a product has: of a shortened matrix those with likely ids.
 std::span<const MatrixSlice> slices_of(const Pass& pass, const Matrix& w) {
     const auto end = pass.shortened != &w
                          ? w.slices.end()

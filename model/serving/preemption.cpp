@@ -62,12 +62,11 @@ void Batch::recover(const Error& error) {
     totals_.device_losses++;
     warn(why);
     std::erase_if(running_, [](const auto& sequence) { return sequence->done; });
-    for (const auto& sequence : running_) {
-        sequence->slot.reset();
-        if (sequence->request.speculation) sequence->request.speculation->device_lost();
-    }
+    for (const auto& sequence : running_) sequence->slot.reset();
     for (Slot& slot : slots_) slot = {};
     waiting_.splice(waiting_.begin(), running_);
+    for (const auto& sequence : waiting_)
+        if (sequence->request.speculation) sequence->request.speculation->device_lost(); // before the device goes
     model_ = {};
     if (losses_++ > 0 && !options_.one_caller) fail_all(why, exception);
     pace_ = {};

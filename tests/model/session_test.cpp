@@ -288,7 +288,9 @@ struct ToyDrafter final : OneDrafter {
         for (uint32_t i = 0; i < most; i++, sum += out.back()) out.push_back(sum % vocab_size);
         return out;
     }
+    bool survives_loss() const override { return survives; }
     bool asks = false; // whether to go on reading
+    bool survives = true;
 };
 
 } // namespace
@@ -398,4 +400,32 @@ TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
     CHECK(forward.tokens() == session.cached_ids());
     forward.breaks_at = SIZE_MAX;
     CHECK(session.generate(Ids{1, 2}, sampler, {.max_tokens = 3}).ids.size() == 3);
+}
+
+TEST_CASE("what may have been on a lost device drafts no more, wherever the device was lost; other drafts go on") {
+    for (const bool survives : {false, true})
+        for (const bool in_prefill : {false, true}) {
+            CAPTURE(survives);
+            CAPTURE(in_prefill);
+            ToyForward forward(64);
+            forward.sample_at_most(0);
+            forward.reopens = true;
+            forward.lost_at = 1;
+            forward.losses = in_prefill ? 1 : 0;
+            Session session(forward);
+            session.prefill(Ids{1, 2});
+            forward.losses = in_prefill ? 0 : 1;
+            forward.lost_at = 3;
+            auto drafter = std::make_unique<ToyDrafter>();
+            drafter->survives = survives;
+            Speculation speculation(std::move(drafter), {.adaptive = false});
+            GenerateOptions options{.max_tokens = 20};
+            options.speculation = &speculation;
+            const auto result = generate(session, {1, 2}, options);
+            CHECK(forward.losses == 0);
+            CHECK(result.ids.size() == 20);
+            if (survives) CHECK(result.timings.drafted_tokens > 5);
+            if (!survives && in_prefill) CHECK(result.timings.drafted_tokens == 0);
+            if (!survives) CHECK(result.timings.drafted_tokens < 16);
+        }
 }

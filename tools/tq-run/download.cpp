@@ -20,7 +20,7 @@ struct Watch {
 };
 
 // Measures how long nothing has arrived.
-class Stalled {
+class DownloadSilence {
   public:
     // Whole seconds; 0 while there are only a few.
     int64_t seconds(uint64_t received) {
@@ -42,7 +42,7 @@ std::filesystem::path download_model(const ModelSource& source, Console& console
     options.offline |= source.offline;
     if (!source.token.empty()) options.token = source.token;
     TransferStatus status(console);
-    Stalled silence;
+    DownloadSilence silence;
     int64_t shown = 0; // seconds
     bool trying_again = false;
     uint64_t received = 0;

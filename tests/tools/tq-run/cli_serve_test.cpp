@@ -36,6 +36,12 @@ TEST_CASE("serve: starts, answers, drains on SIGTERM, and ends with 0") {
     CHECK(serving.exit() == "exit 0");
 }
 
+TEST_CASE("serve: says what drafts") {
+    Serving serving("--device cpu --spec ngram");
+    serving.port();
+    CHECK(serving.said.find("drafts    prompt lookup, at most ") != std::string::npos);
+}
+
 TEST_CASE("serve: a second signal ends it at once") {
     Serving serving("--device cpu");
     RawClient client(serving.port());

@@ -107,8 +107,8 @@ class SpecRun {
 };
 
 Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
-    const auto lookup = model_drafts_ ? nullptr : speculator();
-    return decode(drafting_session_, text, tokens, (lookup ? lookup : model_drafts_)->speculation.get());
+    const auto fresh = model_drafts_ ? nullptr : speculator();
+    return decode(drafting_session_, text, tokens, (fresh ? fresh : model_drafts_)->speculation.get());
 }
 
 Gain SpecRun::measure(const SpecText& text, uint32_t tokens) {

@@ -126,6 +126,7 @@ std::string Backend::banner() const {
         fmt::format("{}\nmodel     {}\ndevice    {}\n", build_description(), service_.model_name(), engine_->device_name);
     text += fmt::format("slots     {}, each of up to {} tokens\n", scheduler_.slots(), scheduler_.context_size());
     text += fmt::format("cache     {} tokens for all slots together, {}: {}\n", tokens, bytes, kv_);
+    if (drafts_) text += fmt::format("drafts    {}\n", drafts_->description);
     if (arguments_.console.verbose) text += load_description(*engine_) + "\n";
     return text;
 }

@@ -408,8 +408,8 @@ void add_experts(Rows& rows, const Capabilities& device) {
         for (const GgmlType type : weight_formats) add_products_of_other(rows, variant, type);
     }
     for (const Variant& variant : tile_variants(device)) {
-        for (const GgmlType type : types) add_expert_tiles(rows, variant, type);
-        for (const GgmlType type : weight_formats) add_tiles_of_other(rows, variant, type);
+        for (const GgmlType type : types) add_expert_tiles(rows, with_table(variant, type), type);
+        for (const GgmlType type : weight_formats) add_tiles_of_other(rows, with_table(variant, type), type);
     }
     const gpu::Experts of_a_model{16, 8}; // of the 128 of Qwen3-30B-A3B: its gate and up, and down
     for (const uint32_t tokens : {1u, 64u}) {

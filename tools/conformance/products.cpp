@@ -12,7 +12,7 @@ constexpr double rounding_of_a_step = 3e-8;
 // matmul_dot and matvec_dot round inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products
 // are off by 4e-5, or up to three times as much where few are compared.
 constexpr double digits_limit = 1.5e-4;
-constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for
+constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for, where tables are small
 
 } // namespace
 
@@ -33,6 +33,8 @@ double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kern
     return std::max(product_limit, kernel == gpu::MatmulKernel::tiled ? rounding_of_a_step * std::sqrt(cols) : 0);
 }
 
+static std::string name_of_matrices(uint32_t bytes) { return fmt::format("matrices, {} KiB", bytes >> 10); }
+
 std::vector<Variant> tile_variants(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
@@ -43,8 +45,7 @@ std::vector<Variant> tile_variants(const Capabilities& device) {
         tuning.shared_bytes = bytes;
         tuning.matmul_blocks = 1;
         const bool built = bytes == min_tile_bytes || device.type != DeviceType::cpu;
-        if (coopmat && built && bytes <= device.shared_memory_bytes)
-            out.push_back({fmt::format("matrices, {} KiB", bytes >> 10), tuning});
+        if (coopmat && built && bytes <= device.shared_memory_bytes) out.push_back({name_of_matrices(bytes), tuning});
     }
     if (coopmat) {
         gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
@@ -66,6 +67,13 @@ std::vector<Variant> tile_variants(const Capabilities& device) {
     tuning.max_workgroup = 128;
     if (tuning.int8_dot) out.push_back({"digits, small workgroups", tuning});
     return out;
+}
+
+Variant with_table(Variant variant, GgmlType type) {
+    if (!variant.tuning.matmul_coopmat || variant.tuning.shared_bytes != min_tile_bytes) return variant;
+    variant.tuning.shared_bytes += gpu::table_bytes(type) - gpu::level_table_bytes;
+    variant.name = name_of_matrices(variant.tuning.shared_bytes);
+    return variant;
 }
 
 } // namespace tq::conformance

@@ -292,7 +292,7 @@ void add_weights(Rows& rows, const Capabilities& device) {
         for (const GgmlType type : weight_formats) add_products(rows, variant, type);
     const std::vector<Variant> tiled = tile_variants(device);
     for (const Variant& variant : tiled)
-        for (const GgmlType type : weight_formats) add_tiles(rows, variant, type);
+        for (const GgmlType type : weight_formats) add_tiles(rows, with_table(variant, type), type);
     const auto none = [&](const char* kernel, bool gpu::Tuning::*has, const char* why) {
         if (std::ranges::none_of(tiled, [&](const Variant& variant) { return variant.tuning.*has; }))
             rows.push_back({kernel, "every format", "every tile", {}, 0, false, why});

@@ -18,8 +18,8 @@ class DraftModel final : public Drafter {
 
     bool survives_loss() const override { return false; } // it may have been on that device
 
-    // Both throw Error as Forward::run() does, except for OutOfMemory: a sequence that does not fit has no drafts. Slots are
-    // those of `forward`; one that it does not have has none.
+    // Both throw Error as Forward::run() does. A sequence that does not fit, or whose slot `forward` does not have, has no
+    // drafts; a draft ends where memory does, or a value is not finite.
     bool read(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress) override;
     std::vector<Draft> draft(Forward& model, std::span<const DraftRequest> requests) override;
 

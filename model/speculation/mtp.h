@@ -10,9 +10,8 @@ class MtpDrafter final : public Drafter {
   public:
     std::vector<double> priors() const override { return {0.7}; }
     bool is_free() const override { return false; }
-    bool read(uint32_t, std::span<const uint32_t>, const Progress&) override {
-        return true;
-    } // its cache is filled with the model's
+    // The head's cache is filled with the model's.
+    bool read(uint32_t, std::span<const uint32_t>, const Progress&) override { return true; }
     // One run of the head for each step of all drafts. It proposes likely ids alone (DraftIds) if the texts have hardly any
     // others: for a vocabulary of 248,320 the head reads a quarter of its largest matrix then.
     std::vector<Draft> draft(Forward& model, std::span<const DraftRequest> requests) override;

@@ -39,6 +39,7 @@ class NgramLookup {
     uint32_t end_ = 0;                            // of ids_ then
 };
 
+// A lookup for each slot.
 class NgramDrafter final : public Drafter {
   public:
     std::vector<double> priors() const override;

@@ -76,11 +76,13 @@ void Commands::Impl::add_up_stamps() {
               "reading timestamps");
     }
     for (size_t i = 0; i < stamps.size(); i++) {
-        ProfileRow& row = device.profile[stamps[i].kernel];
-        row.kernel = stamps[i].kernel;
+        const Work& work = stamps[i].work;
+        const std::string kernel =
+            work.rows ? fmt::format("{} {} x {}", stamps[i].kernel, work.rows, work.cols) : std::string(stamps[i].kernel);
+        ProfileRow& row = device.profile[kernel];
+        row.kernel = kernel;
         row.calls++;
         row.ns += double((ticks[2 * i + 1] - ticks[2 * i]) & capabilities.timestamp_mask) * capabilities.timestamp_ns;
-        const Work& work = stamps[i].work;
         const Work done = work.now ? work.now() : work;
         row.bytes += done.bytes;
         row.flops += done.flops;

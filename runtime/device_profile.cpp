@@ -40,6 +40,7 @@ void to_spec_minimum(Capabilities& c) {
     without_int8_dot(c);
     without_subgroups(c);
     limit_subgroup(c, 1);
+    c.narrow_barriers = false;
     c.int8 = c.int16 = c.storage_8bit = c.storage_16bit = false;
     limit_workgroup(c, 128, {128, 128, 64});
     at_most(c.shared_memory_bytes, 16384u);
@@ -80,6 +81,8 @@ constexpr DeviceProfile profiles[] = {
      to_spec_minimum},
     {"mobile", "a phone of 2021: 128 MiB bindings, 32 KiB shared memory, subgroups of 16, no 8/16-bit storage", to_mobile},
     {"gpu", "a processor that gets the kernels and sizes of a GPU", [](Capabilities& c) { c.type = DeviceType::discrete; }},
+    {"full-barriers", "the device as it is, with barriers for every kind of access",
+     [](Capabilities& c) { c.narrow_barriers = false; }},
     {"untuned", "the device as it is, with the default tuning", [](Capabilities&) {}}, // a stored one is of another profile
     {"no-matrix", "without cooperative matrices", without_matrices},
     {"no-fp16", "without fp16 arithmetic", without_fp16},

@@ -8,7 +8,7 @@
 namespace tq {
 
 struct ProfileRow {
-    std::string kernel;
+    std::string kernel; // and the matrix's size if it is a product: "matvec_q4_k 4096 x 1024"
     uint64_t calls = 0;
     double ns = 0;                 // sum over all calls, by the device's clock
     uint64_t bytes = 0, flops = 0; // the sums of the calls' Work

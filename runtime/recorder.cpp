@@ -1,13 +1,14 @@
 // Recording: descriptor sets, barriers, labels, timestamps, and the division into segments.
 // - Barriers. Each command says which bytes of which buffers it reads and writes; the shader's readonly and writeonly tell it.
-//   Hazards compares these with all commands since the last barrier, and a full barrier comes before a command that conflicts.
-//   Commands that do not conflict, such as the products of q, k and v, run at the same time.
+//   Hazards compares these with the commands since the last barrier, and a barrier comes before a command that conflicts. It
+//   names copies only if they are concerned. Commands that do not conflict, such as the products of q, k and v, run at the same
+//   time.
 // - Segments. A recording is divided where its predicted time exceeds 0.1 s on a slow device of its type, because drivers reset a
 //   device that is busy for too long. Two segments are in flight at a time, so the device never waits for the host, and a run can
 //   be stopped between segments.
 // - Several recordings. Commands::run_all submits them one after the other without waiting for the host in between. One that is
 //   submitted several times (a token that the device samples) is recorded with Again::at_any_time. Barriers at the beginning of
-//   a recording order it behind the one before.
+//   a recording order it behind the one before. The host reads nothing of such a recording, so it does not end with a barrier.
 // - Timed recordings have a barrier before each command, so that no command is charged for its neighbours.
 #include "runtime/recorder.h"
 #include "base/ensure.h"
@@ -67,7 +68,9 @@ struct Recorder::Impl {
     VkBufferView texel_view(const View& view);
     VkDescriptorSet descriptor_set(VkDescriptorSetLayout layout, const Interface& interface, std::span<const View> views);
     void add_descriptor_pool();
-    template <class Record> void command(const char* name, const Work& work, std::span<const Access> accesses, Record record);
+    void wait(VkPipelineStageFlags from, VkPipelineStageFlags to) const;
+    template <class Record>
+    void command(const char* name, CommandKind kind, const Work& work, std::span<const Access> accesses, Record record);
 };
 
 void Recorder::Impl::open_segment() {
@@ -107,9 +110,13 @@ void Recorder::Impl::stamp() {
     stamps_taken++;
 }
 
+void Recorder::Impl::wait(VkPipelineStageFlags from, VkPipelineStageFlags to) const {
+    barrier(commands, from, to, device.capabilities.narrow_barriers ? BarrierForm::narrow : BarrierForm::full);
+}
+
 // Records any command. Timed commands are separated by barriers, or each would be charged for its neighbours.
-template <class Record>
-void Recorder::Impl::command(const char* name, const Work& work, std::span<const Access> accesses, Record record) {
+template <class Record> void Recorder::Impl::command(const char* name, CommandKind kind, const Work& work,
+                                                     std::span<const Access> accesses, Record record) {
     const double seconds = predicted_seconds(work, device.capabilities.type);
     if (segment_prediction > 0 && segment_prediction + seconds > segment_seconds) {
         close_segment();
@@ -117,9 +124,12 @@ void Recorder::Impl::command(const char* name, const Work& work, std::span<const
     }
     segment_prediction += seconds;
 
-    const bool conflict = hazards.add(accesses);
-    barriers += conflict;
-    if (conflict || timed) full_barrier(commands, work_stages, work_stages);
+    const auto needed = hazards.add(accesses, kind);
+    barriers += needed.has_value();
+    if (timed)
+        wait(work_stages, work_stages);
+    else if (needed)
+        wait(needed->copies_before ? work_stages : kernel_stage, needed->copies_after ? work_stages : kernel_stage);
     label(name);
     if (timed) stamp();
     record();
@@ -183,8 +193,7 @@ VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, con
 
 Recorder::Recorder(Device& device, Again again) : impl_(std::make_unique<Impl>(device, again)) {
     impl_->open_segment();
-    // Waits for all earlier commands and host writes.
-    full_barrier(impl_->commands, work_stages | VK_PIPELINE_STAGE_HOST_BIT, work_stages);
+    impl_->wait(work_stages, work_stages); // for all earlier commands; what the host wrote is visible since the submission
 }
 
 struct Recorder::Listing {
@@ -236,7 +245,7 @@ void Recorder::record(const AnyShader& shader, Groups groups, std::span<const ui
     }
     const Pipeline& pipeline = impl_->device.pipelines->get(shader, constants);
     const VkDescriptorSet set = impl_->descriptor_set(pipeline.set, shader.interface, views);
-    impl_->command(shader.name, work, std::span(accesses).first(views.size()), [&] {
+    impl_->command(shader.name, CommandKind::kernel, work, std::span(accesses).first(views.size()), [&] {
         const VkCommandBuffer commands = impl_->commands;
         vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle);
         vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, &set, 0, nullptr);
@@ -253,7 +262,7 @@ void Recorder::copy(View dst, View src) {
     ENSURE(dst.buffer != src.buffer || dst.offset + dst.bytes <= src.offset || src.offset + src.bytes <= dst.offset,
            "{} bytes from {} to {} of one buffer overlap", src.bytes, src.offset, dst.offset);
     const Access accesses[] = {access(dst, false, true), access(src, true, false)};
-    impl_->command("copy", {2 * src.bytes, 0}, accesses, [&] {
+    impl_->command("copy", CommandKind::copy, {2 * src.bytes, 0}, accesses, [&] {
         const VkBufferCopy region{src.offset, dst.offset, src.bytes};
         vkCmdCopyBuffer(impl_->commands, src.buffer->impl().handle, dst.buffer->impl().handle, 1, &region);
     });
@@ -280,7 +289,7 @@ uint32_t Recorder::barriers() const {
 Commands Recorder::finish() {
     ENSURE(listing_ == nullptr, "nothing is recorded");
     ENSURE(impl_->out, "finish() called twice");
-    full_barrier(impl_->commands, work_stages, VK_PIPELINE_STAGE_HOST_BIT); // the host may read once run() returns
+    if (impl_->again != Again::at_any_time) impl_->wait(work_stages, host_stage); // the host may read once run() returns
     impl_->close_segment();
     impl_->device.pipelines->save();
     return Commands(std::move(impl_->out));

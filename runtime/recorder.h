@@ -20,9 +20,11 @@ struct Groups {
 struct Work {
     uint64_t bytes = 0, flops = 0;       // upper bounds
     std::function<Work()> now = nullptr; // that of the latest run, where runs of one recording differ; called when profiling
+    uint32_t rows = 0, cols = 0;         // of a product's matrix: each size has a row of its own in a profile
 };
 
-// When commands may be submitted again: once they have run, or while they still do (Commands::run_all).
+// When commands may be submitted again: once they have run, or while they still do (Commands::run_all). The host may read what
+// the former have written, and of the latter only what others have copied.
 enum class Again { after_it_ran, at_any_time };
 
 // A finished recording. Its buffers and its device must outlive it.

@@ -106,10 +106,22 @@ void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> com
     check(vkQueueSubmit(queue, 1, &info, fence), "submitting work");
 }
 
-void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to) {
-    const VkAccessFlags all = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
-    const VkMemoryBarrier barrier{VK_STRUCTURE_TYPE_MEMORY_BARRIER, nullptr, all, all};
-    vkCmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+static VkAccessFlags accesses_of(VkPipelineStageFlags stages) {
+    VkAccessFlags out = 0;
+    if (stages & kernel_stage) out |= VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    if (stages & copy_stage) out |= VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    if (stages & host_stage) out |= VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT;
+    return out;
+}
+
+void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to, BarrierForm form) {
+    VkMemoryBarrier memory{VK_STRUCTURE_TYPE_MEMORY_BARRIER, nullptr, accesses_of(from), accesses_of(to)};
+    if (form == BarrierForm::full) {
+        memory.srcAccessMask = memory.dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
+        from |= work_stages;
+        if (!(to & host_stage)) to |= work_stages;
+    }
+    vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
 }
 
 } // namespace tq

@@ -62,8 +62,16 @@ void end_commands(VkCommandBuffer commands);
 // submitted.
 void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
 
-// Records a full memory barrier, never a narrow one: some drivers ignore those, and on one compute queue they gain nothing.
-void full_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to);
-constexpr VkPipelineStageFlags work_stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkPipelineStageFlags kernel_stage = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, copy_stage = VK_PIPELINE_STAGE_TRANSFER_BIT,
+                               host_stage = VK_PIPELINE_STAGE_HOST_BIT, work_stages = kernel_stage | copy_stage;
+
+// Which accesses a barrier names.
+// - narrow: those of its stages. Naming any access makes NVIDIA's driver flush and wait for more than storage buffers need;
+//   llama.cpp has used narrow barriers with all vendors' drivers since 2024 (ggml-org/llama.cpp#8943).
+// - full: any memory access, of kernels and copies, for a driver that ignores narrow ones.
+enum class BarrierForm { narrow, full };
+
+// Records a barrier for all memory between what came before in stages `from` and what comes after in stages `to`.
+void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to, BarrierForm form);
 
 } // namespace tq

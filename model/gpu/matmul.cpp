@@ -25,6 +25,12 @@ Work work_of(const Pass& pass, const Matrix& w, const MatrixSlice& slice, const 
     });
 }
 
+Work of_matrix(Work work, const MatrixSlice& slice, const Matrix& w) {
+    work.rows = slice.rows;
+    work.cols = w.cols;
+    return work;
+}
+
 // Lanes that share a row, at most: more leave each of them too little to do.
 constexpr uint32_t max_lanes = 128, max_lanes_without_subgroups = 32;
 
@@ -70,7 +76,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
                                    w.scale_unit,
                                    rows,
                                    v.pairs ? v.pairs->per_x : 1};
-        const Work work = v.pairs ? work_of(pass, w, slice, *v.pairs, true) : work_of(pass, w, slice, v.columns == 1);
+        const Work work =
+            of_matrix(v.pairs ? work_of(pass, w, slice, *v.pairs, true) : work_of(pass, w, slice, v.columns == 1), slice, w);
         const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1,
                           v.columns == 1 ? 1 : groups(pass.tokens, v.columns)};
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
@@ -269,7 +276,7 @@ struct SliceProduct {
 
     SliceProduct(const Pass& pass, const BlockProduct& p, const MatrixSlice& slice)
         : product(p), slice(slice), rows(std::min(slice.rows, rows_of(p.w, p.pairs))), params(params_of(p, slice)),
-          work(p.pairs ? work_of(pass, p.w, slice, *p.pairs, false) : work_of(pass, p.w, slice, false)),
+          work(of_matrix(p.pairs ? work_of(pass, p.w, slice, *p.pairs, false) : work_of(pass, p.w, slice, false), slice, p.w)),
           last(p.pairs ? p.pairs->routes : pass.context) {}
 
     static matmul_params params_of(const BlockProduct& p, const MatrixSlice& slice) {

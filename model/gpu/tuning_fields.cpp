@@ -28,7 +28,7 @@ const std::vector<TuningGroup> all_groups{
      4,
      {{"splits", &Tuning::splits, {1, 2, 4, 8, 16, 32, 64, 128, 256}},
       {"attention_keys", &Tuning::attention_keys, {1, 2, 4}},
-      {"decode_subgroups", &Tuning::decode_subgroups, {0, 1, 2, 4, 8}},
+      {"decode_subgroups", &Tuning::decode_subgroups, {0, 1, 2, 4, 8, 16}},
       {"decode_heads", &Tuning::decode_heads, {1, 2, 4, 8}}}},
     {"norms of a token", Workload::whole_token, 2, {{"fold_norms", &Tuning::fold_norms, {0, 1}}}},
     {"matmul",

@@ -48,8 +48,8 @@ TEST_CASE("hazards are reads after writes, writes after reads and writes after w
     const Access read{&one, 0, 64, true, false}, write{&one, 0, 64, false, true}, both{&one, 0, 64, true, true};
     auto conflict = [](Access first, Access second) {
         Hazards hazards;
-        CHECK_FALSE(hazards.add({&first, 1}));
-        return hazards.add({&second, 1});
+        CHECK_FALSE(hazards.add({&first, 1}, CommandKind::kernel));
+        return hazards.add({&second, 1}, CommandKind::kernel).has_value();
     };
     CHECK_FALSE(conflict(read, read));
     CHECK(conflict(write, read));
@@ -67,11 +67,35 @@ TEST_CASE("a barrier orders everything before it") {
     Hazards hazards;
     const Access write_a{&a, 0, 4, false, true}, write_b{&b, 0, 4, false, true}, read_a{&a, 0, 4, true, false},
         read_b{&b, 0, 4, true, false};
-    CHECK_FALSE(hazards.add({&write_a, 1}));
-    CHECK_FALSE(hazards.add({&write_b, 1}));
-    CHECK(hazards.add({&read_a, 1}));
-    CHECK_FALSE(hazards.add({&read_b, 1}));
-    CHECK(hazards.add({&write_b, 1})); // that read came after the barrier
+    const auto add = [&](const Access& access) { return hazards.add({&access, 1}, CommandKind::kernel).has_value(); };
+    CHECK_FALSE(add(write_a));
+    CHECK_FALSE(add(write_b));
+    CHECK(add(read_a));
+    CHECK_FALSE(add(read_b));
+    CHECK(add(write_b)); // that read came after the barrier
+}
+
+TEST_CASE("barriers name copies where they are concerned, and copies do not wait for those that do not") {
+    int a, b, c;
+    Hazards hazards;
+    const Access write_a{&a, 0, 4, false, true}, read_a{&a, 0, 4, true, false}, write_b{&b, 0, 4, false, true},
+        read_b{&b, 0, 4, true, false}, read_c{&c, 0, 4, true, false};
+    // "": no barrier; kernels: between kernels alone; before: copies came before; around: a copy comes after.
+    const auto add = [&](const Access& access, CommandKind kind) -> std::string {
+        const auto needed = hazards.add({&access, 1}, kind);
+        if (!needed) return "";
+        return needed->copies_after ? "around" : needed->copies_before ? "before" : "kernels";
+    };
+    CHECK(add(write_a, CommandKind::kernel) == "");
+    CHECK(add(read_a, CommandKind::kernel) == "kernels");
+    CHECK(add(read_c, CommandKind::copy) == "");
+    CHECK(add(read_a, CommandKind::copy) == "around"); // that barrier was not for copies
+    CHECK(add(read_a, CommandKind::copy) == "");
+    CHECK(add(write_b, CommandKind::copy) == "");
+    CHECK(add(read_b, CommandKind::kernel) == "before");
+    CHECK(add(write_b, CommandKind::kernel) == "kernels");
+    CHECK(add(read_c, CommandKind::kernel) == "");
+    CHECK(add(read_b, CommandKind::copy) == "around");
 }
 
 TEST_CASE("barriers go in exactly where dispatches conflict") {
@@ -90,10 +114,10 @@ TEST_CASE("barriers go in exactly where dispatches conflict") {
     CHECK(recorder.barriers() == 2);
     add(recorder, h, k, x); // after k and the readers of h already
     CHECK(recorder.barriers() == 2);
-    recorder.copy(a, b); // their readers came before the last barrier too
-    CHECK(recorder.barriers() == 2);
-    recorder.copy(b, h);
+    recorder.copy(a, b); // after the reader of a, which copies have not waited for yet
     CHECK(recorder.barriers() == 3);
+    recorder.copy(b, h);
+    CHECK(recorder.barriers() == 4);
     CHECK(recorder.finish().run());
     CHECK(all_are(y, 3));
     CHECK(all_are(h, 3));

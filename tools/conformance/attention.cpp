@@ -151,7 +151,7 @@ std::vector<Variant> matrices(const Capabilities& device) {
     return {{"matrices", own}, {"few matrices", few}};
 }
 
-// attention_decode with workgroups of eight subgroups, of one with little shared memory, and of three.
+// attention_decode with workgroups of eight and sixteen subgroups, of one with little shared memory, and of three.
 void add_decode(Rows& rows, const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
@@ -167,7 +167,8 @@ void add_decode(Rows& rows, const Capabilities& device) {
         return;
     }
     own.decode_subgroups = std::min(8u, device.max_workgroup_invocations / own.subgroup);
-    gpu::Tuning few = own, odd = own;
+    gpu::Tuning few = own, odd = own, many = own;
+    many.decode_subgroups = 2 * own.decode_subgroups;
     few.decode_subgroups = 1;
     few.decode_heads = 2;
     few.shared_bytes = 16384;
@@ -190,6 +191,10 @@ void add_decode(Rows& rows, const Capabilities& device) {
     }
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 129u, 513u})
         row("eight subgroups", own, {tq4, 128, 2, 1, length, 1, 1});
+    if (many.decode_subgroups * many.subgroup <= device.max_workgroup_invocations)
+        for (const AttentionCase& shape :
+             {AttentionCase{tq4, 128, 4, 1, 1, 1}, {tq4, 128, 4, 1, 2051, 1, 3}, {tq4, 256, 4, 1, 513, 1}})
+            row("sixteen subgroups", many, shape);
     for (const uint32_t group : {1u, 2u, 4u, 5u, 8u, 16u})
         for (const uint32_t d : {64u, 128u, 256u})
             for (const KvOptions& kv : {tq4, mixed}) {

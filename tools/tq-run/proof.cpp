@@ -29,15 +29,15 @@ constexpr auto silence = std::chrono::seconds(1);                    // before p
 std::vector<std::string> profiles_to_try(const Capabilities& device) {
     if (device.profile != "none") return {device.profile};
     std::vector<std::string> names;
-    std::vector<gpu::Tuning> tunings;
-    for (const char* name : {"none", "untuned", "no-matrix", "no-fp16", "no-subgroup", "spec-minimum"}) {
+    std::vector<std::pair<gpu::Tuning, bool>> tried;
+    for (const char* name : {"none", "full-barriers", "untuned", "no-matrix", "no-fp16", "no-subgroup", "spec-minimum"}) {
         Capabilities clamped = device;
         find_device_profile(name).clamp(clamped);
         clamped.profile = name;
-        const gpu::Tuning tuning = gpu::tuning_for(clamped);
-        if (std::ranges::find(tunings, tuning) != tunings.end()) continue; // the same kernels
+        const std::pair kernels(gpu::tuning_for(clamped), clamped.narrow_barriers);
+        if (std::ranges::find(tried, kernels) != tried.end()) continue; // the same kernels
         names.push_back(name);
-        tunings.push_back(tuning);
+        tried.push_back(kernels);
     }
     return names;
 }
@@ -135,7 +135,8 @@ bool is_profile(const std::string& name) {
 
 void report(const ChosenDevice& chosen, const Verdict& verdict) {
     if (verdict.failure.empty()) return;
-    const std::string what = !verdict.usable() ? "it is not used"
+    const std::string what = !verdict.usable()                    ? "it is not used"
+                             : verdict.profile == "full-barriers" ? "it runs with full barriers"
                              : verdict.profile == "untuned"
                                  ? "it runs with the default tuning"
                                  : fmt::format("it runs with the limits of the profile {}", verdict.profile);

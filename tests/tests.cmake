@@ -393,8 +393,9 @@ if(lavapipe_file)
   endforeach()
 endif()
 
-# The script that measures what caches cost a user's model.
+# The scripts that measure what caches cost a user's model, and a device.
 if(UNIX AND python3)
+  tq_test(speed_report "" ${CMAKE_SOURCE_DIR}/tests/tools/speed_report_test)
   set(mpirun)
   if(TARGET tq_mpi)
     set(mpirun ${MPIEXEC_EXECUTABLE})

@@ -42,12 +42,26 @@ std::optional<std::string> template_note(const ModelFile& file) {
                        utf8_text(file.path()));
 }
 
+std::pair<Config, Weights> read_model(const ModelFile& file, MtpHead mtp) {
+    const auto read = [&](bool with_head) {
+        const Config config = read_config(file, with_head);
+        return std::pair(config, read_weights(file, config));
+    };
+    if (mtp != MtpHead::if_there) return read(mtp == MtpHead::wanted);
+    auto model = read(false);
+    if (model.first.nextn_predict_layers == 0) return model;
+    try {
+        return read(true);
+    } catch (const Error&) { // --spec mtp says what is wrong with it
+        return model;
+    }
+}
+
 } // namespace
 
 Model load_model(const std::filesystem::path& path, const ModelOptions& options) {
     ModelFile file = open_model_file(path);
-    const Config config = read_config(file, options.mtp);
-    Weights weights = read_weights(file, config);
+    auto [config, weights] = read_model(file, options.mtp);
     Tokenizer tokenizer = Tokenizer::of_any_kind(file);
     const ChatVariant chat = chat_variant(file);
     std::string name = printable(file.text("general.name", utf8_text(path.stem())));

@@ -21,9 +21,12 @@ struct Model {
     std::string system = {};             // the system prompt of conversations that have none: the template's own
 };
 
+// Whether a model's head for multi-token prediction is loaded, too. if_there: if it has one that can be used.
+enum class MtpHead { left_out, wanted, if_there };
+
 // What of a model is wanted.
 struct ModelOptions {
-    bool mtp = false; // its head for multi-token prediction, too
+    MtpHead mtp = MtpHead::left_out;
 };
 
 // Throws an Error when the file is not a model we can run. The values of the weights are not checked here: see load.h. `path`

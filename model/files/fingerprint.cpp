@@ -136,13 +136,19 @@ std::string tensors_sum(const Weights& weights, const LoadProgress& on_hash) {
 
 } // namespace
 
+// The model is the same with its head for multi-token prediction and without.
+static Weights without_head(Weights weights) {
+    weights.mtp.reset();
+    return weights;
+}
+
 std::string model_fingerprint(const Config& config, const Weights& weights, const LoadProgress& on_hash) {
-    return sum_of(shape_text(config) + tensors_sum(weights, on_hash));
+    return sum_of(shape_text(config) + tensors_sum(without_head(weights), on_hash));
 }
 
 std::string file_fingerprint(const Config& config, const Weights& weights) {
     if (weights.files.empty() || !is_settled(weights)) return {};
-    return "files " + name_of_owner(shape_text(config) + files_text(weights)).hex();
+    return "files " + name_of_owner(shape_text(config) + files_text(without_head(weights))).hex();
 }
 
 } // namespace tq

@@ -56,6 +56,11 @@ void check_owner(const std::string& shown, OwnerTexts saved, OwnerTexts here) {
     compare("rotation", "the rotation", "--kv-rotation");
     compare("scale_rule", "the scale rule", "--kv-scale");
     compare("conditioning", "the channel scaling", "--kv-condition");
+    if (saved["shape"] + with_head == here["shape"])
+        fail("{}: it was saved without the model's head for multi-token prediction: give --spec none, or {}", shown,
+             another_file);
+    if (saved["shape"] == here["shape"] + with_head)
+        fail("{}: it was saved with the model's head for multi-token prediction: give --spec mtp, or {}", shown, another_file);
     compare("shape", "a cache of the shape", "model");
 }
 

@@ -1,6 +1,8 @@
 #include "model/gpu/predict.h"
+#include "base/ensure.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/forward.h"
 #include "model/gpu/matmul.h"
 #include "shaders/kv_types.h"
 #include <algorithm>
@@ -88,13 +90,19 @@ Capabilities capabilities_of(const KnownGpu& gpu) {
 
 double issue_rate(const KnownGpu& gpu) { return issue_share * gpu.cores * gpu.lanes * gpu.ghz * 1e9; }
 
-// A matrix of few rows has too few loads on their way to keep the memory busy (Little's law).
-double matvec_seconds(const KnownGpu& gpu, const Tuning& tuning, const Tensor& w) {
-    const MatvecTile tile = matvec_tile(tuning, w.type, w.rows, w.cols, MATVEC_STORE, 1);
-    const double bytes = double(w.bytes()), weights = double(w.rows) * w.cols, bytes_of_32 = bytes / weights * 32,
-                 on_their_way = double(w.rows) * tile.lanes * bytes_of_32,
+// Vector instructions per weight of each further row: the loops of matvec_dot with 2, 4 and 8 columns, compiled by RADV
+// (Mesa 26.2) for navi31, take 1.2 (Q8_0) to 1.35 (Q4_K).
+constexpr double instructions_per_further_row = 1.3;
+
+// Seconds of the product of so many of the matrix's rows with `vectors` vectors. A matrix of few rows has too few loads on their
+// way to keep the memory busy (Little's law).
+double matvec_seconds(const KnownGpu& gpu, const Tuning& tuning, const Tensor& w, uint32_t vectors, double share = 1) {
+    const MatvecTile tile = matvec_tile(tuning, w.type, w.rows, w.cols, MATVEC_STORE, vectors);
+    const double weights = share * w.rows * w.cols, bytes = share * double(w.bytes()), bytes_of_32 = bytes / weights * 32,
+                 on_their_way = share * w.rows * tile.lanes * bytes_of_32,
                  bandwidth = std::min(bandwidth_share * gpu.gb_per_s * 1e9, on_their_way / (latency_us * 1e-6));
-    return std::max(bytes / bandwidth, weights * instructions_per_weight(w.type) / issue_rate(gpu));
+    const double instructions = instructions_per_weight(w.type) + instructions_per_further_row * (vectors - 1);
+    return std::max(bytes / bandwidth, weights * instructions / issue_rate(gpu));
 }
 
 // The matrices of a layer that a token is multiplied by, but for a router's.
@@ -110,6 +118,31 @@ std::vector<const Tensor*> matrices_of(const LayerWeights& w) {
 
 // With all matrices in Q4_K, which are somewhat fewer bytes than those of q4_k_m.
 constexpr MeasuredSpeed measured[] = {{"H200", "qwen3-8b:q4_k_m", KvType::tq4, 0, 245.1}};
+
+// Seen in recordings. A mixture: the router, its choice, the sum, and a norm that no product has folded.
+double waits_of_layer(const Config& config) { return config.num_experts != 0 ? 11 : 7; }
+
+// How many times as many experts as one row has so many rows have, if each chooses at random.
+double different_experts(const Config& config, uint32_t rows) {
+    const double share = double(config.num_experts_per_tok) / config.num_experts;
+    return (1 - std::pow(1 - share, rows)) / share;
+}
+
+// Of a layer's keys and values, for one row.
+double attention_seconds(const PredictedCase& c, const Tuning& tuning, uint32_t layer) {
+    const Config& config = c.config;
+    const double group = double(config.num_attention_heads) / config.num_key_value_heads,
+                 keys = double(c.depth) * config.num_key_value_heads;
+    const KvTypes types = c.kv.at(layer, config.num_hidden_layers);
+    const double bytes = double(kv_vector_bytes(types.k, config.head_dim) + kv_vector_bytes(types.v, config.head_dim)),
+                 instructions = 32 * instructions_per_key(types, group, tuning.decode_subgroups != 0) * config.head_dim / 128;
+    return keys * std::max(bytes / (bandwidth_share * c.gpu.gb_per_s * 1e9), instructions / issue_rate(c.gpu));
+}
+
+// A state is read and written.
+double state_seconds(const PredictedCase& c) {
+    return 2 * double(c.config.recurrent->state_bytes()) / (bandwidth_share * c.gpu.gb_per_s * 1e9);
+}
 
 } // namespace
 
@@ -137,29 +170,53 @@ const KnownGpu& find_known_gpu(std::string_view text) {
     return *found;
 }
 
-TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& all, const KvOptions& kv, uint32_t depth) {
-    const Weights weights = read_by_token(all, config);
-    constexpr double waits_of_a_layer = 7, other_waits = 4; // seen in recordings; the head's product and sampling
-    constexpr double waits_of_experts = 4; // the router, its choice, the sum, and a norm that no product has folded
-    const Tuning tuning = choose_tuning(capabilities_of(gpu));
-    TokenTime time{
-        matvec_seconds(gpu, tuning, weights.output), 0,
-        ((waits_of_a_layer + (config.num_experts != 0 ? waits_of_experts : 0)) * config.num_hidden_layers + other_waits) *
-            gpu.wait_us * 1e-6};
-    const double group = double(config.num_attention_heads) / config.num_key_value_heads,
-                 keys = double(depth) * config.num_key_value_heads;
+TokenTime predict_pass(const PredictedCase& c, uint32_t rows) {
+    ENSURE(rows > 0 && rows <= max_columns, "{} rows", rows);
+    const Config& config = c.config;
+    const Weights weights = read_by_token(c.weights, config);
+    constexpr double other_waits = 4; // the head's product and sampling
+    const Tuning tuning = choose_tuning(capabilities_of(c.gpu));
+    TokenTime time{matvec_seconds(c.gpu, tuning, weights.output, rows), 0,
+                   (waits_of_layer(config) * config.num_hidden_layers + other_waits) * c.gpu.wait_us * 1e-6};
     for (uint32_t i = 0; i < weights.layers.size(); i++) {
-        for (const Tensor* each : matrices_of(weights.layers[i])) time.weights += matvec_seconds(gpu, tuning, *each);
-        if (config.is_recurrent(i)) { // its state is read and written
-            time.attention += 2 * double(config.recurrent->state_bytes()) / (bandwidth_share * gpu.gb_per_s * 1e9);
-            continue;
+        const LayerWeights& layer = weights.layers[i];
+        for (const Tensor* each : matrices_of(layer)) {
+            const bool of_experts =
+                config.num_experts != 0 && (each == &layer.ffn_gate || each == &layer.ffn_up || each == &layer.ffn_down);
+            time.weights += of_experts ? different_experts(config, rows) * matvec_seconds(c.gpu, tuning, *each, 1)
+                                       : matvec_seconds(c.gpu, tuning, *each, rows);
         }
-        const KvTypes types = kv.at(i, uint32_t(weights.layers.size()));
-        const double bytes = double(kv_vector_bytes(types.k, config.head_dim) + kv_vector_bytes(types.v, config.head_dim)),
-                     instructions = 32 * instructions_per_key(types, group, tuning.decode_subgroups != 0) * config.head_dim / 128;
-        time.attention += keys * std::max(bytes / (bandwidth_share * gpu.gb_per_s * 1e9), instructions / issue_rate(gpu));
+        time.attention += config.is_recurrent(i) ? state_seconds(c) : rows * attention_seconds(c, tuning, i);
     }
     return time;
+}
+
+TokenTime predict_draft(const PredictedCase& c) {
+    const Config& config = c.config;
+    const Weights weights = read_by_token(c.weights, config);
+    ENSURE(c.weights.mtp, "{} has no head", config.architecture->name);
+    const MtpWeights& head = *c.weights.mtp;
+    const Tuning tuning = choose_tuning(capabilities_of(c.gpu));
+    const Tensor& output = head.output ? *head.output : weights.output;
+    constexpr double other_waits = 6; // its norms and its first product, the last one, and reading the logits back
+    TokenTime time{matvec_seconds(c.gpu, tuning, output, 1, std::min(1.0, double(likely_ids) / output.rows)) +
+                       matvec_seconds(c.gpu, tuning, head.eh_proj, 1),
+                   attention_seconds(c, tuning, config.num_hidden_layers),
+                   (waits_of_layer(config) + other_waits) * c.gpu.wait_us * 1e-6};
+    for (const Tensor* each : matrices_of(head.layer)) time.weights += matvec_seconds(c.gpu, tuning, *each, 1);
+    return time;
+}
+
+DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance) {
+    const double draft = predict_draft(c).total();
+    DraftedSpeed best{0, 1 / predict_pass(c).total()};
+    double tokens = 1, chance = 1; // of a pass; that all drafted tokens are right
+    for (uint32_t length = 1; length < max_columns; length++) {
+        tokens += chance *= acceptance;
+        const double speed = tokens / (predict_pass(c, 1 + length).total() + length * draft);
+        if (speed > best.tokens_per_second) best = {length, speed};
+    }
+    return best;
 }
 
 } // namespace tq::gpu

@@ -38,11 +38,30 @@ const MeasuredSpeed& nearest_measured(const KnownGpu& gpu);
 // Shares of a GPU's limits that kernels are assumed to reach, and the time from a load to its data.
 constexpr double bandwidth_share = 0.9, issue_share = 0.85, latency_us = 0.75;
 
-// Seconds of one token after `depth` others.
+// A model on a GPU, of whose answer `depth` tokens are in the cache.
+struct PredictedCase {
+    const KnownGpu& gpu;
+    const Config& config;
+    const Weights& weights;
+    const KvOptions& kv;
+    uint32_t depth;
+};
+
+// Seconds.
 struct TokenTime {
     double weights, attention, waits;
     double total() const { return weights + attention + waits; }
 };
-TokenTime predict_token(const KnownGpu& gpu, const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth);
+// Of a pass of so many rows: one token, or with it drafts that are verified, at most max_columns.
+TokenTime predict_pass(const PredictedCase& c, uint32_t rows = 1);
+// Of one run of the model's head for multi-token prediction, which proposes a likely id (DraftIds). Needs Weights::mtp.
+TokenTime predict_draft(const PredictedCase& c);
+
+// Drafts of that head, of so many tokens, with which generation is fastest if each is right with probability `acceptance`.
+struct DraftedSpeed {
+    uint32_t length;
+    double tokens_per_second;
+};
+DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance);
 
 } // namespace tq::gpu

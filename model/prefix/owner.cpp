@@ -61,7 +61,7 @@ OwnerTexts owner_texts(const CacheOwner& owner) {
             {"rotation", name(owner.kv.rotation)},
             {"scale_rule", name(owner.kv.scale_rule)},
             {"conditioning", conditioning_text(owner)},
-            {"shape", fmt::format("{} {} {}{}", c.num_hidden_layers, c.num_key_value_heads, c.head_dim, c.mtp ? " mtp" : "")},
+            {"shape", fmt::format("{} {} {}{}", c.num_hidden_layers, c.num_key_value_heads, c.head_dim, c.mtp ? with_head : "")},
             {"computation", printable(owner.computation, 4096)},
             {"model", printable(owner.model)}};
 }

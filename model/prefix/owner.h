@@ -25,10 +25,11 @@ struct CacheOwner {
 //   conditioning        of keys none, norms, weights (what norms is in models whose heads have none) or measured, with "+values"
 //                       where values have their channels scaled, by layer where these differ ("norms+values none"); measured is
 //                       followed by the checksum of a calibration's scales and means, one after the other
-//   shape               layers, kv heads, head_dim
+//   shape               layers, kv heads, head_dim; with_head where the head for multi-token prediction has its layer, too
 //   computation
 //   model               its name, for people
 using OwnerTexts = std::map<std::string, std::string>;
+inline const std::string with_head = " mtp";
 OwnerTexts owner_texts(const CacheOwner& owner);
 // The same for the prefix cache, which promises bits: with window, KvOptions::window, where that is not 0.
 OwnerTexts prefix_owner_texts(const CacheOwner& owner);

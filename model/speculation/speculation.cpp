@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include <algorithm>
 #include <chrono>
+#include <fmt/format.h>
 
 namespace tq {
 namespace {
@@ -97,6 +98,7 @@ void Speculation::draft_freely(Forward& model, const Source& source, Pass& pass)
         draft.kind += source.first_kind;
         const bool ended = draft.ids.size() < max_draft_tokens;
         const uint32_t chosen = draft.ids.empty() ? 0 : length(draft.kind, pass, pass.requests[i]);
+        if (!draft.ids.empty() && chosen == 0) pass.declined = draft.kind;
         take(std::move(draft), i, chosen, ended, pass);
     }
 }
@@ -110,8 +112,12 @@ void Speculation::draft_at_cost(Forward& model, const Source& source, Pass& pass
         if (!pass.out[i].empty()) continue;
         DraftRequest request = pass.requests[i];
         request.most = std::min(request.most, left);
-        request.most = length(source.first_kind, pass, request);
         if (request.most == 0) continue;
+        request.most = length(source.first_kind, pass, request);
+        if (request.most == 0) {
+            pass.declined = source.first_kind;
+            continue;
+        }
         left -= request.most;
         chosen.push_back(request);
         numbers.push_back(i);
@@ -139,7 +145,22 @@ std::vector<std::vector<uint32_t>> Speculation::draft(Forward& model, std::span<
     wasted_ns_ = 0;
     for (const Source& source : sources_)
         source.drafter->is_free() ? draft_freely(model, source, pass) : draft_at_cost(model, source, pass);
+    tell(pass, streams);
     return std::move(pass.out);
+}
+
+// Trials in a pause are no end of it, unless they pay.
+void Speculation::tell(const Pass& pass, uint32_t streams) {
+    constexpr uint32_t patience = 32; // passes
+    const bool drafts = std::ranges::any_of(pass.out, [](const auto& ids) { return !ids.empty(); });
+    declined_ = drafts ? 0 : declined_ + (pass.declined ? 1 : 0);
+    const bool pauses = !paused_ && declined_ == patience, goes_on = paused_ && drafts && policy_.pays(streams);
+    if (!pauses && !goes_on) return;
+    paused_ = pauses;
+    if (!options_.on_change) return;
+    options_.on_change(goes_on ? "drafts gain time again"
+                               : fmt::format("drafts pause, as a pass without them is faster: {:.0f} % of their tokens are right",
+                                             policy_.acceptance(pass.declined.value_or(0)) * 100));
 }
 
 void Speculation::ran_plain(uint32_t streams, uint32_t tokens, double ns) {

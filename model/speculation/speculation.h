@@ -3,7 +3,10 @@
 #pragma once
 #include "model/speculation/drafter.h"
 #include "model/speculation/policy.h"
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace tq {
 
@@ -11,6 +14,8 @@ struct SpeculationOptions {
     uint32_t draft_max = max_draft_tokens; // tokens of a draft, 1 to max_draft_tokens
     uint32_t draft_min = 1;                // shorter drafts are not verified
     bool adaptive = true;                  // drafts only where it pays; else always, and as long as they can be
+    // Told, in a sentence, if drafts pause because they lose time, and if they go on.
+    std::function<void(const std::string&)> on_change = nullptr;
 };
 
 class Speculation {
@@ -56,6 +61,7 @@ class Speculation {
         std::span<const DraftRequest> requests;
         uint32_t most; // tokens that drafts may have
         std::vector<std::vector<uint32_t>> out;
+        std::optional<uint32_t> declined = {}; // a kind whose draft was possible, and promised less than none
     };
     Pending& pending(uint32_t slot);
     void resolve(const DraftRequest& request);
@@ -63,11 +69,14 @@ class Speculation {
     void draft_freely(Forward& model, const Source& source, Pass& pass);
     void draft_at_cost(Forward& model, const Source& source, Pass& pass);
     void take(Draft draft, size_t request, uint32_t length, bool ended, Pass& pass);
+    void tell(const Pass& pass, uint32_t streams);
 
     std::vector<Source> sources_;
     const SpeculationOptions options_;
     SpeculationPolicy policy_;
     std::vector<Pending> pending_; // of each slot
+    uint32_t declined_ = 0;        // passes since the last draft in which one was possible
+    bool paused_ = false;          // as options_.on_change was told
     double wasted_ns_ = 0;         // by drafting without a draft, in the pass that runs
 };
 

@@ -21,7 +21,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     const uint32_t d = shape.head_dim, pages = (2 * shape.slots + 1) * pages_of(shape.length + page_tokens);
     const KvCodec keys = shape.kv.codec(5, 6, KvSide::key, d);
     host::KvCache host({shape.slots + 1, pages, pages * page_tokens, shape.kv.window}, shape.kv_heads,
-                       {{keys, shape.kv.codec(5, 6, KvSide::value, d)}}, shape.length);
+                       {{keys, shape.kv.codec(5, 6, KvSide::value, d), {}, shape.mtp}}, shape.length);
     host.reserve(shape.slots, pages * page_tokens);
     host.advance(shape.slots, pages * page_tokens);
     const gpu::PassRows pass_rows = fill(rig, shape, host);
@@ -114,6 +114,18 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
         }
 }
 
+// The cache of a head for multi-token prediction.
+void add_mtp(Rows& rows, const Variant& variant, const char* kernel, std::initializer_list<uint32_t> counts) {
+    for (const KvOptions& kv : {KvOptions{KvType::tq4u, KvType::tq4}, KvOptions{KvType::f16, KvType::f16}})
+        for (const uint32_t tokens : counts) {
+            AttentionCase shape{kv, 256, 8, 2, 300, tokens};
+            shape.mtp = true;
+            shape.separate = tokens == 1;
+            shape.slots = shape.separate ? 3 : 1;
+            add_attention(rows, variant, shape, false, kernel);
+        }
+}
+
 // Rows of several slots, in blocks and separate, with page tables that share pages, down to one position, which has fewer parts
 // than the others; and lengths at the end of a page.
 void add_slots(Rows& rows, const std::vector<Variant>& all) {
@@ -189,6 +201,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
         row("eight subgroups", own, {{types[i], values_beside(types[(i + 7) % types.size()])}, 128, 4, 2, 77, 1});
         row("one subgroup", few, {{types[i], values_beside(types[i])}, 64, 4, 2, 50, 1}, device.type == DeviceType::cpu);
     }
+    if (own.subgroup >= 8) add_mtp(rows, {"eight subgroups", own}, "attention_decode", {1});
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 129u, 513u})
         row("eight subgroups", own, {tq4, 128, 2, 1, length, 1, 1});
     if (many.decode_subgroups * many.subgroup <= device.max_workgroup_invocations)
@@ -289,6 +302,7 @@ void add_attention(Rows& rows, const Capabilities& device) {
             add_attention(rows, all[0], {kv, d, 4, 2, 50, tokens}, i % 3 != (d == 64 ? 0 : 1));
         }
     }
+    add_mtp(rows, all[0], "attention", {1, 9});
     add_attention(rows, all[0], {{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 4, 2, 77, 1});
     add_attention(rows, all[0], {{KvType::tq3, KvType::tq2t, RotationKind::haar}, 256, 4, 2, 77, 5});
     for (const uint32_t length : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 513u})

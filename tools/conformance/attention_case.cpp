@@ -103,6 +103,7 @@ gpu::KvCache on_device(Rig& rig, const AttentionCase& shape, const host::LayerCa
     gpu::KvCache out(shape.head_dim, shape.kv_heads, cache.k.blocks, {});
     gpu::LayerCache& layer =
         out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, {}});
+    layer.is_mtp = shape.mtp;
     for (uint32_t head = 0; head < shape.kv_heads; head += shape.heads_per_slice) {
         const uint32_t heads = std::min(shape.heads_per_slice, shape.kv_heads - head);
         const gpu::CacheLayout layout(layer.types(), shape.head_dim, heads, out.pages);

@@ -16,16 +16,17 @@ struct AttentionCase {
     uint32_t slots = 1;
     bool separate = false; // rows
     bool scaled = false;   // values
+    bool mtp = false;      // a cache of a head for multi-token prediction, whose position 0 is not read
 
     // Slots have different lengths.
     uint32_t length_of(uint32_t slot) const { return length - slot * 37 % length; }
     std::string text() const {
-        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}{}{}{}", head_dim, heads, kv_heads,
+        return fmt::format("d {}, {} heads on {}, {} of {} positions, {} a slice{}{}{}{}{}{}{}{}", head_dim, heads, kv_heads,
                            tokens, length, heads_per_slice, deviation == 1 ? "" : fmt::format(", scores of +-{}", deviation),
                            window_begin == 0 ? "" : fmt::format(", those before {} forgotten", window_begin),
                            stored == 1 ? "" : fmt::format(", keys and values of +-{}", stored), growing ? ", growing values" : "",
                            slots == 1 ? "" : fmt::format(", {} slots", slots), separate ? ", separate rows" : "",
-                           scaled ? ", scaled values" : "");
+                           scaled ? ", scaled values" : "", mtp ? ", not the first" : "");
     }
 };
 

@@ -170,17 +170,18 @@ void load_conditioning(KeyConditioning& conditioning, const Model& model, Consol
 static Setup set_up_model(const ModelArguments& arguments, Console& console, const Drafting& drafting = {}) {
     const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
     Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers))
-                               : load_model(file, {.mtp = drafting.by_head});
+                               : load_model(file, {.mtp = drafting.head});
     for (const std::string& note : model.notes) write_error(fmt::format("tq-run: {}\n", note));
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
+    const bool drafts = drafting.on || model.config.mtp;
     const ForwardOptions given{.kv = arguments.kv.options(),
                                .context_size = choose_context(arguments, model),
                                .threads = arguments.threads,
                                .batch_size = arguments.batch_size,
                                .deterministic = arguments.deterministic,
-                               .pending = model.config.has_states() ? drafting.pending : 0,
-                               .speculative = drafting.on,
+                               .pending = model.config.has_states() && drafts ? drafting.pending : 0,
+                               .speculative = drafts,
                                .checkpoint_bytes = std::min(Cache::Shape{}.checkpoint_bytes, physical_memory_bytes() / 16),
                                .memory_bytes = arguments.memory_limit_bytes == 0 ? UINT64_MAX : arguments.memory_limit_bytes};
     ForwardOptions options = given;
@@ -193,13 +194,18 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     return setup;
 }
 
+static Drafting here(Drafting drafting, bool on_cpu_alone) {
+    if (drafting.head == MtpHead::if_there && !on_cpu_alone) drafting.head = MtpHead::left_out;
+    return drafting;
+}
+
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise, const Drafting& drafting) {
     const std::string names = own_device(arguments);
     const auto chosen = find_devices(names, otherwise); // before a download that its error would make useless
     if (chosen.empty() && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
-    Setup setup = set_up_model(arguments, console, drafting);
+    Setup setup = set_up_model(arguments, console, here(drafting, chosen.empty() && arguments.placement.layers_per_rank.empty()));
     auto devices = open_devices(chosen, conformance::subject_of(setup.model.config, setup.model.weights, setup.options.kv),
                                 console, otherwise);
     if (arguments.measured) require_chosen(names, chosen, devices[0] ? devices.size() : 0);
@@ -242,10 +248,11 @@ static Capabilities imagine_gpu(uint64_t memory_bytes) {
     return c;
 }
 
-Setup set_up_plan(const ModelArguments& arguments, Console& console) {
-    if (arguments.memory_limit_bytes == 0) return set_up(arguments, console);
+Setup set_up_plan(const ModelArguments& arguments, Console& console, const Drafting& drafting) {
+    if (arguments.memory_limit_bytes == 0) return set_up(arguments, console, WithoutGpu::cpu, drafting);
     auto device = arguments.device.empty() ? nullptr : choose_device(arguments.device);
-    Setup setup = set_up_model(arguments, console);
+    const bool on_cpu = !device && !arguments.device.empty();
+    Setup setup = set_up_model(arguments, console, here(drafting, on_cpu && arguments.placement.layers_per_rank.empty()));
     setup.imagined = true;
     if (device) {
         setup.device_name = describe_device(*device);

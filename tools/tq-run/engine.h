@@ -69,8 +69,10 @@ struct Setup {
 
 // What speculative decoding needs of a model.
 struct Drafting {
-    bool on = false;      // ForwardOptions::speculative
-    bool by_head = false; // its head for multi-token prediction drafts, which is loaded then
+    bool on = false; // ForwardOptions::speculative; also if the head is loaded
+    // Its head for multi-token prediction drafts, which is loaded then; if_there: only on the CPU, where it has been measured to
+    // gain.
+    MtpHead head = MtpHead::left_out;
     uint32_t pending = 0; // ForwardOptions::pending, if it has recurrent layers
 };
 
@@ -80,7 +82,7 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
 
 // For planning only. If arguments.memory_limit_bytes gives the memory, that of this machine does not count, and only a named
 // device is opened; without a name it is some GPU with that much memory.
-Setup set_up_plan(const ModelArguments& arguments, Console& console);
+Setup set_up_plan(const ModelArguments& arguments, Console& console, const Drafting& drafting);
 
 // Throws UsageError if flags ask for several devices or for layers on the CPU. For commands that compare on one device.
 void require_one_device(const Setup& setup);

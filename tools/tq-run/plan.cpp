@@ -7,6 +7,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine.h"
 #include "tools/tq-run/placement_table.h"
+#include "tools/tq-run/speculation.h"
 #include "tools/tq-run/table.h"
 #include <algorithm>
 #include <cmath>
@@ -180,7 +181,11 @@ nlohmann::ordered_json to_json(const Setup& setup) {
 struct PredictedCache {
     KvOptions kv;
     std::vector<gpu::TokenTime> times;
+    std::vector<std::vector<gpu::DraftedSpeed>>
+        drafted; // with drafts of the model's head: for each of `acceptances`; empty: it has none
 };
+
+constexpr double acceptances[] = {0.6, 0.8}; // what heads reach in texts of several kinds
 
 std::vector<uint32_t> predicted_depths(const Setup& setup) {
     std::vector<uint32_t> depths{0};
@@ -193,9 +198,14 @@ std::vector<PredictedCache> predict(const Setup& setup, const gpu::KnownGpu& gpu
     std::vector<PredictedCache> all;
     for (const KvOptions& kv : {setup.options.kv, KvOptions{KvType::q8_0, KvType::q8_0}, KvOptions{KvType::f16, KvType::f16}}) {
         if (std::ranges::any_of(all, [&](const PredictedCache& each) { return describe(each.kv) == describe(kv); })) continue;
-        all.push_back({kv, {}});
-        for (const uint32_t depth : predicted_depths(setup))
-            all.back().times.push_back(gpu::predict_token(gpu, setup.model.config, setup.model.weights, kv, depth));
+        PredictedCache& cache = all.emplace_back(kv);
+        if (setup.model.weights.mtp) cache.drafted.resize(std::size(acceptances));
+        for (const uint32_t depth : predicted_depths(setup)) {
+            const gpu::PredictedCase here{gpu, setup.model.config, setup.model.weights, kv, depth};
+            cache.times.push_back(gpu::predict_pass(here));
+            for (size_t i = 0; i < cache.drafted.size(); i++)
+                cache.drafted[i].push_back(gpu::predict_drafting(here, acceptances[i]));
+        }
     }
     return all;
 }
@@ -212,7 +222,7 @@ Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
     const gpu::MeasuredSpeed& nearest = gpu::nearest_measured(gpu);
     const Model model = make_synthetic(parse_synthetic(nearest.model));
     const KvOptions kv{nearest.cache, nearest.cache};
-    const auto time = gpu::predict_token(gpu::find_known_gpu(nearest.gpu), model.config, model.weights, kv, nearest.depth);
+    const auto time = gpu::predict_pass({gpu::find_known_gpu(nearest.gpu), model.config, model.weights, kv, nearest.depth});
     return {nearest, 1 / time.total()};
 }
 
@@ -231,6 +241,11 @@ std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
         text += fmt::format("\n{:<22}", describe(cache.kv));
         for (const gpu::TokenTime& time : cache.times) text += fmt::format(" {:>8.1f}", 1 / time.total());
         text += fmt::format("  ({} reached {:.2f} of such)", nearest.measured.gpu, nearest.ratio());
+        for (size_t i = 0; i < cache.drafted.size(); i++) {
+            text += fmt::format("\n{:<22}", fmt::format("  drafts, {:.0f} % right", acceptances[i] * 100));
+            for (const gpu::DraftedSpeed& speed : cache.drafted[i]) text += fmt::format(" {:>8.1f}", speed.tokens_per_second);
+            text += fmt::format("  (of {} tokens)", cache.drafted[i].front().length);
+        }
     }
     const gpu::TokenTime& last = caches.front().times.back();
     return text +
@@ -263,6 +278,10 @@ nlohmann::ordered_json prediction_json(const Setup& setup, const gpu::KnownGpu& 
                                       {"weights_seconds", time.weights},
                                       {"attention_seconds", time.attention},
                                       {"waits_seconds", time.waits}});
+            for (size_t a = 0; a < cache.drafted.size(); a++)
+                json["tokens"].back()["drafts"].push_back({{"acceptance", acceptances[a]},
+                                                           {"length", cache.drafted[a][i].length},
+                                                           {"tokens_per_second", cache.drafted[a][i].tokens_per_second}});
         }
     return json;
 }
@@ -272,7 +291,7 @@ int run(const PlanArguments& arguments) {
     const gpu::KnownGpu* const gpu = arguments.predict.empty() ? nullptr : &gpu::find_known_gpu(arguments.predict);
     ModelArguments model = arguments.model;
     if (gpu != nullptr && model.device.empty()) model.device = "cpu"; // whatever is here: the prediction is for another device
-    const Setup setup = set_up_plan(model, console);
+    const Setup setup = set_up_plan(model, console, SpeculationArguments{}.drafting()); // as chat and serve run it
     if (gpu != nullptr) {
         (arguments.json ? write_output : write_text)(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n"
                                                                     : prediction_table(setup, *gpu));

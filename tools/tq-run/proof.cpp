@@ -30,7 +30,7 @@ std::vector<std::string> profiles_to_try(const Capabilities& device) {
     if (device.profile != "none") return {device.profile};
     std::vector<std::string> names;
     std::vector<std::pair<gpu::Tuning, bool>> tried;
-    for (const char* name : {"none", "full-barriers", "untuned", "no-matrix", "no-fp16", "no-subgroup", "spec-minimum"}) {
+    for (const char* name : {"none", "untuned", "full-barriers", "no-matrix", "no-fp16", "no-subgroup", "spec-minimum"}) {
         Capabilities clamped = device;
         find_device_profile(name).clamp(clamped);
         clamped.profile = name;

@@ -50,14 +50,15 @@ void SpeculationArguments::check() const {
 }
 
 SpeculationOptions SpeculationArguments::options() const {
-    const uint32_t most = draft_max != 0                                  ? draft_max
-                          : drafters() == std::vector<std::string>{"mtp"} ? MtpDrafter::draft_max
-                                                                          : max_draft_tokens;
+    const bool by_head_alone = by_default() || drafters() == std::vector<std::string>{"mtp"};
+    const uint32_t most = draft_max != 0 ? draft_max : by_head_alone ? MtpDrafter::draft_max : max_draft_tokens;
     return {.draft_max = std::min(most, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
 Drafting SpeculationArguments::drafting() const {
-    return on() ? Drafting{.on = true, .by_head = by_head(), .pending = options().draft_max} : Drafting{};
+    if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};
+    if (!on()) return {};
+    return {.on = true, .head = by_head() ? MtpHead::wanted : MtpHead::left_out, .pending = options().draft_max};
 }
 
 void add_flags(ArgumentParser& command, SpeculationArguments& a) {
@@ -68,7 +69,7 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
         "draft tokens that are then verified together, for the same answer in less time: ngram (looks them up in the text so "
         "far), draft (a draft model), mtp (the model's own head for multi-token prediction), or several with commas, of which "
         "the "
-        "first that has a draft counts; none; default: none, with -md draft",
+        "first that has a draft counts; none; default: with -md draft, else on the CPU mtp if the model has a head, else none",
         "HOW")
         .values("none ngram draft mtp draft-mtp")
         .check(parsed_by([](const std::string& text) {
@@ -124,13 +125,15 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
 
 std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
                                               Console& console) {
-    if (!arguments.on()) return nullptr;
+    const bool by_default = arguments.by_default() && target.model.config.mtp && target.forward.drafts();
+    const std::vector<std::string> kinds = by_default ? std::vector<std::string>{"mtp"} : arguments.drafters();
+    if (kinds.empty()) return nullptr;
     if (arguments.by_head() && !target.forward.drafts())
         fail("{}: its head for multi-token prediction drafts only if all of the model is on one device: use --spec ngram here",
              target.model.name);
     auto out = std::make_unique<Speculator>();
     std::vector<std::unique_ptr<Drafter>> drafters;
-    for (const std::string& kind : arguments.drafters()) {
+    for (const std::string& kind : kinds) {
         if (!out->description.empty()) out->description += ", then ";
         if (kind == "draft") {
             auto forward = load_draft_model(*out, arguments, target, threads, console);
@@ -145,7 +148,8 @@ std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& argume
             out->description += "prompt lookup";
         }
     }
-    const SpeculationOptions options = arguments.options();
+    SpeculationOptions options = arguments.options();
+    if (console.verbose()) options.on_change = [](const std::string& what) { write_error(fmt::format("tq-run: {}\n", what)); };
     out->description += fmt::format(", at most {} tokens", std::min(options.draft_max, target.forward.max_separate_rows() - 1));
     out->speculation = std::make_unique<Speculation>(std::move(drafters), options);
     return out;

@@ -7,12 +7,13 @@ namespace tq {
 
 struct SpeculationArguments {
     // Any of "ngram", "draft" and "mtp" in their order, with commas, or "none"; empty: draft where there is a draft model, else
-    // none.
+    // mtp where the model is loaded with its head (Drafting).
     std::string kinds;
     std::string model, device;
     uint32_t threads = 0, draft_max = 0, draft_min = 1; // draft_max 0: as the kind has it
 
-    std::vector<std::string> drafters() const; // none: no drafts
+    std::vector<std::string> drafters() const; // that are asked for; none: no drafts, or by default
+    bool by_default() const { return kinds.empty() && model.empty(); }
     bool has(std::string_view drafter) const;
     bool on() const { return !drafters().empty(); }
     bool by_head() const { return has("mtp"); }

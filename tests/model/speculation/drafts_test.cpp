@@ -137,6 +137,37 @@ TEST_CASE("no draft has more tokens than one pass verifies, or fewer than the le
     CHECK(std::ranges::min(asked) == 3); // near the end of the answer
 }
 
+TEST_CASE("it is said once that drafts pause because they lose time, and once that they gain again") {
+    const auto forward = make({.context_size = 10, .threads = 1});
+    struct Ones final : OneDrafter {
+        bool is_free() const override { return false; }
+        Ids propose(std::span<const uint32_t>, uint32_t most) override { return Ids(most, 1); }
+    };
+    std::vector<std::string> said;
+    Speculation speculation(std::make_unique<Ones>(), {.on_change = [&](const std::string& what) { said.push_back(what); }});
+    Ids text{5};
+    const auto write = [&](uint32_t id, size_t tokens) { // of which one takes 1 ms, and each further row 0.2 ms
+        for (const size_t end = text.size() + tokens; text.size() < end;) {
+            const DraftRequest request{0, text, 7};
+            const size_t drafted = speculation.draft(*forward, std::span(&request, 1), 1, 7)[0].size(),
+                         right = id == 1 ? drafted : 0;
+            text.insert(text.end(), 1 + right, id);
+            if (drafted == 0)
+                speculation.ran_plain(1, 1, 1e6);
+            else
+                speculation.verified(uint32_t(1 + drafted), uint32_t(1 + right), 1e6 + 2e5 * double(drafted));
+        }
+    };
+    write(1, 300);
+    CHECK(said.empty());
+    write(2, 2000);
+    REQUIRE(said.size() == 1);
+    CHECK(said[0].find("drafts pause, as a pass without them is faster: ") == 0);
+    write(1, 4000);
+    CHECK(said.size() == 2);
+    CHECK(said.back() == "drafts gain time again");
+}
+
 TEST_CASE("a value that is not finite in a row that is rejected ends nothing") {
     // As if every run of several rows met one.
     struct Fragile final : Forward {

@@ -101,6 +101,29 @@ TEST_CASE("a prediction keeps to the GPU's bandwidth, falls with the depth, and 
     }
 }
 
+TEST_CASE("a prediction for a model with a head says what its drafts would gain") {
+    const Arguments command{"plan", "--synthetic", "qwen3.5-9b+mtp:q4_k_m", "-ctk", "tq4", "--predict", "4090"};
+    Arguments as_json = command;
+    as_json.push_back("--json");
+    const Finished text = tq_run(command), json = tq_run(as_json);
+    REQUIRE_MESSAGE(text.status == 0, text.error);
+    CHECK(contains(text.output, "\n  drafts, 60 % right "));
+    CHECK(contains(text.output, "\n  drafts, 80 % right "));
+    for (const auto& row : nlohmann::json::parse(json.output)["tokens"]) {
+        const double plain = row["tokens_per_second"];
+        const auto& drafts = row["drafts"];
+        REQUIRE(drafts.size() == 2);
+        const double some = drafts[0]["tokens_per_second"], most = drafts[1]["tokens_per_second"];
+        CHECK(some > 1.2 * plain); // a pass of few rows reads the same weights
+        CHECK(some < 2.5 * plain); // the limit of any length: 1 / (1 - 0.6)
+        CHECK(most > some);
+        CHECK(most < 5 * plain);
+        CHECK(drafts[1]["length"] >= drafts[0]["length"]);
+    }
+    const Finished without = tq_run({"plan", "--synthetic", "qwen3.5-9b:q4_k_m", "--predict", "4090", "--json"});
+    CHECK_FALSE(contains(without.output, "drafts"));
+}
+
 TEST_CASE("what does not fit ends with the table and status 1, before anything is loaded") {
     for (const char* command : {"plan", "generate", "chat"}) {
         CAPTURE(command);

@@ -69,13 +69,28 @@ TEST_CASE("a hybrid model has the same text with drafts of its own head, and of 
     const Arguments command =
         Arguments{"generate", "-m", with_head.path().string(), "-p", repeated, "-n", "60", "--ignore-eos", "--temp", "0"} +
         on_cpu;
-    const Finished plain = tq_run(command);
+    const Finished plain = tq_run(command + Arguments{"--spec", "none"}),
+                   by_default = tq_run(command + Arguments{"-n", "200", "-v"});
     REQUIRE_MESSAGE(plain.status == 0, plain.error);
+    CHECK_FALSE(contains(plain.error, "drafted"));
+    CHECK(contains(by_default.error, " drafted accepted | context ")); // on the CPU a head drafts unless told otherwise
+    CHECK(by_default.output.starts_with(plain.output.substr(0, plain.output.size() - 1)));
     for (const char* kind : {"mtp", "draft-mtp", "ngram", "ngram,mtp"}) {
         const Finished drafting = tq_run(command + Arguments{"--spec", kind});
         CHECK_MESSAGE(drafting.status == 0, drafting.error);
         CHECK(drafting.output == plain.output);
     }
+    const TemporaryDirectory saved;
+    const auto with_cache = [&](const char* name, const char* spec) {
+        return tq_run(command + Arguments{"--prompt-cache", (saved.path() / name).string(), "--spec", spec});
+    };
+    CHECK(with_cache("plain", "none").status == 0);
+    CHECK(with_cache("head", "mtp").output == plain.output);
+    CHECK(with_cache("head", "mtp").output == plain.output);
+    CHECK(contains(with_cache("plain", "mtp").error,
+                   "saved without the model's head for multi-token prediction: give --spec none"));
+    CHECK(contains(with_cache("head", "none").error, "saved with the model's head for multi-token prediction: give --spec mtp"));
+
     const Finished none = generate({"--spec", "mtp"});
     CHECK(none.status == 1);
     CHECK(contains(none.error, "has no head for multi-token prediction"));

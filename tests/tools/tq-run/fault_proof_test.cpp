@@ -335,7 +335,7 @@ TEST_CASE("bench measures the devices that were asked for, or nothing") {
     const Faults wrong{.kernel = "rms_norm", .rewrite = "FMul:1=FAdd"};
     const auto bench = [](const char* device, const Faults& faults, std::vector<std::string> more = {}) {
         const Place place;
-        std::vector<std::string> words{"bench", "-p", "4", "-n", "1", "-r", "1", "--no-limits", "-o", "json", "--device", device};
+        std::vector<std::string> words{"bench", "-p", "4", "-n", "2", "-r", "1", "--no-limits", "-o", "json", "--device", device};
         words.insert(words.end(), more.begin(), more.end());
         const Ended ended = place.run(words, faults, {"TQ_PROVE=5"});
         CAPTURE(device);

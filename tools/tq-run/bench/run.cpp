@@ -251,7 +251,8 @@ int run_subjects(const Arguments& arguments, Console& console, const std::functi
     };
     try {
         for (const ModelArguments& model : arguments.model_list()) {
-            Subject subject = open_subject(model, arguments.speculation.drafting(), console);
+            Subject subject =
+                open_subject(model, arguments.speculation.on() ? arguments.speculation.drafting() : Drafting{}, console);
             catch_interrupts();
             good &= run(subject);
         }

@@ -238,7 +238,7 @@ int run(const DoctorArguments& arguments) {
     std::optional<conformance::Subject> subject;
     try {
         const Model model = load_model(find_model(arguments.model, console));
-        subject = conformance::subject_of(model.config, model.weights, {});
+        subject = conformance::subject_of(model.config, model.weights, KvArguments{}.options()); // as chat runs it
         found.model = model.name;
     } catch (const Error& error) {
         if (!arguments.model.is_demo()) throw;

@@ -1,6 +1,7 @@
 #include "model/draft_run.h"
 #include "base/ensure.h"
 #include "base/statistics.h"
+#include "shaders/sampling.h"
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -28,13 +29,21 @@ std::optional<uint32_t> most_probable(std::span<const float> logits) {
 } // namespace
 
 std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
-                                              uint32_t max_rows, const RunDraft& run, const DraftLogits& each) {
+                                              uint32_t max_rows, const RunDraft& run, const DraftLogits& each,
+                                              const RunDraftsAhead& ahead) {
     ENSURE(n <= cache.shape().pending + 1, "{} drafts where {} tokens can be pending", n, cache.shape().pending);
     std::vector<std::vector<uint32_t>> out(starts.size());
     std::vector<uint32_t> room;
     for (const DraftStart& start : starts) {
         ENSURE(cache.position(start.slot) > 0, "slot {} is empty", start.slot);
         room.push_back(room_for(cache, start.slot, n));
+    }
+    if (ahead && !each && starts.size() == 1 && room[0] > 0) {
+        const DraftStart& start = starts[0];
+        PassRows row;
+        row.add(start.slot, cache.position(start.slot), {&start.id, 1}, cache.window(start.slot).begin, true);
+        out[0] = ahead(row, std::min<uint32_t>(room[0], SAMPLING_STEPS), ids);
+        return out;
     }
     for (uint32_t step = 0; step < n; step++) {
         std::vector<size_t> left; // starts that go on

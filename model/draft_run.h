@@ -9,8 +9,13 @@ namespace tq {
 // [rows][...], valid until the next run, of each row at least those of the ids that are wanted.
 using RunDraft = std::function<std::span<const float>(const PassRows& rows, DraftIds ids)>;
 
-// Returns what Forward::draft() does, by passes of at most max_rows rows.
+// Runs the head on one such row, and on the most probable id after it, n times in all, without the host (Stage).
+using RunDraftsAhead = std::function<std::vector<uint32_t>(const PassRows& row, uint32_t n, DraftIds ids)>;
+
+// Returns what Forward::draft() does, by passes of at most max_rows rows; by `ahead`, if there is one, for a single slot whose
+// logits nobody wants.
 std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
-                                              uint32_t max_rows, const RunDraft& run, const DraftLogits& each);
+                                              uint32_t max_rows, const RunDraft& run, const DraftLogits& each,
+                                              const RunDraftsAhead& ahead = {});
 
 } // namespace tq

@@ -146,8 +146,8 @@ void Recordings::prepare() {
                 record_steps(pass, shape);
             }
         ForwardPass token = new_pass(recorder, none, {1, true, all_halves(), Head::logits});
-        for (const bool few : {true, false})
-            if (samples()) run_ahead_.sample_next(token, few);
+        for (const RunAhead::Step step : {RunAhead::Step::token_of_few, RunAhead::Step::token_of_many})
+            if (samples()) run_ahead_.sample_next(token, step);
     });
 }
 
@@ -301,15 +301,28 @@ void Recordings::settle(uint32_t slot, uint32_t settled, uint32_t tokens) {
     recorder.finish().run();
 }
 
-std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {
+std::vector<uint32_t> Recordings::run_ahead(const Shape& shape, RunAhead::Step step, const PassRows& row, uint32_t n,
+                                            const DeviceSampling& sampling) {
     Taps none;
-    const Shape token{1, true, all_halves(), Head::logits};
     step_ = {options_.context_size - 1, 1};
-    run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, token); },
-                      [&](ForwardPass& pass) { begin_step(pass, token.halves, token.head); },
-                      [&](ForwardPass& pass) { record_steps(pass, token); }, has_few_candidates(sampling.settings));
+    run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, shape); },
+                      [&](ForwardPass& pass) { begin_step(pass, shape.halves, shape.head); },
+                      [&](ForwardPass& pass) { record_steps(pass, shape); }, step);
     write(row);
-    return run_ahead_.run(n, sampling, step_);
+    return run_ahead_.run(step, n, sampling, step_);
+}
+
+std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {
+    const bool few = has_few_candidates(sampling.settings);
+    return run_ahead({1, true, all_halves(), Head::logits}, few ? RunAhead::Step::token_of_few : RunAhead::Step::token_of_many,
+                     row, n, sampling);
+}
+
+std::vector<uint32_t> Recordings::run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids) {
+    const DeviceSampling most_probable{make_sampling_settings(1, 1, 1, 0), std::vector<uint32_t>(n), {}, {}};
+    if (ids == DraftIds::likely)
+        return run_ahead({1, true, {}, Head::draft_likely}, RunAhead::Step::likely_draft, row, n, most_probable);
+    return run_ahead({1, true, {}, Head::draft}, RunAhead::Step::draft, row, n, most_probable);
 }
 
 } // namespace tq::gpu

@@ -41,6 +41,7 @@ class Recordings {
     // As those of Stage.
     bool drafts() const { return net_.mtp.has_value(); }
     std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
+    std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids);
     // Applies the pending tokens of a slot (CacheVectors::settle_state()).
     void settle(uint32_t slot, uint32_t settled, uint32_t tokens);
     bool samples() const; // whether run_ahead() is available
@@ -95,6 +96,8 @@ class Recordings {
     std::vector<uint32_t> take_rows(std::span<const uint32_t> rows, std::span<const float> h);
     void give_hidden(std::span<float> h) const;
     bool run(const Shape& shape, const PassRows& rows, const KeepGoing& keep_going = {});
+    std::vector<uint32_t> run_ahead(const Shape& shape, RunAhead::Step step, const PassRows& row, uint32_t n,
+                                    const DeviceSampling& sampling);
     ForwardPass new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const;
     Activations activations(const Buffer& logits) const;
     void record_halves(ForwardPass& pass, HalfRange halves, const Activations& x) const;

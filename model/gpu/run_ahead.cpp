@@ -1,5 +1,6 @@
 #include "model/gpu/run_ahead.h"
 #include "base/ensure.h"
+#include "model/forward.h"
 #include "model/gpu/sampling.h"
 #include <algorithm>
 #include <cstring>
@@ -11,14 +12,15 @@ RunAhead::RunAhead(Device& device, const Scratch& scratch, const Buffer& ids, ui
       upload_(device.allocate("sampling upload", sampling_bytes(vocab_size), Memory::upload)),
       readback_(device.allocate("sampled ids read back", sampled_bytes, Memory::readback)) {}
 
-void RunAhead::sample_next(Pass& pass, bool few) const {
-    if (!few) return sample_all(pass, ids_, scratch_.sampling, scratch_.logits, vocab_size_);
-    sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.sampling, vocab_size_);
-    sample(pass, ids_, scratch_.sampling, scratch_.candidates, vocab_size_);
+void RunAhead::sample_next(Pass& pass, Step step) const {
+    if (step == Step::token_of_many) return sample_all(pass, ids_, scratch_.sampling, scratch_.logits, vocab_size_);
+    const uint32_t ids = step == Step::likely_draft ? std::min(vocab_size_, likely_ids) : vocab_size_;
+    sample_candidates(pass, scratch_.candidates, scratch_.logits, scratch_.sampling, ids);
+    sample(pass, ids_, scratch_.sampling, scratch_.candidates, ids);
 }
 
 void RunAhead::record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token,
-                      bool few) {
+                      Step step) {
     if (!commands_) {
         Recorder begin(device_), begin_with_uses(device_), end(device_);
         ForwardPass first = new_pass(begin), first_with_uses = new_pass(begin_with_uses);
@@ -28,15 +30,14 @@ void RunAhead::record(const std::function<ForwardPass(Recorder&)>& new_pass, con
         begin.copy(View(scratch_.sampling, 0, without_uses), View(upload_, 0, without_uses));
         begin_with_uses.copy(scratch_.sampling, upload_);
         end.copy(readback_, View(scratch_.sampling, sampled_offset, sampled_bytes));
-        commands_.emplace(Recordings{begin.finish(), begin_with_uses.finish(), end.finish(), {}, {}});
+        commands_.emplace(Recordings{begin.finish(), begin_with_uses.finish(), end.finish(), {}});
     }
-    std::optional<Commands>& commands = few ? commands_->step_of_few : commands_->step_of_many;
-    if (commands) return;
-    Recorder step(device_, Again::at_any_time);
-    ForwardPass each = new_pass(step);
+    if (commands_->steps.contains(step)) return;
+    Recorder recorder(device_, Again::at_any_time);
+    ForwardPass each = new_pass(recorder);
     run_token(each);
-    sample_next(each, few);
-    commands.emplace(step.finish());
+    sample_next(each, step);
+    commands_->steps.emplace(step, recorder.finish());
 }
 
 void RunAhead::write(const DeviceSampling& sampling) {
@@ -51,15 +52,15 @@ void RunAhead::write(const DeviceSampling& sampling) {
         if (id < vocab_size_) std::memcpy(uses + id * sizeof use, &use, sizeof use);
 }
 
-std::vector<uint32_t> RunAhead::run(uint32_t n, const DeviceSampling& sampling, Step& step) {
+std::vector<uint32_t> RunAhead::run(Step step, uint32_t n, const DeviceSampling& sampling, gpu::Step& now) {
     ENSURE(sampling.random.size() >= n && sampling.random.size() <= SAMPLING_STEPS, "{} words for {} tokens",
            sampling.random.size(), n);
     write(sampling);
-    Commands& step_commands = has_few_candidates(sampling.settings) ? *commands_->step_of_few : *commands_->step_of_many;
+    Commands& step_commands = commands_->steps.at(step);
     Commands& begin = sampling.settings.penalises ? commands_->begin_with_uses : commands_->begin;
     if (device_.profile) { // one at a time: each run is charged for its own position
         begin.run();
-        for (uint32_t i = 0; i < n; i++, step.position++) step_commands.run();
+        for (uint32_t i = 0; i < n; i++, now.position++) step_commands.run();
         commands_->end.run();
     } else {
         std::vector<Commands*> all(n + 2, &step_commands);

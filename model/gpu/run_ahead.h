@@ -2,10 +2,12 @@
 // that no token waits for the host. This takes three recordings: one uploads the settings and the first id, one runs a token
 // and samples the next, and is submitted once for each, and one reads the ids back. Where the host finds that the text ended
 // earlier, it takes the rest back (Forward::truncate()); a window of the cache keeps that many additional tokens.
+// Drafts of the model's own head run ahead likewise: the second recording is then that of the head.
 #pragma once
 #include "model/gpu/steps.h"
 #include "model/sampling/device_sampling.h"
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -16,24 +18,27 @@ class RunAhead {
     // ids: the pass's, the first of which is run next; all arguments must outlive this.
     RunAhead(Device& device, const Scratch& scratch, const Buffer& ids, uint32_t vocab_size);
 
-    // Records the sampling of the token that follows scratch.logits, from few candidates or any number; it becomes ids[0].
-    void sample_next(Pass& pass, bool few) const;
+    // What runs ahead: tokens that are sampled from few candidates or any number, or drafts, of all ids or the likely ones.
+    enum class Step { token_of_few, token_of_many, draft, likely_draft };
 
-    // Makes the recordings for few candidates or any number, unless they exist. take_token records the upload of a token from the
-    // host, run_token the pass from ids[0] to its logits.
+    // Records the sampling of the token that follows scratch.logits; it becomes ids[0].
+    void sample_next(Pass& pass, Step step) const;
+
+    // Makes the recordings for a step, unless they exist. take_token records the upload of a token from the host, run_token the
+    // pass from ids[0] to its logits.
     using Record = std::function<void(ForwardPass&)>;
     void record(const std::function<ForwardPass(Recorder&)>& new_pass, const Record& take_token, const Record& run_token,
-                bool few);
+                Step step);
     void forget() { commands_.reset(); } // the buffers of the cache that they use have changed
 
-    // Runs n tokens, 1 <= n <= SAMPLING_STEPS, after record(), and returns the sampled tokens: fewer where the logits that
-    // follow the last are not finite. `step` is that of the first token, and is charged for each where the device profiles.
-    std::vector<uint32_t> run(uint32_t n, const DeviceSampling& sampling, Step& step);
+    // Runs n of such steps, 1 <= n <= SAMPLING_STEPS, after record(), and returns the sampled tokens: fewer where the logits that
+    // follow the last are not finite. `now` is the first token's, and is charged for each where the device profiles.
+    std::vector<uint32_t> run(Step step, uint32_t n, const DeviceSampling& sampling, gpu::Step& now);
 
   private:
     struct Recordings {
         Commands begin, begin_with_uses, end; // with_uses: uploads those of tokens, for penalties
-        std::optional<Commands> step_of_few, step_of_many;
+        std::map<Step, Commands> steps;
     };
     void write(const DeviceSampling& sampling);
 

@@ -70,6 +70,9 @@ class GpuStage final : public Stage {
     }
     bool drafts() const override { return recordings_.drafts(); }
     std::span<const float> run_draft(const PassRows& rows, DraftIds ids) override { return recordings_.run_draft(rows, ids); }
+    std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids) override {
+        return recordings_.run_drafts_ahead(row, n, ids);
+    }
     uint32_t max_sampled() const override { return options_.held.all() && recordings_.samples() ? SAMPLING_STEPS : 0; }
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) override {
         return recordings_.run_ahead(row, n, sampling);

@@ -55,8 +55,11 @@ class Stage {
     // For a whole model whose head for multi-token prediction is loaded. run_draft() runs that head on separate rows, each the
     // token that is to follow those of a slot, whose position is its own or, of a draft after drafts, the next one's. It returns
     // the logits [rows][vocab_size] that follow, valid until the next run.
+    // run_drafts_ahead(), if there is max_sampled(), runs it on one such row, then on the most probable id after that, and so on,
+    // and returns the n ids: fewer if logits are not finite.
     virtual bool drafts() const { return false; }
     virtual std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
+    virtual std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids);
 
     virtual PassLimits limits() const = 0;
     virtual std::string computation() const = 0; // as in Forward

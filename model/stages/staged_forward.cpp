@@ -30,9 +30,14 @@ class StagedForward final : public Forward {
     std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
     std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
                                              const DraftLogits& each) override {
+        RunDraftsAhead ahead;
+        if (stage_->max_sampled() > 0)
+            ahead = [&](const PassRows& row, uint32_t count, DraftIds wanted) {
+                return stage_->run_drafts_ahead(row, count, wanted);
+            };
         return run_drafts(
             cache_, starts, n, ids, max_separate_rows(),
-            [&](const PassRows& rows, DraftIds wanted) { return stage_->run_draft(rows, wanted); }, each);
+            [&](const PassRows& rows, DraftIds wanted) { return stage_->run_draft(rows, wanted); }, each, ahead);
     }
     void record_again() override { stage_->record_again(); }
     Cache& cache() override { return cache_; }

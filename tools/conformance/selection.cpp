@@ -101,11 +101,21 @@ Expectations::Expectations(const std::filesystem::path& file) {
     }
 }
 
+static bool means(const std::string& name, const std::string& row) {
+    return name == row || (is_glob(name) && matches_glob(lowercase(row), lowercase(name)));
+}
+
 std::optional<Verdict> Expectations::of(const std::string& row) const {
     for (size_t i = all_.size(); i-- > 0;)
-        if (all_[i].first == row || (is_glob(all_[i].first) && matches_glob(lowercase(row), lowercase(all_[i].first))))
-            return all_[i].second;
+        if (means(all_[i].first, row)) return all_[i].second;
     return std::nullopt;
+}
+
+std::vector<std::string> Expectations::unused(std::span<const std::string> rows) const {
+    std::vector<std::string> out;
+    for (const auto& [name, verdict] : all_)
+        if (std::ranges::none_of(rows, [&](const std::string& row) { return means(name, row); })) out.push_back(name);
+    return out;
 }
 
 } // namespace tq::conformance

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class Expectations {
     explicit Expectations(const std::filesystem::path& file); // throws Error that names the line
 
     std::optional<Verdict> of(const std::string& row) const; // by the last line that means it
+    // Returns the names and patterns that mean none of these rows.
+    std::vector<std::string> unused(std::span<const std::string> rows) const;
     bool empty() const { return all_.empty(); }
 
   private:

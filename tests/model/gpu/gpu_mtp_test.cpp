@@ -49,6 +49,27 @@ TEST_CASE("a head that is perfect by construction is always right on a device") 
     }
 }
 
+TEST_CASE("drafts that the device samples itself are those that the host finds in the logits") {
+    Device device;
+    Config config = small_config(*find_model_type("qwen3_5"));
+    config.vocab_size = likely_ids + 3000;
+    const Hybrid model(config, GgmlType::Q8_0, {});
+    const auto forward = make_gpu_forward(device, model.config, model.weights, draft_options(4));
+    for (uint32_t length = 5; length < 40; length += 6)
+        for (const DraftIds ids : {DraftIds::all, DraftIds::likely}) {
+            CAPTURE(length);
+            forward->truncate(0);
+            forward->run(ids_of(length, length));
+            const DraftStart start{0, length};
+            uint32_t seen = 0;
+            const auto by_host = forward->draft({&start, 1}, 4, ids, [&](size_t, uint32_t, std::span<const float>) { seen++; }),
+                       by_device = forward->draft({&start, 1}, 4, ids);
+            CHECK(seen == 4);
+            CHECK(by_device == by_host);
+            CHECK(forward->position() == length);
+        }
+}
+
 TEST_CASE("likely drafts are the most probable of the first ids, on a device") {
     Device device;
     Config config = small_config(*find_model_type("qwen3_5"));

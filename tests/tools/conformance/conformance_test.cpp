@@ -3,6 +3,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include "tools/conformance/selection.h"
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -237,6 +238,13 @@ TEST_CASE("filters are given several times, as patterns, in files; others are le
     const Finished partly = conformance({"--filter", "swiglu | nothing"}, one);
     CHECK(partly.status == 0);
     CHECK(contains(partly.output, "no row is called \"swiglu | nothing\""));
+}
+
+TEST_CASE("names of rows that are known to fail, but that no row has") {
+    const TemporaryFile file("a | b | c,wrong\na | * | c,crashed\na | b | d,hung\n*nothing*,wrong\n");
+    const std::vector<std::string> rows{"a | b | c", "e | f | g"};
+    const std::vector<std::string> unused = tq::conformance::Expectations(file.path()).unused(rows);
+    CHECK(unused == std::vector<std::string>{"a | b | d", "*nothing*"});
 }
 
 TEST_CASE("rows that are known to fail do not fail the run; one that passes, or fails otherwise, does") {

@@ -192,6 +192,15 @@ DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const st
     return report;
 }
 
+// Names in --expect that no row of these devices has: a slip, or a row of another version.
+void tell_unused(const Expectations& expectations, const Report& report) {
+    std::vector<std::string> rows;
+    for (const DeviceReport& device : report.devices)
+        for (const RowResult& row : device.rows) rows.push_back(row.name());
+    for (const std::string& name : expectations.unused(rows))
+        write_error(fmt::format("tq-run: --expect: no row is called \"{}\"\n", printable(name, 200)));
+}
+
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
     if (a.device == "cpu" || a.device == "none")
@@ -222,6 +231,7 @@ int run(const ConformanceArguments& a) {
     write_file(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
     write_file(a.junit, to_junit(report));
     if (interrupted()) return 130;
+    if (selection.every_row()) tell_unused(expectations, report);
     return report.passed() ? 0 : report.nothing_tested() ? nothing_was_tested : 1;
 }
 

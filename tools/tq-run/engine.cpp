@@ -174,7 +174,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     for (const std::string& note : model.notes) write_error(fmt::format("tq-run: {}\n", note));
     if (const auto format = weight_format(arguments)) quantise_weights(model, *format);
     model.config = with_rope(model.config, arguments.rope.overrides());
-    const bool drafts = drafting.on || model.config.mtp;
+    const bool drafts = drafting.on || (drafting.head != MtpHead::left_out && model.config.mtp);
     const ForwardOptions given{.kv = arguments.kv.options(),
                                .context_size = choose_context(arguments, model),
                                .threads = arguments.threads,

@@ -75,9 +75,9 @@ void check_kv(const KvOptions& kv, const Config& config) {
         for (int layer = e.first + (e.first < 0 ? count : 0); layer <= e.last + (e.last < 0 ? count : 0); layer++)
             any = any || !config.is_recurrent(uint32_t(layer));
         if (!any)
-            fail("layers {}:{} are recurrent, and store neither keys nor values: name layers with attention, of which the last "
-                 "is {}",
-                 e.first, e.last, last_attention_layer(config));
+            fail("{} recurrent, and store{} neither keys nor values: name layers with attention, of which the last is {}",
+                 e.first == e.last ? fmt::format("layer {} is", e.first) : fmt::format("layers {} to {} are", e.first, e.last),
+                 e.first == e.last ? "s" : "", last_attention_layer(config));
     }
 }
 

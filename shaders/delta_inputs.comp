@@ -26,7 +26,6 @@ CONTEXT_AT(3)
 #include "recurrent.glsl"
 #include "rms.glsl"
 
-float row_of(uint t, uint i) { return rows[p.inputs + t * p.channels + i]; }
 float silu(float x) { return x / (1.0 + exp(-x)); }
 
 uint state_at(uint t) { return row_slot(t) * p.state_floats; }
@@ -56,25 +55,31 @@ void store_gates(uint t) {
     }
 }
 
-// The input of channel `at` at a position before the rows of a slot, of which t is the first: of a token that is pending, or one of the
-// last three before those.
-float input_before(uint t, int position, uint at) {
-    const int begin = int(min(row_state_begin(t), row_position(t)));
+// A row of inputs: where its first channel is, in a row of the pass or in the state.
+struct Inputs {
+    bool in_pass;
+    uint at;
+};
+float input_of(Inputs row, uint i) { return row.in_pass ? rows[row.at + i] : state[row.at + i]; }
+
+// Those at a position of a slot, of whose rows t is the first: of a row, of a token that is pending, or of one of the last three
+// before those.
+Inputs inputs_at(uint t, int position) {
+    const int own = int(row_position(t)), begin = int(min(row_state_begin(t), row_position(t)));
+    if (position >= own) return Inputs(true, p.inputs + (t + uint(position - own)) * p.channels);
     const uint row = position >= begin ? p.pending_inputs + uint(position) % p.ring * p.channels
                                        : p.history + uint(3 + position - begin) * p.channels;
-    return state[state_at(t) + row + at];
+    return Inputs(false, state_at(t) + row);
 }
 
-// The convolution of a head's channels from `first` on in row t, `before` of whose three rows before it are in the pass.
+// The convolution of a head's channels from `first` on in row t, `before` rows after the first of its slot, or more.
 void convolve(uint t, uint before, uint first) {
-    EACH_CHANNEL(i) {
-        const uint at = first + i;
-        vec4 x = vec4(0.0, 0.0, 0.0, row_of(t, at));
-        [[unroll]] for (uint back = 1; back <= 3; back++)
-            x[3 - back] = back <= before ? row_of(t - back, at) : input_before(t - before, int(row_position(t)) - int(back), at);
-        const vec4 w = weights[at];
-        OWN(channel, i) = silu(fma(w.w, x.w, fma(w.z, x.z, fma(w.y, x.y, w.x * x.x))));
+    EACH_CHANNEL(i) OWN(channel, i) = 0.0;
+    [[dont_unroll]] for (uint tap = 0; tap < 4; tap++) {
+        const Inputs row = inputs_at(t - before, int(row_position(t) + tap) - 3);
+        EACH_CHANNEL(i) OWN(channel, i) = fma(weights[first + i][tap], input_of(row, first + i), OWN(channel, i));
     }
+    EACH_CHANNEL(i) OWN(channel, i) = silu(OWN(channel, i));
 }
 
 void normalise(float scale) {
@@ -90,13 +95,11 @@ void normalise(float scale) {
 void keep_rows(uint t, uint end, uint first) {
     const uint position = row_position(t), settled = min(row_state_end(t), position + end - t);
     if (settled == min(row_state_begin(t), position)) return;
-    EACH_CHANNEL(i)
-        [[dont_unroll]] for (uint r = 0; r < 3; r++) {
-            const uint at = first + i;
-            const int from = int(settled + r) - 3;
-            state[state_at(t) + p.history + r * p.channels + at] =
-                from >= int(position) ? row_of(t + uint(from) - position, at) : input_before(t, from, at);
-        }
+    [[dont_unroll]] for (uint r = 0; r < 3; r++) {
+        const Inputs row = inputs_at(t, int(settled + r) - 3);
+        const uint to = state_at(t) + p.history + r * p.channels;
+        EACH_CHANNEL(i) state[to + first + i] = input_of(row, first + i);
+    }
 }
 
 void main() {
@@ -120,7 +123,7 @@ void main() {
         if (stays_pending(row)) {
             const uint kept = state_at(row) + row_position(row) % p.ring * p.channels + first;
             EACH_CHANNEL(i) {
-                state[kept + p.pending_inputs + i] = row_of(row, first + i);
+                state[kept + p.pending_inputs + i] = rows[p.inputs + row * p.channels + first + i];
                 state[kept + p.pending_outputs + i] = OWN(channel, i);
             }
         }

@@ -33,10 +33,14 @@ HWY_INLINE void swiglu(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, s
     for (; i < count; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
 }
 
-// Returns 1 / rms of x; NaN where the squares overflow, as ref::rms_norm does.
+// Returns 1 / sqrt of a sum or mean of squares; NaN where these overflow, as ref::inverse_root does.
+HWY_INLINE float inverse_root(float squares) {
+    return squares <= 3.4e38f ? 1 / std::sqrt(squares) : std::numeric_limits<float>::quiet_NaN();
+}
+
+// Returns 1 / rms of x.
 HWY_INLINE float inverse_rms(const float* x, size_t count, float eps) {
-    const float mean_square = dot(x, x, count) / float(count) + eps;
-    return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();
+    return inverse_root(dot(x, x, count) / float(count) + eps);
 }
 
 // y = x * scale * w

@@ -65,7 +65,7 @@ void conv_silu_columns(const ConvRows& rows, float* history, const float* w) {
 
 void l2_norm_head(std::span<float> head, float eps, float factor) {
     float* const x = head.data();
-    const V scale = hn::Set(F(), 1 / std::sqrt(dot(x, x, head.size()) + eps)), by = hn::Set(F(), factor);
+    const V scale = hn::Set(F(), inverse_root(dot(x, x, head.size()) + eps)), by = hn::Set(F(), factor);
     for (size_t i = 0; i < head.size(); i += lanes) hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(F(), x + i), scale), by), F(), x + i);
 }
 

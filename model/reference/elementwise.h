@@ -10,11 +10,15 @@
 
 namespace tq::ref {
 
-// Returns 1 / rms of x. Where the squares overflow, it is a NaN, which reaches the logits and is reported; 1 / infinity would
-// make silent zeros.
+// Returns 1 / sqrt of a sum or mean of squares. Where these overflow, it is a NaN, which reaches the logits and is reported;
+// 1 / infinity would make silent zeros.
+inline float inverse_root(float squares) {
+    return squares <= 3.4e38f ? 1 / std::sqrt(squares) : std::numeric_limits<float>::quiet_NaN();
+}
+
+// Returns 1 / rms of x.
 inline float inverse_rms(std::span<const float> x, float eps) {
-    const float mean_square = dot(x.data(), x.data(), x.size()) / float(x.size()) + eps;
-    return mean_square <= 3.4e38f ? 1 / std::sqrt(mean_square) : std::numeric_limits<float>::quiet_NaN();
+    return inverse_root(dot(x.data(), x.data(), x.size()) / float(x.size()) + eps);
 }
 
 // h[t] = row ids[t] of `embedding`. h: [ids.size()][cols]

@@ -114,7 +114,7 @@ void l2_norm(ThreadPool& pool, std::span<float> x, const Recurrent& shape, float
         for (uint32_t i = begin; i < end; i++) {
             const uint32_t head = i % heads;
             const std::span of = x.subspan(size_t(i / heads) * shape.channels() + head * d, d);
-            const float scale = 1 / std::sqrt(dot(of.data(), of.data(), d) + eps);
+            const float scale = inverse_root(dot(of.data(), of.data(), d) + eps);
             const float query = head < shape.key_heads ? 1 / std::sqrt(float(d)) : 1;
             for (float& v : of) v = v * scale * query;
         }

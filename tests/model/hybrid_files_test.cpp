@@ -197,9 +197,7 @@ TEST_CASE("types of a cache are given to layers with attention; pages have their
     kv.layers = parse_kv_layers("-1=q8_0");
     CHECK_THROWS_WITH_AS(
         check_kv(kv, config),
-        "layers -1:-1 are recurrent, and store neither keys nor values: name layers with attention, of which the "
-        "last is 1",
-        Error);
+        "layer -1 is recurrent, and stores neither keys nor values: name layers with attention, of which the last is 1", Error);
     const ForwardOptions options{.kv = {KvType::tq4, KvType::tq4}, .context_size = 10};
     File file("qwen3_5");
     const auto forward = make_cpu_forward(config, read_weights(file.file, config), options);

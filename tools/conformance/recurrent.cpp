@@ -18,6 +18,18 @@ constexpr float recurrent_eps = 0.01f; // a model's would be lost in the limits
 constexpr double row_limit = 1e-5;     // as of swiglu, for the same reason
 constexpr double rule_limit = 2e-6;    // sums of 128 products, over some hundred rows that follow from each other
 
+// As compare(), of results some of which should be NaN, and no others.
+Outcome compare_with_nans(std::span<const uint32_t> words, std::span<const float> want, double limit) {
+    std::vector<float> got(want.size()), finite(want.begin(), want.end());
+    std::memcpy(got.data(), words.data(), got.size() * 4);
+    for (size_t i = 0; i < got.size(); i++) {
+        if (std::isnan(want[i]) != std::isnan(got[i]) || words[i] == poison)
+            return {false, 1, 0, fmt::format("element {} is {} and should be {}", i, got[i], want[i])};
+        if (std::isnan(want[i])) got[i] = finite[i] = 0;
+    }
+    return compare(got, finite, limit);
+}
+
 // Rows of a slot in a pass.
 struct Run {
     uint32_t slot, count;
@@ -90,14 +102,14 @@ class Layer {
         std::memcpy(untouched.data(), content_.data(), content_.size() * 4);
         Outcome out = rig_.check(*rows_, {}, 0);
         for (const auto& [at, want] : parts) {
-            std::vector<float> got(want.size());
-            std::memcpy(got.data(), &words[at], got.size() * 4);
-            out = worse(out, compare(got, want, row_limit));
+            out = worse(out, compare_with_nans(std::span(words).subspan(at, want.size()), want, row_limit));
             std::copy_n(words.begin() + std::ptrdiff_t(at), want.size(), untouched.begin() + std::ptrdiff_t(at));
         }
         return worse(out, compare_words(words, untouched));
     }
-    Outcome check_states() { return rig_.check(device_states_, states.values, 0); }
+    Outcome check_states(double limit = 0) {
+        return worse(compare_with_nans(rig_.read(device_states_), states.values, limit), rig_.check(device_states_, {}, 0));
+    }
     const Buffer& device_states() const { return device_states_; }
 
   private:
@@ -123,7 +135,7 @@ Buffer context_of(Rig& rig, const RunPass& pass, uint32_t slots) {
     return rig.context(rows_of(pass), std::vector<std::vector<uint32_t>>(slots, {0}));
 }
 
-Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes) {
+Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, bool nonfinite = false) {
     const size_t channels = r.channels(), heads = r.value_heads;
     const auto taps = rig.random.normals(4 * channels), dt = rig.random.normals(heads, 3);
     std::vector<float> a = rig.random.normals(heads, 4);
@@ -135,6 +147,12 @@ Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, co
         const uint32_t rows = pass.count();
         auto x = rig.random.normals(rows * channels), betas = rig.random.normals(rows * heads, 30),
              alphas = rig.random.normals(rows * heads, 15);
+        if (nonfinite) {
+            x[r.key_size() - 1] = x[channels - 7] = std::numeric_limits<float>::quiet_NaN(); // of the first query and value
+            const uint32_t key = 2 * r.key_size() - dim;
+            for (uint32_t i = key; i < key + dim; i++) // the squares of the last row's key exceed fp32
+                x[(rows - 1) * channels + i] = std::copysign(3e19f, taps[4 * i + 3]);
+        }
         layer.put({{layer.at().inputs, x}, {layer.at().betas, betas}, {layer.at().alphas, alphas}});
         rig.run(
             tuning, context_of(rig, pass, passes.slots), rows + 2, dim,
@@ -175,19 +193,6 @@ std::vector<float> channels_of(Random& random, const Recurrent& r, uint32_t rows
     return out;
 }
 
-// As Rig::check(), of results some of which should be NaN.
-Outcome check_with_nans(Rig& rig, const Buffer& output, std::span<const float> want) {
-    const std::vector<uint32_t> words = rig.read(output);
-    std::vector<float> got(want.size()), finite(want.begin(), want.end());
-    std::memcpy(got.data(), words.data(), got.size() * 4);
-    for (size_t i = 0; i < got.size(); i++) {
-        if (std::isnan(want[i]) != std::isnan(got[i]))
-            return {false, 1, 0, fmt::format("element {} is {} and should be {}", i, got[i], want[i])};
-        if (std::isnan(want[i])) got[i] = finite[i] = 0;
-    }
-    return worse(compare(got, finite, rule_limit), rig.check(output, {}, 0));
-}
-
 Outcome delta_rule(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, Gates kind) {
     Layer layer(rig, r, passes.slots, passes.most() + 2);
     Outcome out;
@@ -211,11 +216,11 @@ Outcome delta_rule(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, cons
         rig.run(
             tuning, context_of(rig, pass, passes.slots), rows + 2, dim,
             [&](gpu::Pass& p) { gpu::delta_rule(p, y, layer.step()); }, uint32_t(pass.runs.size()) + 1, pass.separate);
-        out = worse(out, check_with_nans(rig, y, want));
+        out = worse(out, worse(compare_with_nans(rig.read(y), want, rule_limit), rig.check(y, {}, 0)));
         out = worse(out, layer.check_rows({}));
         if (!out.passed) break;
     }
-    return worse(out, check_with_nans(rig, layer.device_states(), layer.states.values));
+    return worse(out, layer.check_states(rule_limit));
 }
 
 // Both kernels on rows of one slot, in passes of `step`: results and states.
@@ -386,6 +391,8 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
                 rows.push_back({"delta_rule", variant.name, what,
                                 [=](Rig& rig) { return delta_rule(rig, tuning, shape, each, Gates::usual); }, 0, full_only});
                 if (large || long_ || shape.value_heads < 2) continue;
+                rows.push_back({"delta_inputs", variant.name, what + ", with NaNs and squares that overflow",
+                                [=](Rig& rig) { return delta_inputs(rig, tuning, shape, each, true); }});
                 rows.push_back({"delta_rule", variant.name, what + ", gates of 0 and 1",
                                 [=](Rig& rig) { return delta_rule(rig, tuning, shape, each, Gates::extreme); }});
                 rows.push_back({"delta_rule", variant.name, what + ", with NaNs",

@@ -90,6 +90,9 @@ std::string size_flag(uint64_t bytes) {
     return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
 }
 
+// Of recurrent layers, which the cache's bytes include.
+uint64_t states_bytes(const Setup& setup) { return setup.options.slots * setup.model.config.state_bytes(); }
+
 uint64_t mapped_bytes_per_token(const Setup& setup) {
     return read_by_token(setup.model.weights, setup.model.config).mapped_bytes();
 }
@@ -159,6 +162,7 @@ nlohmann::ordered_json to_json(const Setup& setup) {
                                 {"weights_bytes", plan.weights},
                                 {"weight_formats", nlohmann::ordered_json::array()},
                                 {"kv_cache_bytes", plan.kv_cache},
+                                {"states_bytes", states_bytes(setup)},
                                 {"scratch_bytes", plan.scratch},
                                 {"total_bytes", plan.total()},
                                 {"available_bytes", plan.available},
@@ -323,9 +327,11 @@ std::string memory_table(const Setup& setup) {
         text += fmt::format("{:<10}{:>12}{}\n", what, size_text(bytes), note.empty() ? "" : "   " + note);
     };
     row("weights", plan.weights, plan.fits() || plan.mapped == 0 ? "" : size_text(plan.mapped) + " of them in the file");
+    const uint64_t states = states_bytes(setup);
     row("KV cache", plan.kv_cache,
-        fmt::format("{} tokens of {} B in {}", setup.options.context_size,
-                    kv_bytes_per_token(setup.model.config, setup.options.kv), describe(setup.options.kv)));
+        fmt::format("{} tokens of {} B in {}{}", setup.options.context_size,
+                    kv_bytes_per_token(setup.model.config, setup.options.kv), describe(setup.options.kv),
+                    states > 0 ? fmt::format("; states of {}", size_text(states)) : ""));
     row("scratch", plan.scratch, "activations, rotary table, staging");
     row("total", plan.total(), "");
     row("available", plan.available, "");

@@ -1,8 +1,10 @@
 // Hybrids on the CPU: the bits of a sequence do not depend on its company, its slices, or on what its slot has been through.
 #include "base/error.h"
 #include "model/cpu/forward.h"
+#include "model/cpu/recurrent.h"
 #include "model/cpu/stage.h"
 #include "model/reference/forward.h"
+#include "model/reference/recurrent.h"
 #include "model/session.h"
 #include "model/stages/split_forward.h"
 #include "tests/support/hybrids.h"
@@ -10,6 +12,7 @@
 #include "tests/support/relative_error.h"
 #include "tests/support/small_model.h"
 #include <algorithm>
+#include <cmath>
 
 using namespace tq;
 using namespace tq::test;
@@ -258,5 +261,20 @@ TEST_CASE("the CPU's kernels of recurrent layers agree with the reference at eve
             const Logits got = run(*cpu, 0, ids, step);
             for (size_t i = 0; i < ids.size(); i++) CHECK(relative_error(got[i], want[i]) < 2e-5);
         }
+    }
+}
+
+TEST_CASE("a key whose squares exceed fp32 is NaN, which is reported, and not zero") {
+    ThreadPool pool(1);
+    const Recurrent shape{1, 1, 128, 4, true};
+    std::vector<float> x(shape.channels(), 0.5f);
+    std::fill_n(x.begin() + shape.key_size(), shape.key_size(), 3e19f);
+    std::vector<float> on_cpu = x;
+    ref::l2_norm(pool, x, shape, 1e-6f);
+    cpu::l2_norm(pool, on_cpu, shape, 1e-6f);
+    for (uint32_t i = 0; i < shape.channels(); i++) {
+        const bool in_key = i / shape.key_size() == 1;
+        CHECK(std::isnan(x[i]) == in_key);
+        CHECK(std::isnan(on_cpu[i]) == in_key);
     }
 }

@@ -230,7 +230,10 @@ TEST_CASE("tune chooses types for a hybrid's layers with attention, and plan cou
     const auto plan = [&](const std::vector<std::string>& more) { return tq_run(std::vector<std::string>{"plan"} + cpu + more); };
     CHECK(contains(plan({"--kv", out}).output, "tokens of 3")); // at most 400 bytes
     CHECK(contains(plan({"--kv-layers", "1=q8_0"}).output, fmt::format("tokens of {} B", 2 * 2 * 272)));
-    CHECK(contains(plan({"--kv-layers", "0=q8_0"}).error, "layers 0:0 are recurrent, and store neither keys nor values"));
+    CHECK(contains(plan({"--kv-layers", "0=q8_0"}).error, "layer 0 is recurrent, and stores neither keys nor values"));
+    const uint64_t states = small_config(*find_model_type("qwen3_5")).state_bytes();
+    CHECK(json::parse(plan({"--json"}).output)["states_bytes"] == states);
+    CHECK(contains(plan({}).output, "window 256; states of "));
 }
 
 TEST_CASE("what cannot be ablated or tuned is said") {

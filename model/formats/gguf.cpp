@@ -72,6 +72,15 @@ class Reader {
         return text;
     }
 
+    // Returns the value from `begin`, where its type is, to the position.
+    ModelFile::Stored stored(uint64_t begin) const {
+        ModelFile::Stored value{};
+        std::memcpy(&value.type, bytes_.data() + begin, sizeof value.type);
+        begin += sizeof value.type;
+        value.bytes = {reinterpret_cast<const char*>(bytes_.data()) + begin, position_ - begin};
+        return value;
+    }
+
     std::string_view name() {
         const std::string_view name = text();
         if (name.empty()) error("its name is empty");
@@ -196,16 +205,16 @@ Counts read_header(Reader& in) {
     return {tensors, keys};
 }
 
-ModelFile::Metadata read_metadata(Reader& in, uint64_t count) {
-    ModelFile::Metadata metadata;
+void read_metadata(ModelFile& file, Reader& in, uint64_t count) {
     ValueReader values(in);
     for (uint64_t i = 0; i < count; ++i) {
         in.enter(fmt::format("key {} of {}", i + 1, count));
         const std::string_view key = in.name();
         in.enter(fmt::format("key '{}'", printable(key)));
-        if (!metadata.try_emplace(std::string(key), values.value()).second) in.error("it occurs twice");
+        const uint64_t begin = in.position();
+        if (!file.mutable_metadata().try_emplace(std::string(key), values.value()).second) in.error("it occurs twice");
+        file.add_stored(std::string(key), in.stored(begin));
     }
-    return metadata;
 }
 
 // A tensor as the file declares it; `data` is still empty.
@@ -317,7 +326,7 @@ ModelFile read_one(const std::filesystem::path& path) {
     ModelFile file(path);
     Reader in(utf8_text(path), file.add_mapping(MappedFile(path)).bytes());
     const Counts counts = read_header(in);
-    file.mutable_metadata() = read_metadata(in, counts.keys);
+    read_metadata(file, in, counts.keys);
     file.mutable_tensors() = read_tensors(in, counts.tensors, file.integer("general.alignment", 32));
     return file;
 }

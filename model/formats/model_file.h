@@ -30,11 +30,18 @@ class ModelFile {
     using Value = std::variant<uint64_t, int64_t, double, bool, std::string_view, std::vector<uint64_t>, std::vector<int64_t>,
                                std::vector<double>, std::vector<std::string_view>, Nested>;
     using Metadata = std::map<std::string, Value, std::less<>>;
+    // A value as it lies in a GGUF file, after its type.
+    struct Stored {
+        uint32_t type;
+        std::string_view bytes;
+    };
 
     explicit ModelFile(std::filesystem::path path) : path_(std::move(path)) {}
 
     const std::filesystem::path& path() const { return path_; } // the file, the first of several, or their directory
     const Metadata& metadata() const { return metadata_; }
+    // The keys of a GGUF file, in any order; of a split one its first part's. Empty for other formats.
+    const std::map<std::string, Stored, std::less<>>& stored_metadata() const { return stored_; }
     const std::vector<FileTensor>& tensors() const { return tensors_; }
     std::vector<FileIdentity> identities() const; // of the mapped files
 
@@ -71,6 +78,7 @@ class ModelFile {
     void set_rope_halves() { rope_halves_ = true; }
     void absorb_tensors(ModelFile other); // and the memory that they point into; drops its metadata
     Metadata& mutable_metadata() { return metadata_; }
+    void add_stored(std::string key, Stored value) { stored_.emplace(std::move(key), value); }
     std::vector<FileTensor>& mutable_tensors() { return tensors_; }
 
   private:
@@ -78,6 +86,7 @@ class ModelFile {
     std::deque<MappedFile> mappings_; // deques, so that pointers into their elements stay valid when they grow or move
     std::deque<std::string> texts_;
     Metadata metadata_;
+    std::map<std::string, Stored, std::less<>> stored_;
     std::map<std::string, std::string, std::less<>> labels_; // of keys that have another name in their file
     std::vector<FileTensor> tensors_;
     std::vector<std::string> notes_;

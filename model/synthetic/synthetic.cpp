@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/synthetic/synthetic_rows.h"
+#include "model/weights/mixes.h"
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -223,8 +224,7 @@ GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32
     const bool is_head = name == "output" || (name == "token_embd" && model.tied);
     if (name == "ffn_gate_inp" || name == "ssm_beta" || name == "ssm_alpha") return GgmlType::F32;
     if (is_k && is_head) return GgmlType::Q6_K;
-    const uint32_t depth = model.full_depth, eighth = depth / 8;
-    const bool more_bits = layer < eighth || layer >= 7 * depth / 8 || (layer - eighth) % 3 == 2;
+    const bool more_bits = has_more_bits(layer, model.full_depth);
     if (model.mixture.ends_with("_m") && more_bits && (name == "attn_v" || name.starts_with("ffn_down"))) return GgmlType::Q6_K;
     return mixture->type;
 }

@@ -1,5 +1,6 @@
 #include "model/weights/paired_rows.h"
 #include "base/ensure.h"
+#include "model/weights/stacked_rows.h"
 #include <cstring>
 
 namespace tq {
@@ -29,6 +30,16 @@ class PairedRows final : public RowSource {
 Tensor in_halves(const Tensor& t, uint32_t head_dim) {
     ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
     return {t.name, t.type, t.rows, t.cols, {}, std::make_shared<PairedRows>(t, head_dim)};
+}
+
+Tensor in_neighbours(const Tensor& t, uint32_t head_dim) {
+    ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
+    std::vector<uint32_t> rows;
+    for (uint32_t r = 0; r < t.rows; ++r) {
+        const uint32_t i = r % head_dim;
+        rows.push_back(r - i + i / 2 + (i % 2) * (head_dim / 2));
+    }
+    return picked(t.name, t, std::move(rows));
 }
 
 } // namespace tq

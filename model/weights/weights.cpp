@@ -3,6 +3,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/weights/hybrid_weights.h"
+#include "model/weights/mixes.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/quantised_rows.h"
 #include "model/weights/stacked_rows.h"
@@ -221,11 +222,6 @@ MtpWeights collect_mtp(TensorSource& in, const Config& c) {
 }
 
 } // namespace
-
-// Of a router, which decides by small differences, and of the gates of a recurrent layer, whose errors its state adds up.
-static bool needs_all_bits(std::string_view name) {
-    return name.ends_with("ffn_gate_inp.weight") || name.ends_with("ssm_beta.weight") || name.ends_with("ssm_alpha.weight");
-}
 
 uint32_t quantise(Weights& weights, GgmlType type) {
     uint32_t count = 0;

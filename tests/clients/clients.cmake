@@ -2,7 +2,7 @@
 if(UNIX)
   # Without tq_test_support, which needs all shaders.
   add_executable(scripted_server tests/clients/scripted_server.cpp tests/clients/scripts.cpp tests/support/scripted_forward.cpp
-    tests/support/qwen3_vocabulary.cpp tests/support/huggingface_files.cpp tests/support/gguf_writer.cpp)
+    tests/support/qwen3_vocabulary.cpp tests/support/huggingface_files.cpp)
   target_link_libraries(scripted_server PRIVATE tq_server tq_model CLI11::CLI11 doctest::doctest)
   tq_compile_fast(scripted_server 0)
   target_compile_definitions(scripted_server PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" DOCTEST_CONFIG_DISABLE)

@@ -16,7 +16,7 @@ foreach(source ${fuzz_sources})
 endforeach()
 
 # Their initial inputs.
-add_executable(make_fuzz_corpus EXCLUDE_FROM_ALL tests/fuzz/make_fuzz_corpus.cpp tests/support/gguf_writer.cpp tests/support/huggingface_files.cpp)
+add_executable(make_fuzz_corpus EXCLUDE_FROM_ALL tests/fuzz/make_fuzz_corpus.cpp tests/support/huggingface_files.cpp)
 target_link_libraries(make_fuzz_corpus PRIVATE tq_fuzz_gpu tq_model)
 target_compile_definitions(make_fuzz_corpus PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 add_dependencies(fuzz make_fuzz_corpus)

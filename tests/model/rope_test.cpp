@@ -1,8 +1,8 @@
 // RoPE scaling: the published numbers, an independent implementation, and the valid settings in files and flags.
 #include "base/error.h"
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_writer.h"
 #include "model/rope.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -26,7 +26,7 @@ Config read(const std::map<std::string, ModelFile::Value>& keys) {
     const test::TemporaryFile path, with;
     test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, true, 1, {}});
     const ModelFile file = read_gguf(path.path());
-    test::GgufWriter writer;
+    GgufWriter writer;
     for (const auto& [key, value] : file.metadata()) writer.set(key, value);
     for (const auto& [key, value] : keys)
         writer.set((key.starts_with("scale_linear") ? "qwen3.rope." : "qwen3.rope.scaling.") + key, value);

@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_writer.h"
 #include "model/load.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include <algorithm>

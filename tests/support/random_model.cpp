@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_writer.h"
 #include "model/forward.h"
 #include "model/synthetic/synthetic.h"
 #include "model/synthetic/synthetic_rows.h"
-#include "tests/support/gguf_writer.h"
 #include <array>
 #include <bit>
 #include <cmath>

@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "model/config.h"
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_writer.h"
 #include "model/weights/weights.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/value_stress.h"
 #include <algorithm>
 #include <cmath>

@@ -23,6 +23,7 @@ void add_models(ArgumentParser& app, Action& action);
 void add_plan(ArgumentParser& app, Action& action);
 void add_bench(ArgumentParser& app, Action& action);
 void add_perplexity(ArgumentParser& app, Action& action);
+void add_quantize(ArgumentParser& app, Action& action);
 void add_calibrate(ArgumentParser& app, Action& action);
 void add_ablate(ArgumentParser& app, Action& action);
 void add_tune(ArgumentParser& app, Action& action);

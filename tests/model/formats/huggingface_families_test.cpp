@@ -2,10 +2,10 @@
 // tokenizer, tokens around every text, and settings of generation.
 #include "base/error.h"
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_writer.h"
 #include "model/formats/huggingface.h"
 #include "model/model.h"
 #include "model/rope.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/huggingface_files.h"
 #include "tests/support/random_model.h"
 #include "tests/support/text.h"

@@ -1,8 +1,8 @@
 // Reading safetensors: the contents of a file are returned, and a malformed file is refused with one line, whatever is wrong.
 #include "base/error.h"
 #include "base/path_text.h"
+#include "model/formats/gguf_writer.h"
 #include "model/formats/safetensors.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/huggingface_files.h"
 #include <doctest/doctest.h>
 #include <random>

@@ -1,8 +1,8 @@
 // Split GGUF files: any part opens the whole, and parts that do not belong together are refused by name.
 #include "base/error.h"
 #include "base/path_text.h"
+#include "model/formats/gguf_writer.h"
 #include "model/formats/open.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/temporary_file.h"
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // Models of other families than Qwen as users run them, and what is said of files whose keys have faults that nothing depends on.
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_writer.h"
 #include "tests/support/child_process.h"
-#include "tests/support/gguf_writer.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"

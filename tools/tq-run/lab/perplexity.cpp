@@ -6,6 +6,7 @@
 #include "model/formats/json.h"
 #include "tools/quality/compare.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/lab/divergence_report.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include "tools/tq-run/lab/shard.h"
 #include "tools/tq-run/ranks.h"
@@ -13,7 +14,6 @@
 #include "tools/tq-run/table.h"
 #include "tools/tq-run/time_left.h"
 #include <algorithm>
-#include <cmath>
 
 namespace tq {
 namespace {
@@ -43,49 +43,6 @@ std::vector<Divergence> from_json(const json& part, size_t chunk, size_t tokens)
     return quality::divergences(part, tokens);
 }
 
-std::string estimate_line(std::string_view what, const Estimate& e, const char* unit = "") {
-    return fmt::format("{:<26} {}\n", what, with_error(e, unit));
-}
-
-Estimate percent(const Estimate& share) { return {share.value * 100, share.error * 100}; }
-Estimate negative(const Estimate& e) { return {-e.value, e.error}; }
-
-// The ratio of two perplexities on the same tokens, whose losses are correlated.
-Estimate perplexity_ratio(const Summary& s) {
-    const double ratio = std::exp(s.loss_change.value);
-    return {ratio, ratio * s.loss_change.error};
-}
-
-// The tokens of all chunks at positions [from, to) of their chunk.
-std::vector<Divergence> at_positions(const std::vector<std::vector<Divergence>>& chunks, size_t from, size_t to) {
-    std::vector<Divergence> out;
-    for (const auto& chunk : chunks)
-        out.insert(out.end(), chunk.begin() + std::ptrdiff_t(from), chunk.begin() + std::ptrdiff_t(std::min(to, chunk.size())));
-    return out;
-}
-
-std::string report(const std::vector<std::vector<Divergence>>& chunks, uint32_t context, const std::string& kv,
-                   const std::string& reference) {
-    const Summary s = quality::summarise(at_positions(chunks, context / 2, context));
-    std::string text =
-        fmt::format("{} chunks of {} tokens; the second half of each counts, {} tokens\n\n", chunks.size(), context, s.tokens);
-    text += estimate_line(fmt::format("perplexity, {}", kv), s.perplexity);
-    text += estimate_line(fmt::format("perplexity, {}", reference), s.reference_perplexity);
-    text += estimate_line("their ratio", perplexity_ratio(s));
-    text += estimate_line("change of log p", negative(s.loss_change), "nats");
-    text += estimate_line("KL divergence, mean", s.kl, "nats");
-    text += fmt::format("{:<26} {:.2e}, {:.2e}, {:.2e} nats\n", "  median, 99 %, greatest", s.kl_median, s.kl_99, s.kl_max);
-    text += estimate_line("same most probable token", percent(s.same_top), "%") + "\n";
-    std::vector<std::vector<std::string>> rows{{"tokens before", "KL, mean, nats", "same top, %", "log p changes by, nats"}};
-    for (uint32_t from = 1; from < context; from *= 2) {
-        if (from < 16 && from * 2 < context / 8) continue;
-        const Summary part = quality::summarise(at_positions(chunks, from, 2ull * from));
-        rows.push_back({fmt::format("{} to {}", from, std::min(2 * from, context) - 1), with_error(part.kl),
-                        with_error(percent(part.same_top)), with_error(negative(part.loss_change))});
-    }
-    return text + markdown(rows, 1);
-}
-
 // The same report for programs.
 std::string json_report(const Summary& s, json what) {
     const auto add = [&](const std::string& name, const Estimate& e) {
@@ -96,14 +53,12 @@ std::string json_report(const Summary& s, json what) {
     add("perplexity", s.perplexity);
     add("reference_perplexity", s.reference_perplexity);
     add("perplexity_ratio", perplexity_ratio(s));
-    add("log_p_change", negative(s.loss_change));
+    add("log_p_change", {-s.loss_change.value, s.loss_change.error});
     add("kl", s.kl);
     add("same_top", s.same_top);
     what.update({{"kl_median", s.kl_median}, {"kl_99", s.kl_99}, {"kl_max", s.kl_max}});
     return what.dump(1) + "\n";
 }
-
-using Chunks = std::vector<std::vector<Divergence>>; // of a shard
 
 // Reads the chunks in `log` that `chunks` lacks, of `count` of all shards.
 void read_chunks(const ShardLog& log, const Shard& shard, uint32_t context, uint32_t count, Chunks& chunks) {
@@ -174,7 +129,7 @@ int run(const PerplexityArguments& given) {
     else if (!chunks.empty())
         write_text(
             fmt::format("{}cache   {}\n\n", measurement_heading(setup, text), cache_text(setup.model.config, setup.options.kv)) +
-            report(chunks, context, kv_name, reference_name));
+            divergence_report(chunks, context, kv_name, reference_name));
     if (chunks.size() == count) return 0;
     write_error(fmt::format("tq-run: stopped after {} of {} chunks; {}\n", chunks.size(), count,
                             arguments.shard.log.empty() ? "with --log FILE the same command could continue from there"

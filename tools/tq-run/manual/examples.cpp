@@ -38,6 +38,8 @@ constexpr CommandExample all_examples[] = {
     {"ablate", {"tq-run ablate -m FILE.gguf -c 2048", "which part of a cache's cost is whose"}},
     {"tune", {"tq-run tune -m FILE.gguf --budget 20k -o FILE.kv.json", "types for each layer"}},
     {"calibrate", {"tq-run calibrate -m FILE.gguf -o FILE.calibration", "for --kv-condition"}},
+    {"quantize", {"tq-run quantize DIRECTORY FILE.gguf Q4_K_M", "a model as Hugging Face has it, for a card"}},
+    {"quantize", {"tq-run quantize F16.gguf FILE.gguf Q4_K_M -f TEXT.txt", "and what that costs on a text"}},
     {"plan", {"tq-run plan -m FILE.gguf -c 32k --memory 8G", "check whether that fits"}},
     {"plan", {"tq-run plan --synthetic qwen3-8b:q4_k_m --predict \"RTX 4090\"", "speed on a GPU that is not there"}},
     {"cache", {"tq-run cache list", "models with pages on the disk"}},

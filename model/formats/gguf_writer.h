@@ -1,4 +1,5 @@
-// Writes well-formed GGUF files for tests, and records the position of each field so that tests can damage it.
+// Writes GGUF files: the keys and the list of tensors, and where the bytes of each lie. It records the position of each number of
+// the header, so that tests can damage it.
 #pragma once
 #include "model/formats/gguf.h"
 #include <functional>
@@ -7,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tq::test {
+namespace tq {
 
 // A number in a header: a length, a count, a type, a dimension, an offset.
 struct GgufField {
@@ -19,7 +20,7 @@ class GgufWriter {
   public:
     explicit GgufWriter(uint32_t version = 3, uint64_t alignment = 32) : version_(version), alignment_(alignment) {}
 
-    // Stores integers in 32 bits where they fit, numbers as f32, and lists element by element the same way.
+    // Stores integers in 32 bits where they fit, all of a list alike, and numbers as f32.
     void set(std::string_view key, const ModelFile::Value& value);
     // Adds a value in its form in a file, after its type.
     void set_raw(std::string_view key, uint32_t type, std::string_view value);
@@ -30,6 +31,11 @@ class GgufWriter {
     std::string header() const;
     // The positions of the numbers of header().
     std::vector<GgufField> fields() const;
+    // Of tensor i: its bytes, and where they begin after header(). Up to the next tensor, or data_bytes(), there are zeros.
+    uint64_t tensor_bytes(size_t i) const { return tensors_[i].bytes; }
+    uint64_t tensor_offset(size_t i) const { return tensors_[i].offset; }
+    uint64_t data_bytes() const { return data_bytes_; } // after header()
+
     // The whole file. fill(i, out) writes exactly tensor i's bytes.
     using Fill = std::function<void(size_t, std::ostream&)>;
     void write(std::ostream& out, const Fill& fill) const;
@@ -46,15 +52,18 @@ class GgufWriter {
         template <class T> void number(T value, std::string what);
         void text(std::string_view value, const std::string& what);
     };
+    struct Placed {
+        uint64_t bytes, offset;
+    };
 
     uint32_t version_;
     uint64_t alignment_;
     Section metadata_, infos_;
-    std::vector<uint64_t> tensor_bytes_;
+    std::vector<Placed> tensors_;
     uint64_t data_bytes_ = 0;
 };
 
 // A little-endian number in its form in a file.
 template <class T> std::string raw(T value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
 
-} // namespace tq::test
+} // namespace tq

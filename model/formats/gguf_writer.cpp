@@ -1,11 +1,11 @@
-#include "tests/support/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "base/ensure.h"
 #include <algorithm>
 #include <limits>
 #include <sstream>
 #include <type_traits>
 
-namespace tq::test {
+namespace tq {
 namespace {
 
 enum : uint32_t {
@@ -19,14 +19,14 @@ enum : uint32_t {
     type_i64 = 11
 };
 
-constexpr size_t header_bytes = 24;
+constexpr size_t fixed_header_bytes = 24;
 
 struct Raw {
     uint32_t type;
     std::string bytes;
 };
 
-template <class Small> bool fits(auto value) { return value == decltype(value)(Small(value)); }
+template <class Small, class Wide> bool fits(Wide value) { return value == Wide(Small(value)); }
 
 Raw encode(uint64_t v) { return fits<uint32_t>(v) ? Raw{type_u32, raw(uint32_t(v))} : Raw{type_u64, raw(v)}; }
 Raw encode(int64_t v) { return fits<int32_t>(v) ? Raw{type_i32, raw(int32_t(v))} : Raw{type_i64, raw(v)}; }
@@ -36,14 +36,23 @@ Raw encode(std::string_view v) { return {type_text, raw(uint64_t(v.size())) + st
 
 Raw encode(const ModelFile::Nested&) { return {type_list, raw(uint32_t(type_list)) + raw(uint64_t(0))}; }
 
-template <class T> Raw encode(const std::vector<T>& list) {
-    const uint32_t type = encode(list.empty() ? T{} : list.front()).type;
-    std::string bytes = raw(type) + raw(uint64_t(list.size()));
-    for (const T& element : list) {
-        const Raw one = encode(element);
-        ENSURE(one.type == type, "a list of one type");
-        bytes += one.bytes;
-    }
+// Returns a list as one of T, whatever each element would be stored as alone.
+template <class T> Raw list_of(uint32_t type, const auto& elements) {
+    std::string bytes = raw(type) + raw(uint64_t(elements.size()));
+    for (const auto& element : elements) bytes += raw(T(element));
+    return {type_list, bytes};
+}
+
+template <class Small, class Wide> Raw integers(const std::vector<Wide>& list, uint32_t small, uint32_t wide) {
+    return std::ranges::all_of(list, fits<Small, Wide>) ? list_of<Small>(small, list) : list_of<Wide>(wide, list);
+}
+
+Raw encode(const std::vector<uint64_t>& list) { return integers<uint32_t>(list, type_u32, type_u64); }
+Raw encode(const std::vector<int64_t>& list) { return integers<int32_t>(list, type_i32, type_i64); }
+Raw encode(const std::vector<double>& list) { return list_of<float>(type_f32, list); }
+Raw encode(const std::vector<std::string_view>& list) {
+    std::string bytes = raw(uint32_t(type_text)) + raw(uint64_t(list.size()));
+    for (const std::string_view text : list) bytes += encode(text).bytes;
     return {type_list, bytes};
 }
 
@@ -95,8 +104,8 @@ void GgufWriter::add_tensor(std::string_view name, GgmlType type, const std::vec
     ++infos_.count;
     const BlockFormat* format = stored_format(type);
     ENSURE(format, "{}", type_name(type));
-    tensor_bytes_.push_back(elements / format->elements * format->bytes);
-    data_bytes_ += align_up(tensor_bytes_.back(), alignment_);
+    tensors_.push_back({elements / format->elements * format->bytes, data_bytes_});
+    data_bytes_ += align_up(tensors_.back().bytes, alignment_);
 }
 
 std::string GgufWriter::header() const {
@@ -107,23 +116,23 @@ std::string GgufWriter::header() const {
 
 std::vector<GgufField> GgufWriter::fields() const {
     std::vector<GgufField> all{{"magic", 0, 4}, {"version", 4, 4}, {"tensor count", 8, 8}, {"key count", 16, 8}};
-    for (const GgufField& f : metadata_.fields) all.push_back({f.what, header_bytes + f.position, f.bytes});
+    for (const GgufField& f : metadata_.fields) all.push_back({f.what, fixed_header_bytes + f.position, f.bytes});
     for (const GgufField& f : infos_.fields) {
-        all.push_back({f.what, header_bytes + metadata_.bytes.size() + f.position, f.bytes});
+        all.push_back({f.what, fixed_header_bytes + metadata_.bytes.size() + f.position, f.bytes});
     }
     return all;
 }
 
 void GgufWriter::write(std::ostream& out, const Fill& fill) const {
     out << header();
-    for (size_t i = 0; i < tensor_bytes_.size(); ++i) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
         const auto begin = out.tellp();
         fill(i, out);
-        ENSURE(!out || uint64_t(out.tellp() - begin) == tensor_bytes_[i], "{} bytes for tensor {}", tensor_bytes_[i], i);
-        out << std::string(align_up(tensor_bytes_[i], alignment_) - tensor_bytes_[i], '\0');
+        ENSURE(!out || uint64_t(out.tellp() - begin) == tensors_[i].bytes, "{} bytes for tensor {}", tensors_[i].bytes, i);
+        out << std::string(align_up(tensors_[i].bytes, alignment_) - tensors_[i].bytes, '\0');
     }
 }
 
 std::string GgufWriter::zeros() const { return header() + std::string(data_bytes_, '\0'); }
 
-} // namespace tq::test
+} // namespace tq

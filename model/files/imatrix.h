@@ -1,0 +1,13 @@
+// Importance matrices, as llama-imatrix writes them: for each matrix of a model the mean square of what each of its columns was
+// multiplied by on a text.
+#pragma once
+#include "model/files/conversion.h"
+#include <filesystem>
+
+namespace tq {
+
+// Reads a GGUF file of "general.type" "imatrix", whose tensors NAME.in_sum2 and NAME.counts are F32. Throws an Error that names
+// the file where it is another, or has sizes or values that cannot be: a matrix of the model of other columns, a negative sum.
+Importances read_imatrix(const std::filesystem::path& path, const Conversion& conversion);
+
+} // namespace tq

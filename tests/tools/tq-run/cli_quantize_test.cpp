@@ -1,0 +1,230 @@
+// tq-run quantize: files that it writes run as the models they were made of, are the same bytes however they were written, and
+// are never broken ones.
+#include "base/half.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/open.h"
+#include "tests/support/child_process.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/test_data.h"
+#include "tests/support/text.h"
+#include <cstring>
+#include <doctest/doctest.h>
+#include <fstream>
+
+using namespace tq;
+using namespace tq::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string demo = (fs::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf").string();
+
+struct Place {
+    TemporaryDirectory directory;
+
+    std::string path(const char* name) const { return (directory.path() / name).string(); }
+    bool has(const char* name) const { return fs::exists(directory.path() / name); }
+};
+
+Finished quantize(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "quantize");
+    return tq_run(std::move(arguments));
+}
+
+// Of a command that succeeds.
+std::string output(const Finished& finished) {
+    CAPTURE(finished.error);
+    CHECK(finished.status == 0);
+    return finished.output;
+}
+
+std::string logits(const std::string& model) {
+    return output(tq_run({"logits", "-m", model, "--device", "cpu", "--ids", "1,2,3,4,5,6,7,8"}));
+}
+
+void check_refused(const Finished& finished, int status, const char* why) {
+    CHECK(finished.status == status);
+    CHECK_MESSAGE(contains(finished.error, why), finished.error);
+}
+
+} // namespace
+
+TEST_CASE("a Hugging Face directory becomes a file with the same logits, tokenizer and recommendations") {
+    const Place place;
+    const std::string from = test_data("qwen3-tied-hf").string(), to = place.path("out.gguf");
+    const std::string report = output(quantize({from, to, "f32"}));
+    CHECK(contains(report, "| F32    |"));
+    CHECK(contains(report, "0.000"));
+    CHECK(logits(to) == logits(from));
+    const auto tokens = [](const std::string& model) {
+        return output(tq_run({"tokenize", "-m", model, "--text", "<|im_start|>user\nHello, 2024!"}));
+    };
+    CHECK(tokens(to) == tokens(from));
+    const ModelFile made = open_model_file(to), original = open_model_file(from);
+    CHECK(made.tensors().size() == original.tensors().size());
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "general.sampling.top_k", "qwen3.block_count"})
+        CHECK(made.integer(key) == original.integer(key));
+    CHECK(std::holds_alternative<double>(*made.find("qwen3.rope.freq_base"))); // also where JSON has an integer
+    CHECK(made.integer("qwen3.attention.value_length") == original.integer("qwen3.attention.key_length"));
+    CHECK(made.integer("general.file_type") == 0);
+    CHECK(!made.find("tie_word_embeddings"));
+}
+
+TEST_CASE("a GGUF file keeps its keys and the tensors that stay in their format") {
+    const Place place;
+    const std::string to = place.path("out.gguf");
+    output(quantize({demo, to, "Q8_0"}));
+    CHECK(logits(to) == logits(demo));
+    const ModelFile made = open_model_file(to), original = open_model_file(demo);
+    for (const auto& [key, value] : original.stored_metadata()) {
+        CAPTURE(key);
+        if (key == "general.file_type" || key == "general.quantization_version" || key == "general.alignment") continue;
+        const auto found = made.stored_metadata().find(key);
+        REQUIRE(found != made.stored_metadata().end());
+        CHECK(found->second.type == value.type);
+        CHECK(found->second.bytes == value.bytes);
+    }
+}
+
+TEST_CASE("the same bytes for any number of threads, and errors by format") {
+    const Place place;
+    const std::string f16 = place.path("f16.gguf"), one = place.path("one.gguf"), two = place.path("two.gguf");
+    check_refused(quantize({demo, f16, "F16"}), 1, "--allow-requantize");
+    output(quantize({demo, f16, "F16", "--allow-requantize"}));
+    CHECK(logits(f16) != "");
+    const std::string report = output(quantize({f16, one, "Q4_K_M", "1"}));
+    CHECK(report == output(quantize({f16, two, "q4_k", "-t", "2"})));
+    CHECK(slurp(one) == slurp(two));
+    CHECK(contains(report, "rms error, %"));
+    CHECK(contains(output(quantize({f16, two, "Q4_0", "--dry-run"})), "bits per weight"));
+    CHECK(slurp(one) == slurp(two)); // nothing was written
+    const Finished pure = quantize({f16, two, "Q4_0", "--pure", "--overwrite", "--token-embedding-type", "q6_k", "-v"});
+    CHECK(pure.status == 0);
+    CHECK(contains(pure.error, "blk.0.ffn_up.weight: F16 to Q4_0, rms error"));
+    CHECK(fs::file_size(two) < fs::file_size(f16) / 2);
+}
+
+TEST_CASE("what a file costs is measured in the same command") {
+    const Place place;
+    const TemporaryFile text(
+        "Once upon a time there was a small fox. The fox lived in a garden near the river. One day it rained, "
+        "and the fox ran home. Then Mira came and gave it an apple. The fox was happy.");
+    const std::string same = output(quantize(
+        {demo, place.path("a.gguf"), "Q8_0", "-f", text.path().string(), "-c", "32", "--chunks", "1", "--device", "cpu"}));
+    CHECK(contains(same, "KL divergence, mean        0 nats"));
+    CHECK(contains(same, "perplexity, the new file"));
+    const std::string other = output(quantize({demo, place.path("b.gguf"), "Q4_0", "--allow-requantize", "-f",
+                                               text.path().string(), "-c", "32", "--chunks", "1", "--device", "cpu"}));
+    CHECK(contains(other, "KL divergence, mean"));
+    CHECK(!contains(other, "mean        0 nats"));
+}
+
+#ifndef _WIN32
+TEST_CASE("a run that ends in the middle is gone on with, whatever of it is left") {
+    const Place whole, place;
+    const std::vector<std::string> arguments{demo, place.path("out.gguf"), "Q5_K_M", "--allow-requantize"};
+    output(quantize({demo, whole.path("out.gguf"), "Q5_K_M", "--allow-requantize"}));
+    const std::string bytes = slurp(whole.path("out.gguf"));
+    const auto end_early = [&] {
+        Command command{{TQ_RUN, "quantize"}, {}, {}};
+        command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+        const Finished full = run_in_shell(command, R"(ulimit -f 3000; "$@" >"$out")"); // a disk with too little room, nearly
+        CHECK(full.status == 1);
+        CHECK_MESSAGE(contains(full.error, "cannot write"), full.error);
+        CHECK(place.has("out.gguf.part"));
+        CHECK(!place.has("out.gguf"));
+    };
+    end_early();
+    SUBCASE("all") { CHECK(contains(quantize(arguments).error, "going on after")); }
+    SUBCASE("a damaged tensor") {
+        std::fstream part(place.path("out.gguf.part"), std::ios::binary | std::ios::in | std::ios::out);
+        part.seekp(std::streamoff(fs::file_size(place.path("out.gguf.part")) / 2));
+        part << "damage";
+        part.close();
+        output(quantize(arguments));
+    }
+    SUBCASE("no log") {
+        fs::remove(place.path("out.gguf.part.log"));
+        CHECK(!contains(quantize(arguments).error, "going on after"));
+    }
+    SUBCASE("a log that is damaged") {
+        std::ofstream(place.path("out.gguf.part.log")) << "{}\nnonsense\n";
+        CHECK(!contains(quantize(arguments).error, "going on after"));
+    }
+    SUBCASE("the beginning of another type") {
+        output(quantize({demo, place.path("out.gguf"), "Q4_0", "--allow-requantize"}));
+        CHECK(slurp(place.path("out.gguf")) != bytes);
+        output(quantize({demo, place.path("out.gguf"), "Q5_K_M", "--allow-requantize", "--overwrite"}));
+    }
+    CHECK(slurp(place.path("out.gguf")) == bytes);
+    CHECK(std::distance(fs::directory_iterator(place.directory.path()), {}) == 1); // no .part or log
+}
+#endif
+
+TEST_CASE("what is refused, and leaves no file") {
+    const Place place;
+    const std::string out = place.path("out.gguf");
+    check_refused(quantize({demo, out, "Q3_K_M"}), 2, "one of F32 F16 BF16");
+    check_refused(quantize({demo, out}), 2, "type");
+    check_refused(quantize({place.path("none.gguf"), out, "Q4_0"}), 1, "none.gguf");
+    check_refused(quantize({demo, demo, "Q8_0", "--overwrite"}), 1, "is the model itself");
+    check_refused(quantize({demo, place.directory.path().string(), "Q8_0"}), 1, "is a directory");
+    check_refused(quantize({demo, place.path("none/out.gguf"), "Q8_0"}), 1, "cannot write");
+    check_refused(quantize({demo, out, "Q8_0", "--output-tensor-type", "iq4_nl"}), 2, "--output-tensor-type");
+    std::ofstream(out) << "mine";
+    check_refused(quantize({demo, out, "Q8_0"}), 1, "exists: name another file, or give --overwrite");
+    CHECK(slurp(out) == "mine");
+    fs::remove(out);
+    CHECK(fs::is_empty(place.directory.path()));
+}
+
+TEST_CASE("a weight that is NaN is named, and F16 has no room for all of F32") {
+    const Place place;
+    const std::string from = place.path("model.gguf"), out = place.path("out.gguf");
+    write_random_model(from, {small_config(), GgmlType::F32, true, 1, {}});
+    const auto damage = [&](float value) {
+        const ModelFile file = open_model_file(from);
+        const auto data = file.find_tensor("blk.1.ffn_up.weight")->data;
+        const auto at = std::string_view(slurp(from)).find({reinterpret_cast<const char*>(data.data()), 64});
+        std::fstream bytes(from, std::ios::binary | std::ios::in | std::ios::out);
+        bytes.seekp(std::streamoff(at + 5 * 64 * 4)); // row 5
+        bytes.write(reinterpret_cast<const char*>(&value), 4);
+    };
+    damage(1e6f);
+    check_refused(quantize({from, out, "F16"}), 1,
+                  "'blk.1.ffn_up.weight', row 5: a weight is NaN, infinite or too large for F16");
+    CHECK(quantize({from, out, "BF16", "--overwrite"}).status == 0);
+    damage(std::nanf(""));
+    check_refused(quantize({from, out, "Q8_0", "--overwrite"}), 1, "blk.1.ffn_up.weight', row 5");
+}
+
+TEST_CASE("importances of columns, as llama-imatrix writes them") {
+    const Place place;
+    const std::string f16 = place.path("f16.gguf"), plain = place.path("plain.gguf"), out = place.path("out.gguf");
+    output(quantize({demo, f16, "F16", "--allow-requantize"}));
+    output(quantize({f16, plain, "Q4_K_S"}));
+    const ModelFile model = open_model_file(f16);
+    const FileTensor& matrix = *model.find_tensor("blk.0.ffn_down.weight");
+    // kind: general.type; columns: of the sums; first: the first sum
+    const auto imatrix = [&](const char* kind, uint64_t columns, float first, const char* name = "blk.0.ffn_down.weight") {
+        GgufWriter writer;
+        writer.set("general.type", std::string_view(kind));
+        writer.add_tensor(std::string(name) + ".in_sum2", GgmlType::F32, {columns, 1});
+        writer.add_tensor(std::string(name) + ".counts", GgmlType::F32, {1, 1});
+        std::ofstream file(place.path("imatrix.gguf"), std::ios::binary);
+        writer.write(file, [&](size_t i, std::ostream& to) {
+            for (uint64_t k = 0; k < (i == 0 ? columns : 1); ++k) to << raw(k == 0 && i == 0 ? first : float(1 + k % 7 * 10));
+        });
+        file.close();
+        return quantize({f16, out, "Q4_K_S", "--overwrite", "--imatrix", place.path("imatrix.gguf")});
+    };
+    output(imatrix("imatrix", matrix.ne[0], 5));
+    CHECK(slurp(out) != slurp(plain));
+    check_refused(imatrix("model", matrix.ne[0], 5), 1, "is not an imatrix");
+    check_refused(imatrix("imatrix", matrix.ne[0] + 32, 5), 1, "of another model");
+    check_refused(imatrix("imatrix", matrix.ne[0], -1), 1, "has the value -1");
+    check_refused(imatrix("imatrix", matrix.ne[0], 5, "blk.0.other.weight"), 1, "of another model");
+    std::ofstream(place.path("imatrix.gguf"), std::ios::binary) << std::string(64, '\1');
+    check_refused(quantize({f16, out, "Q4_K_S", "--overwrite", "--imatrix", place.path("imatrix.gguf")}), 1, "older format");
+}

@@ -1,0 +1,72 @@
+#include "tools/tq-run/lab/model_divergence.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/path_text.h"
+#include "base/printable.h"
+#include "tools/quality/compare.h"
+#include "tools/tq-run/lab/divergence_report.h"
+#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/time_left.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+ModelArguments model_arguments(const std::filesystem::path& path, const DivergenceArguments& a, uint32_t threads) {
+    ModelArguments model;
+    model.model.path = utf8_text(path);
+    model.device = a.device;
+    model.context_size = a.context_size;
+    model.threads = threads;
+    model.kv.type_k = model.kv.type_v = "f16";
+    return model;
+}
+
+} // namespace
+
+void add_flags(ArgumentParser& command, DivergenceArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help).option_text(type).group("Divergence");
+    };
+    add("-f,--file", a.file, "text on which the new file is then compared with the old one: KL divergence, perplexities", "FILE")
+        .values("FILE");
+    add("--chunks", a.chunks, "number of chunks of -c tokens; default: the whole text", "N");
+    add("-c,--ctx-size", a.context_size, "tokens of a chunk, such as 2048 or 4k; default: 512", "N").transform(tokens(1 << 20));
+    add("--device", a.device, "Vulkan device that runs both, by index or part of its name, or cpu; default: a GPU, else cpu",
+        "NAME")
+        .values("cpu");
+}
+
+int measure_divergence(const std::filesystem::path& measured_path, const std::filesystem::path& reference_path,
+                       const DivergenceArguments& a, uint32_t threads, Console& console) {
+    Setup measured = set_up(model_arguments(measured_path, a, threads), console),
+          reference = set_up(model_arguments(reference_path, a, threads), console);
+    const MeasuredText text = read_measured_text(a.file, reference.model.tokenizer, a.context_size);
+    const KvOptions exact_cache{KvType::f16, KvType::f16};
+    for (Setup* each : {&measured, &reference}) check_memory(*each, std::array{exact_cache});
+    const SharedModel measured_model(measured, console), reference_model(reference, console);
+    const auto forward = measured_model.forward(exact_cache), exact = reference_model.forward(exact_cache);
+    const size_t whole = text.ids.size() / a.context_size, count = a.chunks == 0 ? whole : std::min<size_t>(whole, a.chunks);
+    Chunks chunks;
+    const TimeLeft left(0);
+    while (chunks.size() < count) {
+        const auto keep_going = [&](uint32_t done) {
+            console.status(
+                fmt::format("chunk {} of {}, {} of {} tokens{}", chunks.size() + 1, count, done, a.context_size,
+                            left.after(double(chunks.size()) * a.context_size + done, double(count) * a.context_size)));
+            return !interrupted();
+        };
+        const std::span ids = std::span(text.ids).subspan(chunks.size() * a.context_size, a.context_size);
+        auto tokens = quality::compare(std::array{forward.get()}, *exact, ids, keep_going);
+        if (tokens.empty()) break;
+        chunks.push_back(std::move(tokens[0]));
+    }
+    console.clear_status();
+    if (!chunks.empty())
+        write_text("\n" + measurement_heading(reference, text) + "\n" +
+                   divergence_report(chunks, a.context_size, "the new file", "the old one"));
+    return chunks.size() == count ? 0 : 130;
+}
+
+} // namespace tq

@@ -1,0 +1,20 @@
+// What another file of the same model changes: KL divergence and perplexities on a text, both with an f16 cache.
+#pragma once
+#include "tools/tq-run/arguments.h"
+#include <filesystem>
+
+namespace tq {
+
+struct DivergenceArguments {
+    std::string file, device; // file: of the text; empty: nothing is measured
+    uint32_t chunks = 0;      // 0: all
+    uint32_t context_size = 512;
+};
+
+void add_flags(ArgumentParser& command, DivergenceArguments& arguments);
+
+// Prints a report of `measured` beside `reference`. Returns the exit status: 130 after Ctrl-C. Throws Error, LoadStopped.
+int measure_divergence(const std::filesystem::path& measured, const std::filesystem::path& reference,
+                       const DivergenceArguments& arguments, uint32_t threads, Console& console);
+
+} // namespace tq

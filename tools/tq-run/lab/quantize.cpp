@@ -1,0 +1,262 @@
+// tq-run quantize: writes a model as a GGUF file in other weight formats, and says what that costs.
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "base/path_text.h"
+#include "base/printable.h"
+#include "model/files/imatrix.h"
+#include "model/formats/gguf.h"
+#include "model/formats/quantise.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/lab/model_divergence.h"
+#include "tools/tq-run/part_file.h"
+#include "tools/tq-run/progress.h"
+#include "tools/tq-run/table.h"
+#include <algorithm>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct QuantizeArguments {
+    ConsoleArguments console;
+    std::string in, out, type, output_type, embedding_type, imatrix;
+    uint32_t threads = 0, nthreads = 0; // 0: all cores
+    bool allow_requantize = false, pure = false, overwrite = false, dry_run = false;
+    DivergenceArguments divergence;
+};
+
+std::optional<GgmlType> named_type(const std::string& name) {
+    for (const GgmlType type : weight_formats)
+        if (lowercase(type_name(type)) == lowercase(name)) return type;
+    return std::nullopt; // none was given: the flags accept no other names
+}
+
+// The formats that have an encoder, in lower case.
+std::string encoded_types() {
+    std::string names;
+    for (const GgmlType type : weight_formats)
+        if (has_encoder(type)) names += (names.empty() ? "" : " ") + lowercase(type_name(type));
+    return names;
+}
+
+// With its head for multi-token prediction, if a Hugging Face directory has one.
+Model load(const fs::path& path) {
+    Model model = load_model(path);
+    const bool has_head = model.file.rope_halves() && model.config.nextn_predict_layers == 1;
+    return has_head ? load_model(path, {.mtp = true}) : std::move(model);
+}
+
+json identity(const std::vector<FileIdentity>& files) {
+    json out = json::array();
+    for (const FileIdentity& f : files) out.push_back({f.device, f.number, f.bytes, f.modified_ns});
+    return out;
+}
+
+std::string hexadecimal(uint64_t sum) { return fmt::format("{:016x}", sum); }
+
+// The new file, from its plan to its name.
+class QuantizedFile {
+  public:
+    QuantizedFile(const QuantizeArguments& arguments, const Model& model, Conversion conversion)
+        : arguments_(arguments), model_(model), conversion_(std::move(conversion)), header_(conversion_.writer.header()),
+          pool_(arguments.threads) {
+        if (!arguments.imatrix.empty()) importances_ = read_imatrix(utf8_path(arguments.imatrix), conversion_);
+    }
+
+    uint64_t bytes() const { return header_.size() + conversion_.writer.data_bytes(); }
+
+    std::string heading() const {
+        uint64_t before = 0, weights = 0;
+        for (const ConvertedTensor& t : tensors()) {
+            before += t.from.bytes();
+            weights += uint64_t(t.from.rows) * t.from.cols;
+        }
+        return fmt::format("{}: {} tensors, {} of weights, to a file of {}, {:.2f} bits per weight\n", model_.name,
+                           tensors().size(), size_text(before), size_text(bytes()), 8 * double(bytes()) / double(weights));
+    }
+
+    // False on Ctrl-C.
+    bool write(Console& console) {
+        PartFile file(utf8_path(arguments_.out), header_, bytes(), description(), arguments_.overwrite,
+                      [&](size_t i, const json& part, std::span<const std::byte> all) { return is_right(i, part, all); });
+        write_text(heading());
+        if (file.finished() > 0)
+            write_error(fmt::format("tq-run: going on after {} of {} tensors\n", file.finished(), tensors().size()));
+        if (!convert(file, console)) return false;
+        read_back(file.close(), console);
+        file.commit();
+        return true;
+    }
+
+    // A line for each format: its tensors, their size, and the root mean square of their errors / that of the originals.
+    std::string report() const {
+        std::vector<std::vector<std::string>> rows{{"format", "tensors", "size", "rms error, %"}};
+        for (const auto& [type, all] : errors_)
+            rows.push_back({type_name(type), std::to_string(all.tensors), size_text(all.bytes),
+                            fmt::format("{:.3f}", 100 * all.error.relative())});
+        return markdown(rows, 1);
+    }
+
+  private:
+    const std::vector<ConvertedTensor>& tensors() const { return conversion_.tensors; }
+    uint64_t offset(size_t i) const { return header_.size() + conversion_.writer.tensor_offset(i); }
+
+    // All that decides the bytes.
+    json description() const {
+        json what{{"schema", "tq-run-quantize"},
+                  {"version", 1},
+                  {"header", hexadecimal(checksum(std::as_bytes(std::span(header_))))},
+                  {"in", identity(model_.file.identities())}};
+        if (!arguments_.imatrix.empty()) what["imatrix"] = identity({MappedFile(utf8_path(arguments_.imatrix)).identity()});
+        return what;
+    }
+
+    json part(size_t i, uint64_t sum) const { return {{"tensor", tensors()[i].from.name}, {"sum", hexadecimal(sum)}}; }
+
+    bool is_right(size_t i, const json& written, std::span<const std::byte> all) const {
+        if (i >= tensors().size() || offset(i) + tensors()[i].bytes() > all.size()) return false;
+        return written == part(i, conversion_checksum(tensors()[i], all.subspan(offset(i), tensors()[i].bytes())));
+    }
+
+    bool convert(PartFile& file, Console& console) {
+        TransferStatus status(console);
+        const uint64_t before = file.finished() < tensors().size() ? offset(file.finished()) : bytes();
+        for (size_t i = file.finished(); i < tensors().size(); ++i) {
+            uint64_t at = offset(i);
+            const auto write = [&](std::span<const std::byte> piece) {
+                file.write(at, piece);
+                at += piece.size();
+            };
+            const auto on_progress = [&](uint64_t) {
+                status.update(fmt::format("quantising {}", model_.name), at, bytes(), at - before);
+                return !interrupted();
+            };
+            const auto sum = convert_tensor(pool_, tensors()[i], importances_, write, on_progress);
+            if (!sum) return false;
+            sums_[i] = *sum;
+            file.finish(part(i, *sum));
+        }
+        return true;
+    }
+
+    // Reads the file as a model, and compares every tensor with what was written and with the original.
+    void read_back(const fs::path& path, Console& console) {
+        const ModelFile file = read_gguf(path);
+        TransferStatus status(console);
+        for (size_t i = 0; i < tensors().size(); ++i) {
+            const ConvertedTensor& t = tensors()[i];
+            const FileTensor* read = file.find_tensor(t.from.name);
+            const auto sum = sums_.find(i);
+            if (read == nullptr || read->type != t.type || read->data.size() != t.bytes() ||
+                (sum != sums_.end() && conversion_checksum(t, read->data) != sum->second))
+                fail("{}: tensor '{}' is not what was written: the disk may be damaged; run the command again",
+                     printable(utf8_text(path), 300), t.from.name);
+            const ConversionError error = conversion_error(pool_, t, read->data);
+            check_mapped_files();
+            Errors& all = errors_[t.type];
+            all.add(error, t.bytes());
+            status.update("reading it back", offset(i) + t.bytes(), bytes(), offset(i) + t.bytes());
+            if (arguments_.console.verbose)
+                write_error(fmt::format("{}: {} to {}, rms error {:.3f} %\n", t.from.name, type_name(t.from.type),
+                                        type_name(t.type), 100 * error.relative()));
+        }
+    }
+
+    struct Errors {
+        size_t tensors = 0;
+        uint64_t bytes = 0;
+        ConversionError error;
+
+        void add(const ConversionError& one, uint64_t size) {
+            ++tensors;
+            bytes += size;
+            error.error += one.error;
+            error.norm += one.norm;
+        }
+    };
+
+    const QuantizeArguments& arguments_;
+    const Model& model_;
+    const Conversion conversion_;
+    const std::string header_;
+    ThreadPool pool_;
+    Importances importances_;
+    std::map<size_t, uint64_t> sums_; // of the tensors that this run wrote
+    std::map<GgmlType, Errors> errors_;
+};
+
+void refuse_same_file(const QuantizeArguments& a, const Model& model) {
+    std::error_code error;
+    const fs::path in = utf8_path(a.in), out = utf8_path(a.out);
+    if (fs::equivalent(in, out, error) || fs::equivalent(model.file.path(), out, error))
+        fail("{} is the model itself: name another file", printable(a.out));
+}
+
+int run(const QuantizeArguments& given) {
+    QuantizeArguments arguments = given;
+    if (arguments.threads == 0) arguments.threads = arguments.nthreads;
+    const Mix* mix = find_mix(arguments.type);
+    if (mix == nullptr)
+        throw UsageError(fmt::format("type: it must be one of {}, not {}", mix_names(), printable(arguments.type, 60)));
+    Console console = arguments.console.console();
+    const fs::path in = utf8_path(arguments.in), out = utf8_path(arguments.out);
+    const Model model = load(in);
+    for (const std::string& note : model.notes) write_error(fmt::format("tq-run: {}\n", note));
+    refuse_same_file(arguments, model);
+    const MixOptions mixed{arguments.pure, named_type(arguments.output_type), named_type(arguments.embedding_type)};
+    Conversion conversion = plan_conversion(model, {mix, mixed, arguments.allow_requantize});
+    QuantizedFile file(arguments, model, std::move(conversion));
+    if (arguments.dry_run) {
+        write_text(file.heading());
+        return 0;
+    }
+    catch_interrupts();
+    if (!file.write(console)) {
+        write_error("tq-run: stopped; the same command goes on from there\n");
+        return 130;
+    }
+    write_text(file.report());
+    if (arguments.divergence.file.empty()) return 0;
+    return measure_divergence(out, in, arguments.divergence, arguments.threads, console);
+}
+
+} // namespace
+
+void add_quantize(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, QuantizeArguments& a) {
+        command.add_option("in", a.in, "GGUF file, or a Hugging Face directory in F32, F16 or BF16")
+            .option_text("IN")
+            .required()
+            .values("FILE");
+        command.add_option("out", a.out, "GGUF file to write; until it is whole it is OUT.part")
+            .option_text("OUT")
+            .required()
+            .values("FILE");
+        command.add_option("type", a.type, "one of " + mix_names()).option_text("TYPE").required().values(mix_names());
+        command.add_option("nthreads", a.nthreads, "the same as --threads").option_text("[N]").transform(thread_number());
+        command.add_option("-t,--threads", a.threads, "threads; default: all cores").option_text("N").transform(thread_number());
+        command.add_flag("--allow-requantize", a.allow_requantize,
+                         "quantise matrices again that are quantised already, with the errors of both");
+        command.add_flag("--pure", a.pure, "all matrices in the type's own format, without a mix");
+        const auto type = [&](const char* name, std::string& value, const char* help) {
+            command.add_option(name, value, help).option_text("TYPE").one_of(encoded_types());
+        };
+        type("--output-tensor-type", a.output_type, "format of output.weight, or of the embedding that stands in for it");
+        type("--token-embedding-type", a.embedding_type, "format of token_embd.weight");
+        command
+            .add_option("--imatrix", a.imatrix,
+                        "importances of columns, which llama-imatrix measured: errors of K formats count by them")
+            .option_text("FILE")
+            .values("FILE");
+        command.add_flag("--overwrite", a.overwrite, "replace OUT where it exists");
+        command.add_flag("--dry-run", a.dry_run, "say how large the file would be, and write nothing");
+        add_flags(command, a.divergence);
+        add_flags(command, a.console);
+    };
+    add_command<QuantizeArguments>(app, action, "quantize", "Write a model as a GGUF file in other weight formats", flags, run);
+}
+
+} // namespace tq

@@ -46,7 +46,7 @@ std::string encoded_types() {
 Model load(const fs::path& path) {
     Model model = load_model(path);
     const bool has_head = model.file.rope_halves() && model.config.nextn_predict_layers == 1;
-    return has_head ? load_model(path, {.mtp = true}) : std::move(model);
+    return has_head ? load_model(path, {.mtp = MtpHead::wanted}) : std::move(model);
 }
 
 json identity(const std::vector<FileIdentity>& files) {

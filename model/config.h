@@ -1,6 +1,6 @@
 // The shape of a model, by the names of Qwen's config.json.
 #pragma once
-#include "model/formats/architecture.h"
+#include "model/files/formats/architecture.h"
 #include <cstdint>
 #include <optional>
 #include <string_view>

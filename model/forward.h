@@ -7,7 +7,7 @@
 #include "model/halves.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
-#include "model/sampling/device_sampling.h"
+#include "model/engine/sampling/device_sampling.h"
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -1,7 +1,7 @@
 #include "model/model.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <optional>

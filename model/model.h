@@ -1,7 +1,7 @@
 // The content of a model file, checked and ready for a forward pass.
 #pragma once
 #include "model/config.h"
-#include "model/sampling/sampler.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "model/weights/weights.h"

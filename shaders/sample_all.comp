@@ -5,7 +5,7 @@
 #include "sampling.glsl"
 
 // ids[0] = sampled[sampled_tokens] = the token sampled from all logits, or from the settings.candidates greatest, as sampled_of_all in
-// model/sampling/device_sampling.h defines; sample.comp does that for a few candidates. Digit by digit, eight bits at a time, it finds
+// model/engine/sampling/device_sampling.h defines; sample.comp does that for a few candidates. Digit by digit, eight bits at a time, it finds
 // the last key that top-k leaves, and then top-p. One workgroup.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

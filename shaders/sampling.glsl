@@ -1,4 +1,4 @@
-// Logits as keys, and the settings of sampling; the counterpart of model/sampling/device_sampling.cpp.
+// Logits as keys, and the settings of sampling; the counterpart of model/engine/sampling/device_sampling.cpp.
 #include "sampling.h"
 
 // The host's settings for each batch of steps, and the ids it reads back. Step i samples with random[i]; Context counts the
@@ -37,7 +37,7 @@ uint penalised_key(uint key, sampling_settings s, token_use use) {
 // True where the logit with key a at place i precedes that with key b at place j: the greater one, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
 
-// Returns exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/sampling/device_sampling.h.
+// Returns exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/engine/sampling/device_sampling.h.
 uint sampling_weight(float logit, float greatest, float inverse_temperature) {
     precise float x = (logit - greatest) * inverse_temperature;
     if (!(x > -18.0)) return 0u;

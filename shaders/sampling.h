@@ -1,4 +1,4 @@
-// Sampling of a token (model/sampling/device_sampling.h), one text for GLSL and C++: sizes, settings, and the coefficients of
+// Sampling of a token (model/engine/sampling/device_sampling.h), one text for GLSL and C++: sizes, settings, and the coefficients of
 // the weights.
 #ifdef __cplusplus
 #pragma once
@@ -15,7 +15,7 @@ using uint = uint32_t;
 #define NO_LOGIT 0u              // as the key of a logit (shaders/sampling.glsl): of an id that is excluded, or past the vocabulary
 #define NONFINITE_LOGIT NO_TOKEN // greater than every finite key, and so always found
 
-// All inputs of sampling besides logits, excluded ids and 32 random bits; model/sampling/device_sampling.h makes it.
+// All inputs of sampling besides logits, excluded ids and 32 random bits; model/engine/sampling/device_sampling.h makes it.
 struct sampling_settings {
     uint candidates;           // top-k; 0: all
     float inverse_temperature; // at most 2^64

@@ -1,5 +1,5 @@
 // Weight formats in device memory (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them interleaved word by word,
-// decoded 32 weights at a time, with the bits of each block in the order of model/formats/device_blocks.h. FORMAT_<name> chooses one:
+// decoded 32 weights at a time, with the bits of each block in the order of model/files/formats/device_blocks.h. FORMAT_<name> chooses one:
 // row_vectors(cols) is the uvec4s of a row, load32(row_start, header, s, j) returns weights 256 s + 32 j ... of it. Where weights 256 s ...
 // have scales in common, header_at(cols, s, k) are the HEADER_VECTORS vectors with these. All invocations of a workgroup call
 // prepare_weights() first. The rows of formats with a grid follow the grid.

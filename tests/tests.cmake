@@ -400,7 +400,7 @@ if(UNIX AND python3)
   if(TARGET tq_mpi)
     set(mpirun ${MPIEXEC_EXECUTABLE})
   endif()
-  tq_test(own_report "" ${CMAKE_SOURCE_DIR}/tests/tools/quality/own_report ${CMAKE_BINARY_DIR} ${mpirun})
+  tq_test(own_report "" ${CMAKE_SOURCE_DIR}/tests/tools/check/quality/own_report ${CMAKE_BINARY_DIR} ${mpirun})
 endif()
 
 include(tests/clients/clients.cmake)

@@ -5,7 +5,7 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "model/cpu/aligned_floats.h"
-#include "model/formats/blocks.h"
+#include "model/files/formats/blocks.h"
 
 namespace tq::cpu {
 

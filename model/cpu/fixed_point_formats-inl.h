@@ -1,7 +1,7 @@
 // Blocks of 256 weights of each format, for the instruction set in whose namespace this is included; its vectors are Ints, 64
 // bytes, and Floats, 16 numbers. levels(block, v): the levels of columns 64 v .. 64 v + 63 as unsigned bytes. scales(block): a
 // lane for each run of 16 columns. Levels are less than 2^level_bits. A weight is scale * (level - 2^offset_bits), or scale *
-// level + minimum where the format has minimums. Block layouts: model/formats/blocks.cpp and blocks_k.cpp.
+// level + minimum where the format has minimums. Block layouts: model/files/formats/blocks.cpp and blocks_k.cpp.
 
 struct Scales {
     Floats scale, minimum; // the latter where has_minimum
@@ -197,7 +197,7 @@ struct IQ4_XS {
     }
 };
 
-// A format of model/formats/blocks_iq.h.
+// A format of model/files/formats/blocks_iq.h.
 template <class Blocks> struct GridBlocks {
     static constexpr size_t bytes_of_256 = Blocks::bytes;
     static constexpr int level_bits = Blocks::offset == 128 ? 8 : 5;

@@ -3,8 +3,8 @@
 #pragma once
 #include "model/cpu/fixed_point.h"
 #include "model/cpu/intrinsics.h"
-#include "model/formats/block_reader.h"
-#include "model/formats/blocks_iq.h"
+#include "model/files/formats/block_reader.h"
+#include "model/files/formats/blocks_iq.h"
 #include <cstring>
 #include <hwy/base.h>
 

@@ -10,7 +10,7 @@
 #include "model/cpu/weight_blocks_iq-inl.h"
 #include "model/cpu/weight_blocks_k-inl.h"
 #include "model/cpu/weight_levels-inl.h"
-#include "model/formats/blocks.h"
+#include "model/files/formats/blocks.h"
 #include <algorithm>
 
 HWY_BEFORE_NAMESPACE();

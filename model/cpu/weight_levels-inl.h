@@ -7,7 +7,7 @@
 #endif
 
 #include "model/cpu/vector-inl.h"
-#include "model/formats/block_reader.h"
+#include "model/files/formats/block_reader.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {

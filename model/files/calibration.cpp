@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
-#include "model/formats/safetensors.h"
+#include "model/files/formats/json.h"
+#include "model/files/formats/safetensors.h"
 #include "model/rope.h"
 #include <algorithm>
 #include <cmath>

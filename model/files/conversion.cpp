@@ -5,7 +5,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/gguf_keys.h"
-#include "model/formats/quantise.h"
+#include "model/files/formats/quantise.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/tiled_heads.h"
 #include <algorithm>

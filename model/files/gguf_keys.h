@@ -1,6 +1,6 @@
 // The keys of a GGUF file that a model is written to.
 #pragma once
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf_writer.h"
 #include "model/model.h"
 
 namespace tq {

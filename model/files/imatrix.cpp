@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include <array>
 #include <cmath>
 #include <fstream>

@@ -3,7 +3,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/config.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "model/kv/window.h"
 #include <algorithm>
 #include <fmt/ranges.h>

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -5,7 +5,7 @@
 // Drafts of the model's own head run ahead likewise: the second recording is then that of the head.
 #pragma once
 #include "model/gpu/steps.h"
-#include "model/sampling/device_sampling.h"
+#include "model/engine/sampling/device_sampling.h"
 #include <functional>
 #include <map>
 #include <optional>

@@ -6,7 +6,7 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "model/gpu/tuning_fields.h"
 #include "runtime/device_files.h"
 #include <cerrno>

@@ -1,4 +1,4 @@
-// A place of pages that several machines use: the tier below the disk. model/store/ has those that there are; what they give is
+// A place of pages that several machines use: the tier below the disk. model/prefix/store/ has those that there are; what they give is
 // not trusted, but checked (shared_pages.h).
 #pragma once
 #include "model/prefix/page_directory.h"

@@ -4,7 +4,7 @@
 #pragma once
 #include "model/host/network.h"
 #include "model/reference/elementwise.h"
-#include "model/sampling/device_sampling.h"
+#include "model/engine/sampling/device_sampling.h"
 #include "model/weights/weights.h"
 
 namespace tq::ref {
@@ -40,7 +40,7 @@ struct Candidate {
 // `excluded`: bit id % 32 of word id / 32 set means that the id is left out.
 std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count);
 
-// Returns the id sampled from at least one candidate in that order (model/sampling/device_sampling.h).
+// Returns the id sampled from at least one candidate in that order (model/engine/sampling/device_sampling.h).
 uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random);
 // The same from any number of candidates.
 uint32_t sample_all(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random);

@@ -1,7 +1,7 @@
 // The byte-level BPE tokenizers of Qwen2, Qwen3, Qwen3.5, SmolLM and Llama 3: text to token ids and back. Ids are taken from the
 // file: special tokens are found by their text and type, so that a vocabulary of any size works.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/files/formats/model_file.h"
 #include <cstdint>
 #include <memory>
 #include <optional>

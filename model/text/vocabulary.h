@@ -1,6 +1,6 @@
 // A model file's tokenizer.ggml.* keys, checked: everything the tokenizer relies on holds once this is read.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/files/formats/model_file.h"
 #include "model/text/bpe.h"
 #include "model/text/pre_tokenizer.h"
 #include <array>

@@ -1,6 +1,6 @@
 #include "model/weights/mixes.h"
 #include "base/printable.h"
-#include "model/formats/architecture.h"
+#include "model/files/formats/architecture.h"
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,6 +1,6 @@
 // The mixes of weight formats that llama-quantize writes, by its names: which tensors of a file get more bits than the others.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/files/formats/model_file.h"
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 // Which weight formats a model has, and how many of its bytes are in each.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/files/formats/model_file.h"
 #include "model/weights/weights.h"
 
 namespace tq {

@@ -1,7 +1,7 @@
 #include "model/weights/quantised_rows.h"
 #include "base/ensure.h"
-#include "model/formats/blocks_iq.h"
-#include "model/formats/quantise.h"
+#include "model/files/formats/blocks_iq.h"
+#include "model/files/formats/quantise.h"
 
 namespace tq {
 namespace {

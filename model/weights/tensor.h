@@ -1,6 +1,6 @@
 // A weight matrix of a model: its rows are in a mapped file, or made on demand.
 #pragma once
-#include "model/formats/blocks.h"
+#include "model/files/formats/blocks.h"
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // The JSON of a model: config.json, followed by a line with a single "-" and generation_config.json.
-#include "model/formats/huggingface.h"
+#include "model/files/formats/huggingface.h"
 #include "model/model.h"
 #include "tests/fuzz/fuzz_target.h"
 #include <algorithm>

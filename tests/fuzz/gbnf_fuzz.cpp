@@ -1,7 +1,7 @@
 // A grammar in GBNF, then after a line with a single "-" a text that is matched against it: whatever happens, in bounded memory
 // and time.
-#include "model/grammar/gbnf.h"
-#include "model/grammar/state_table.h"
+#include "model/text/grammar/gbnf.h"
+#include "model/text/grammar/state_table.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // A GGUF file: the model in it is read, and the last rows decoded.
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/load.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,9 +1,9 @@
 // A JSON schema: it is refused, or its grammar compiles; also as the parameters of a tool.
 #include "base/json.h"
-#include "model/grammar/gbnf.h"
-#include "model/grammar/grammar.h"
-#include "model/grammar/json_schema.h"
-#include "model/grammar/tool_grammar.h"
+#include "model/text/grammar/gbnf.h"
+#include "model/text/grammar/grammar.h"
+#include "model/text/grammar/json_schema.h"
+#include "model/text/grammar/tool_grammar.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // A measurement's log: one of the same measurement is continued, and once more after a part was added.
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tools/quality/run_log.h"
+#include "tools/check/quality/run_log.h"
 #include <nlohmann/json.hpp>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // A safetensors file: every byte of every tensor that it declares is read.
-#include "model/formats/safetensors.h"
+#include "model/files/formats/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // The parts of a split GGUF file: a byte, the part that is opened, then the parts, each after its length in four bytes.
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "tests/fuzz/fuzz_target.h"
 #include <cstring>
 #include <fmt/format.h>

@@ -1,14 +1,14 @@
 // A model's chat template, which is recognised, then messages and tools, each after a line with a single "-": rendered as every
 // variant renders them.
 #include "base/json.h"
-#include "model/formats/huggingface.h"
+#include "model/files/formats/huggingface.h"
 #include "model/text/chat_template.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace {
 
 nlohmann::ordered_json parsed(std::string_view text) {
-    return tq::build_json<nlohmann::ordered_json>(text, "it", {.max_depth = 128}); // as tools/tq-run/json_input.cpp
+    return tq::build_json<nlohmann::ordered_json>(text, "it", {.max_depth = 128}); // as tools/tq-run/cli/json_input.cpp
 }
 
 std::string_view take(std::string_view& rest) {

@@ -1,5 +1,5 @@
 // tokenizer.json, followed by a line with a single "-" and tokenizer_config.json: read as a vocabulary that encodes a text.
-#include "model/formats/huggingface.h"
+#include "model/files/formats/huggingface.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "tests/fuzz/fuzz_target.h"

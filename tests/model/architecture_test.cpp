@@ -1,8 +1,8 @@
 // The table of architectures: what is read, what is refused, and that the passes compute what each of them needs.
 #include "base/error.h"
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include "model/reference/forward.h"
 #include "model/weights/paired_rows.h"
 #include "tests/support/random_model.h"

@@ -1,7 +1,7 @@
 // The fingerprint of a model: it covers every byte of every tensor, read once as long as the file is unchanged.
 #include "base/error.h"
 #include "model/files/fingerprint.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"

@@ -1,10 +1,10 @@
 // What files of hybrids say about themselves: the variants that are read alike, and those that are refused.
 #include "base/error.h"
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/load.h"
 #include "model/prefix/owner.h"
-#include "model/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"

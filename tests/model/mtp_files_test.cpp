@@ -3,7 +3,7 @@
 #include "model/cpu/forward.h"
 #include "model/prefix/owner.h"
 #include "model/stages/split_forward.h"
-#include "model/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "tests/support/hybrids.h"
 #include "tests/support/text.h"
 #include <array>

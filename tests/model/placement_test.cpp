@@ -1,6 +1,6 @@
 // The placement of a model's halves on devices: what users wish, what fits, and what is predicted of it.
 #include "model/stages/placement.h"
-#include "model/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic.h"
 #include <doctest/doctest.h>
 
 using namespace tq;

@@ -1,7 +1,7 @@
 // RoPE scaling: the published numbers, an independent implementation, and the valid settings in files and flags.
 #include "base/error.h"
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include "model/rope.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"

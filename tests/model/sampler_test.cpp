@@ -1,6 +1,6 @@
 // The sampler against exact probabilities, hand-computed penalties and hostile logits.
 #include "base/error.h"
-#include "model/sampling/sampler.h"
+#include "model/engine/sampling/sampler.h"
 #include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>

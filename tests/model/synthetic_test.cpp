@@ -1,8 +1,8 @@
 // Models with random weights: the true shapes and mixtures of formats, and rows that do not depend on how they are read.
 #include "base/error.h"
 #include "model/load.h"
-#include "model/synthetic/synthetic.h"
-#include "model/synthetic/synthetic_rows.h"
+#include "model/weights/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic_rows.h"
 #include <cmath>
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
 // Config and weights of a Qwen3 file: every released shape passes, everything else is refused by name.
 #include "base/error.h"
 #include "base/path_text.h"
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include "model/load.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"

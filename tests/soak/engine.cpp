@@ -1,6 +1,6 @@
 #include "tests/soak/engine.h"
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include <algorithm>
 

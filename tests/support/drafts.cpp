@@ -1,6 +1,6 @@
 #include "tests/support/drafts.h"
 #include "base/statistics.h"
-#include "model/speculation/mtp.h"
+#include "model/engine/speculation/mtp.h"
 #include "tests/support/one_drafter.h"
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The reference's forward pass with a fault planted between its steps, where keys and values are stored or attended to: the
-// ablation of tools/quality/ablation.h must find it. Without a fault it computes the same as make_cpu_forward(), except for
+// ablation of tools/check/quality/ablation.h must find it. Without a fault it computes the same as make_cpu_forward(), except for
 // rounding.
 #pragma once
 #include "model/forward.h"

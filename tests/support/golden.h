@@ -1,6 +1,6 @@
 // The tiny random models with logits from a float64 forward pass, and the comparison that both forward passes must pass.
 #pragma once
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include "model/forward.h"
 #include "model/host/routes.h"
 #include "model/weights/weights.h"

@@ -1,6 +1,6 @@
 #include "tests/support/huggingface_files.h"
-#include "model/formats/gguf_writer.h"
-#include "model/formats/huggingface.h"
+#include "model/files/formats/gguf_writer.h"
+#include "model/files/formats/huggingface.h"
 #include "tests/support/vocabulary_file.h"
 #include <numeric>
 

@@ -1,7 +1,7 @@
 // Writes well-formed models in Hugging Face's format for tests, held as JSON so that tests can change any part.
 #pragma once
 #include "model/config.h"
-#include "model/formats/blocks.h"
+#include "model/files/formats/blocks.h"
 #include "tests/support/temporary_file.h"
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // Small hybrids of every architecture, with random weights, and what tests run on them.
 #pragma once
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/forward.h"
 #include "tests/support/small_model.h"
 #include <algorithm>

@@ -1,8 +1,8 @@
 // make_random_model: writes a GGUF file of a given Qwen3 shape with random weights.
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/formats/gguf.h"
-#include "model/synthetic/synthetic.h"
+#include "model/files/formats/gguf.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "tests/support/random_model.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // A drafter of tests, which looks at one sequence at a time; and a draft for one.
 #pragma once
-#include "model/speculation/drafter.h"
+#include "model/engine/speculation/drafter.h"
 
 namespace tq {
 

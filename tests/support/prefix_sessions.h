@@ -2,7 +2,7 @@
 #pragma once
 #include "model/prefix/cache.h"
 #include "model/prefix/cold.h"
-#include "model/session.h"
+#include "model/engine/session.h"
 #include "tests/support/small_model.h"
 #include "tests/support/spans.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "model/files/calibration.h"
 #include "model/files/prompt_cache.h"
-#include "model/session.h"
+#include "model/engine/session.h"
 #include "tests/support/small_model.h"
 
 namespace tq {

@@ -1,6 +1,6 @@
 #include "tests/support/qwen3_vocabulary.h"
-#include "model/formats/gguf_writer.h"
-#include "model/formats/huggingface.h"
+#include "model/files/formats/gguf_writer.h"
+#include "model/files/formats/huggingface.h"
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
 #include "tests/support/huggingface_files.h"

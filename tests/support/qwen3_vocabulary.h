@@ -1,7 +1,7 @@
 // Qwen3's vocabulary with its reference cases: the part in tests/data that these need, or the whole one; and the checks that
 // both must pass.
 #pragma once
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include <cstdint>
 #include <filesystem>
 #include <string>

@@ -3,11 +3,11 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/half.h"
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include "model/forward.h"
-#include "model/synthetic/synthetic.h"
-#include "model/synthetic/synthetic_rows.h"
+#include "model/weights/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic_rows.h"
 #include <array>
 #include <bit>
 #include <cmath>

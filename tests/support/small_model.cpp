@@ -1,5 +1,5 @@
 #include "tests/support/small_model.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // A small model, and conversations that are run on two caches and compared bit for bit.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/files/formats/model_file.h"
 #include "model/forward.h"
 #include "model/weights/weights.h"
 #include "tests/support/random_model.h"

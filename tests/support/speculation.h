@@ -1,7 +1,7 @@
 // Answers with drafts are those without: checks for every implementation of Forward.
 #pragma once
-#include "model/session.h"
-#include "model/speculation/speculation.h"
+#include "model/engine/session.h"
+#include "model/engine/speculation/speculation.h"
 #include "tests/support/one_drafter.h"
 #include "tests/support/spans.h"
 

@@ -1,8 +1,8 @@
-// A model whose cache holds what a type makes of stressed keys and values (tools/quality/stress.h).
+// A model whose cache holds what a type makes of stressed keys and values (tools/check/quality/stress.h).
 #pragma once
 #include "model/forward.h"
 #include "model/model.h"
-#include "tools/quality/stress.h"
+#include "tools/check/quality/stress.h"
 
 namespace tq::test {
 

@@ -1,8 +1,8 @@
 #include "tests/support/stressed_model.h"
 #include "base/error.h"
 #include "model/config.h"
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include "model/weights/weights.h"
 #include "tests/support/value_stress.h"
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "tests/support/vocabulary_file.h"
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include <filesystem>
 #include <fstream>
 #include <random>

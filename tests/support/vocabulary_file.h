@@ -1,6 +1,6 @@
 // Small vocabulary-only GGUF files for tests, held key by key so that every key can also be left out or damaged.
 #pragma once
-#include "model/formats/model_file.h"
+#include "model/files/formats/model_file.h"
 #include <map>
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 // One answer while its tokens come: their bytes become characters, the thinking is told apart, stop strings end the rest, and
 // what is certain becomes events.
 #pragma once
-#include "model/serving/request.h"
+#include "model/engine/serving/request.h"
 #include "tools/server/generation.h"
 #include "tools/server/stop_strings.h"
 #include <deque>

@@ -1,6 +1,6 @@
 #include "tools/server/answer_writer.h"
 #include "tools/server/chat_parts.h"
-#include "tools/server/openai_reply.h"
+#include "tools/server/openai/reply.h"
 #include "tools/server/sse.h"
 #include <random>
 

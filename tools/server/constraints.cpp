@@ -1,7 +1,7 @@
 #include "tools/server/constraints.h"
-#include "model/grammar/gbnf.h"
-#include "model/grammar/json_schema.h"
-#include "model/grammar/tool_grammar.h"
+#include "model/text/grammar/gbnf.h"
+#include "model/text/grammar/json_schema.h"
+#include "model/text/grammar/tool_grammar.h"
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // What an answer must be: grammars of formats and tool calls, and a limit of the thinking.
 #pragma once
-#include "model/grammar/constraint.h"
+#include "model/text/grammar/constraint.h"
 #include "tools/server/generation.h"
 
 namespace tq::server {

@@ -1,6 +1,6 @@
 #include "tools/server/server.h"
 #include "base/printable.h"
-#include "model/grammar/interrupt.h"
+#include "model/text/grammar/interrupt.h"
 #include "tools/server/access.h"
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 #include "tools/server/service.h"
-#include "model/grammar/gbnf.h"
+#include "model/text/grammar/gbnf.h"
 #include <algorithm>
 #include <fmt/format.h>
 

@@ -2,13 +2,13 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "model/prefix/page_signature.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/prefix.h"
-#include "tools/tq-run/progress.h"
-#include "tools/tq-run/table.h"
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/engine/prefix.h"
+#include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <chrono>
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 // Each command adds itself to the command line; parsing it sets `action` to the function to run.
 #pragma once
-#include "tools/tq-run/arguments.h"
+#include "tools/tq-run/cli/arguments.h"
 #include <memory>
 
 namespace tq {

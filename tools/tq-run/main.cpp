@@ -11,10 +11,10 @@
 #include "model/load.h"
 #include "model/text/unicode.h"
 #include "runtime/wrong_device.h"
-#include "tools/tq-run/command_line.h"
+#include "tools/tq-run/cli/command_line.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/ranks.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/ranks.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <new>

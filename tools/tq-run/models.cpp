@@ -2,13 +2,13 @@
 #include "base/environment.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include "model/hub/hub.h"
 #include "model/hub/kept.h"
 #include "model/weights/mixture.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/table.h"
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

@@ -1,7 +1,7 @@
 // Products with experts on the CPU path: against sums in double, on every instruction set, and with the same bits in any company.
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "tests/support/cpu_targets.h"
 #include "tests/support/golden.h"
 #include "tests/support/random_matrix.h"

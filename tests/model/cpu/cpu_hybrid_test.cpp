@@ -5,7 +5,7 @@
 #include "model/cpu/stage.h"
 #include "model/reference/forward.h"
 #include "model/reference/recurrent.h"
-#include "model/session.h"
+#include "model/engine/session.h"
 #include "model/stages/split_forward.h"
 #include "tests/support/hybrids.h"
 #include "tests/support/prompt_cache_files.h"

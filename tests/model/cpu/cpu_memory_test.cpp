@@ -1,6 +1,6 @@
 // Models that exceed the memory on the CPU path: the weights of files are left there, those that are made must fit.
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/weights/stacked_rows.h"
 #include "tests/support/small_model.h"
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Weights in device memory: fp16 scales are raised so that none is denormal.
 #include "base/half.h"
-#include "model/formats/blocks.h"
+#include "model/files/formats/blocks.h"
 #include "model/gpu/device_layout.h"
 #include <cmath>
 #include <cstring>

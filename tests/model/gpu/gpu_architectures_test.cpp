@@ -1,6 +1,6 @@
 // Architectures with biases and without norms of heads, on a device, as the reference computes them.
 #include "base/error.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/reference/forward.h"
 #include "tests/support/device_kernels.h"

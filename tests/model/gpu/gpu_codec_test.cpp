@@ -1,4 +1,4 @@
-// The codec's SPIR-V requires only what Vulkan promises. (The bytes that it stores: tools/conformance/cache.cpp.)
+// The codec's SPIR-V requires only what Vulkan promises. (The bytes that it stores: tools/check/conformance/cache.cpp.)
 #include "shaders.gen.h"
 #include <doctest/doctest.h>
 #include <map>

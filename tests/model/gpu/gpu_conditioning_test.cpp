@@ -1,13 +1,13 @@
 // Conditioned keys and values on the device: the CPU's logits, with caches of different conditioning on one copy of the weights.
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
-#include "tools/conformance/random.h"
+#include "tools/check/conformance/random.h"
 
 using namespace tq;
 

@@ -2,7 +2,7 @@
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/model.h"
-#include "model/session.h"
+#include "model/engine/session.h"
 #include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Hybrids on a device: the bits of a sequence do not depend on its company or its slices, and its states go wherever its slot
 // goes.
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "tests/support/hybrids.h"

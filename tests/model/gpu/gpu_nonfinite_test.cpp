@@ -1,7 +1,7 @@
 // A value that is not finite is always reported: the run fails and names the first stored vector that shows it.
 #include "base/error.h"
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"

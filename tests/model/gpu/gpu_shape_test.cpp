@@ -1,6 +1,6 @@
 // Shapes with random weights: Qwen3-0.6B's own, whose output head fits no 128 MiB binding, and small ones of every GQA ratio.
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/steps.h"
 #include "model/gpu/tuning_fields.h"

@@ -2,7 +2,7 @@
 // the larger ones fits one binding, and rows of Q6_K in the file are not a multiple of 16 bytes.
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
-#include "model/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "tests/support/golden.h"
 
 using namespace tq;

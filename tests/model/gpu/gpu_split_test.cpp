@@ -2,7 +2,7 @@
 // logits.
 #include "base/error.h"
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "tests/support/spans.h"
 #include "tests/support/split_devices.h"

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "model/files/calibration.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "tests/support/huggingface_files.h"
 #include "tests/support/prompt_cache_files.h"
 #include "tests/support/small_model.h"

@@ -1,6 +1,6 @@
 // Channel scaling from the weights: the scales, what is stored, and what it is good for.
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/model.h"
 #include "model/reference/forward.h"
 #include "model/rope.h"
@@ -8,7 +8,7 @@
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
 #include "tests/support/value_stress.h"
-#include "tools/quality/compare.h"
+#include "tools/check/quality/compare.h"
 #include <cmath>
 #include <limits>
 

@@ -10,9 +10,9 @@
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
 #include "tests/support/text.h"
-#include "tools/conformance/random.h"
-#include "tools/quality/calibrate.h"
-#include "tools/quality/compare.h"
+#include "tools/check/conformance/random.h"
+#include "tools/check/quality/calibrate.h"
+#include "tools/check/quality/compare.h"
 #include <cmath>
 #include <complex>
 #include <limits>

@@ -3,7 +3,7 @@
 #include "model/cpu/forward.h"
 #include "model/prefix/page_store.h"
 #include "model/prefix/state_record.h"
-#include "model/speculation/speculation.h"
+#include "model/engine/speculation/speculation.h"
 #include "tests/support/hybrids.h"
 #include "tests/support/one_drafter.h"
 #include "tests/support/prefix_sessions.h"

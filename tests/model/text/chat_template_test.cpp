@@ -1,6 +1,6 @@
 // The chat template against renderings of Qwen's own, its three variants, forged tokens and messages of wrong shapes.
 #include "base/error.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/text/chat_template.h"
 #include "model/text/python_json.h"
 #include "tests/support/chat_cases.h"

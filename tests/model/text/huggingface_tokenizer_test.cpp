@@ -1,6 +1,6 @@
 // Tokenizers in Hugging Face's files against the same in GGUF; and those that would split a text differently.
 #include "base/error.h"
-#include "model/formats/huggingface.h"
+#include "model/files/formats/huggingface.h"
 #include "model/text/tokenizer.h"
 #include "tests/support/golden.h"
 #include "tests/support/huggingface_files.h"

@@ -1,6 +1,6 @@
 // The chat templates of Llama 3 to 3.3 against what Jinja2 renders from Meta's, and their tokens.
 #include "base/error.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/text/chat_template.h"
 #include "model/text/python_json.h"
 #include "tests/support/test_data.h"

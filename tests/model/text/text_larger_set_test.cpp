@@ -1,6 +1,6 @@
 // The tokenizer on the whole of Qwen3's vocabulary, and Qwen3's chat template, with the cases of the larger set of test data.
-#include "model/formats/gguf.h"
-#include "model/formats/huggingface.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/huggingface.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "tests/support/chat_cases.h"

@@ -1,6 +1,6 @@
 // The tokenizer against Qwen's real vocabulary, and against hostile files and texts.
 #include "base/error.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
 #include "tests/support/golden.h"

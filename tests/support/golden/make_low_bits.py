@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/qwen3-low-bits.gguf and .json: random blocks of formats of few bits, with the shape and the vocabulary of qwen3-mixed.gguf,
 and answers in float64. ggml's own Python code decodes the blocks (PyPI's gguf 0.19: the packages gguf, numpy, Jinja2 and regex are needed).
-Prints what tests/model/formats/blocks_test.cpp compares: a hash of 200 decoded blocks of each format.
+Prints what tests/model/files/formats/blocks_test.cpp compares: a hash of 200 decoded blocks of each format.
 
     tests/support/golden/make_low_bits.py
 """

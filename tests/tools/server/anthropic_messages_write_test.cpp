@@ -1,5 +1,5 @@
 #include "tests/tools/server/answers.h"
-#include "tools/server/anthropic_messages.h"
+#include "tools/server/anthropic/messages.h"
 
 using namespace tq::server;
 using messages_api::Writer;

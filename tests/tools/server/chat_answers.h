@@ -2,7 +2,7 @@
 #pragma once
 #include "tests/tools/server/refused.h"
 #include "tests/tools/server/scripted_server.h"
-#include "tools/server/openai_messages.h"
+#include "tools/server/openai/messages.h"
 
 namespace tq::server {
 

@@ -1,9 +1,9 @@
 // One conversation, sent through all three APIs, is one prompt; what only its history holds is never refused.
 #include "tests/tools/server/refused.h"
 #include "tests/tools/server/scripted_server.h"
-#include "tools/server/anthropic_messages.h"
-#include "tools/server/openai_messages.h"
-#include "tools/server/openai_responses.h"
+#include "tools/server/anthropic/messages.h"
+#include "tools/server/openai/messages.h"
+#include "tools/server/openai/responses.h"
 #include "tools/server/prompt.h"
 
 using namespace tq;

@@ -1,9 +1,9 @@
 // Chats with the demo model: the answers are those that the model gives alone, and what comes after them.
 #include "model/cpu/forward.h"
-#include "model/serving/logprobs.h"
-#include "model/session.h"
-#include "model/speculation/ngram.h"
-#include "model/speculation/speculation.h"
+#include "model/engine/serving/logprobs.h"
+#include "model/engine/session.h"
+#include "model/engine/speculation/ngram.h"
+#include "model/engine/speculation/speculation.h"
 #include "tests/tools/server/scripted_server.h"
 #include <filesystem>
 

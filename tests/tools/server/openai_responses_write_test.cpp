@@ -1,5 +1,5 @@
 #include "tests/tools/server/answers.h"
-#include "tools/server/openai_responses.h"
+#include "tools/server/openai/responses.h"
 
 using namespace tq::server;
 using responses_api::Request;

@@ -2,8 +2,8 @@
 // efforts, what is kept of earlier thinking, and prompts that a template would refuse.
 #include "tests/tools/server/answers.h"
 #include "tests/tools/server/chat_answers.h"
-#include "tools/server/anthropic_messages.h"
-#include "tools/server/openai_responses.h"
+#include "tools/server/anthropic/messages.h"
+#include "tools/server/openai/responses.h"
 #include "tools/server/prompt.h"
 
 using namespace tq;

@@ -1,6 +1,6 @@
 // A service whose model says what a script wants, or the demo model's own words; and what a client reads of its replies.
 #pragma once
-#include "model/sampling/sampler.h"
+#include "model/engine/sampling/sampler.h"
 #include "tests/support/scripted_forward.h"
 #include "tools/server/generation.h"
 #include "tools/server/handlers.h"

@@ -1,6 +1,6 @@
 // What happens around handlers: keys, sites, routes, envelopes, loading, drain, the log.
 #include "base/error.h"
-#include "model/grammar/interrupt.h"
+#include "model/text/grammar/interrupt.h"
 #include "tests/tools/server/raw_client.h"
 #include "tools/server/server.h"
 #include <atomic>

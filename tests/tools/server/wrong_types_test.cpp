@@ -2,8 +2,8 @@
 // may come of it, and what is read must be fit for the template.
 #include "model/text/chat_template.h"
 #include "tests/tools/server/refused.h"
-#include "tools/server/anthropic_messages.h"
-#include "tools/server/openai_responses.h"
+#include "tools/server/anthropic/messages.h"
+#include "tools/server/openai/responses.h"
 
 using namespace tq;
 using namespace tq::server;

@@ -1,5 +1,5 @@
 // tq-run chat with the demo model, in a pipe; also when its user or its reader goes away.
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf_writer.h"
 #include "tests/support/child_process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"

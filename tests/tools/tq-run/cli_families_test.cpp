@@ -1,6 +1,6 @@
 // Models of other families than Qwen as users run them, and what is said of files whose keys have faults that nothing depends on.
-#include "model/formats/gguf.h"
-#include "model/formats/gguf_writer.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/gguf_writer.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/test_data.h"

@@ -1,8 +1,8 @@
 // tq-run quantize: files that it writes run as the models they were made of, are the same bytes however they were written, and
 // are never broken ones.
 #include "base/half.h"
-#include "model/formats/gguf_writer.h"
-#include "model/formats/open.h"
+#include "model/files/formats/gguf_writer.h"
+#include "model/files/formats/open.h"
 #include "tests/support/child_process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"

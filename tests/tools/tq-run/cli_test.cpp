@@ -1,7 +1,7 @@
 // The program as its users see it: its output on each stream, and its exit status.
 #include "base/error.h"
 #include "model/cpu/forward.h"
-#include "model/formats/gguf.h"
+#include "model/files/formats/gguf.h"
 #include "tests/support/child_process.h"
 #include "tests/support/golden.h"
 #include "tests/support/qwen3_vocabulary.h"

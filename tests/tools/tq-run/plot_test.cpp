@@ -1,5 +1,5 @@
 // tools/plot: pictures of logs and of bench's results that a test writes, and invalid files.
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "tests/support/child_process.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
@@ -189,7 +189,7 @@ TEST_CASE("bench's results become pictures with a line for each cache") {
         "print(*['%d %.3f' % p for p in speed.expected_ms(line)], sep='\\n')";
     const Finished expected = run({{python, "-c", expected_times, a.path().string()},
                                    {},
-                                   {std::string("PYTHONPATH=") + TQ_SOURCE_DIR + "/tools", "PYTHONDONTWRITEBYTECODE=1"}});
+                                   {std::string("PYTHONPATH=") + TQ_SOURCE_DIR + "/tools/lab", "PYTHONDONTWRITEBYTECODE=1"}});
     CHECK(expected.output == "0 16.667\n8192 20.763\n"); // 1000 bytes over 2 bytes per ns: 500 ns for each token
 }
 

@@ -1,6 +1,6 @@
 // The arguments of `tq-run bench`.
 #pragma once
-#include "tools/tq-run/speculation.h"
+#include "tools/tq-run/engine/speculation.h"
 
 namespace tq::bench {
 

@@ -6,7 +6,7 @@
 #include "tools/tq-run/bench/speculation.h"
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/ranks.h"
+#include "tools/tq-run/engine/ranks.h"
 
 namespace tq::bench {
 namespace {

@@ -1,7 +1,7 @@
 // The checks of a device before bench times anything: correct logits, with an exact cache and with the one that is timed.
 #pragma once
-#include "tools/conformance/logits.h"
-#include "tools/tq-run/engine.h"
+#include "tools/check/conformance/logits.h"
+#include "tools/tq-run/engine/engine.h"
 
 namespace tq::bench {
 

@@ -1,6 +1,6 @@
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/report.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -3,7 +3,7 @@
 #include "base/printable.h"
 #include "base/statistics.h"
 #include "tools/tq-run/build.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <filesystem>
 #include <fmt/ranges.h>

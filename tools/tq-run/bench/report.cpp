@@ -1,7 +1,7 @@
 #include "tools/tq-run/bench/report.h"
 #include "base/terminal.h"
 #include "tools/tq-run/bench/result.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <cstdlib>
 #include <fmt/ranges.h>
 

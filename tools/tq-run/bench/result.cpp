@@ -5,10 +5,10 @@
 #include "base/printable.h"
 #include "model/cpu/instruction_sets.h"
 #include "model/gpu/weights.h"
-#include "model/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "model/weights/mixture.h"
 #include "tools/tq-run/bench/llama_bench.h"
-#include "tools/tq-run/devices.h"
+#include "tools/tq-run/engine/devices.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

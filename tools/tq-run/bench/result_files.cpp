@@ -3,7 +3,7 @@
 #include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "tools/tq-run/json_input.h"
+#include "tools/tq-run/cli/json_input.h"
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

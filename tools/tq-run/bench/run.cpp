@@ -5,12 +5,12 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
-#include "tools/quality/ablation_record.h"
+#include "tools/check/quality/ablation_record.h"
 #include "tools/tq-run/bench/layouts.h"
 #include "tools/tq-run/bench/schedule.h"
-#include "tools/tq-run/engine_conditioning.h"
-#include "tools/tq-run/plan.h"
-#include "tools/tq-run/progress.h"
+#include "tools/tq-run/engine/engine_conditioning.h"
+#include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/cli/progress.h"
 #include <chrono>
 #include <new>
 #include <thread>

@@ -1,7 +1,7 @@
 // Runs bench's tests on every model, device and cache.
 #pragma once
 #include "tools/tq-run/bench/result.h"
-#include "tools/tq-run/console.h"
+#include "tools/tq-run/cli/console.h"
 
 namespace tq::bench {
 

@@ -1,6 +1,6 @@
 #include "tools/tq-run/bench/schedule.h"
 #include "tools/tq-run/bench/arguments.h"
-#include "tools/tq-run/choose_device.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include <fmt/format.h>
 #include <numeric>
 

@@ -1,6 +1,6 @@
 // Which test is run, of how many, and the time that the rest may take.
 #pragma once
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <string>
 #include <vector>
 

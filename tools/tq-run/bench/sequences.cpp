@@ -3,7 +3,7 @@
 #include "base/statistics.h"
 #include "base/stopwatch.h"
 #include "model/pace.h"
-#include "model/sampling/sampler.h"
+#include "model/engine/sampling/sampler.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include <algorithm>
 #include <numeric>

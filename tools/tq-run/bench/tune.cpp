@@ -5,10 +5,10 @@
 #include "base/stopwatch.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
-#include "model/synthetic/synthetic.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/bench/result.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/ranges.h>

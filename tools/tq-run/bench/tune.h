@@ -3,7 +3,7 @@
 #include "model/gpu/tuning_search.h"
 #include "model/model.h"
 #include "runtime/device.h"
-#include "tools/conformance/logits.h"
+#include "tools/check/conformance/logits.h"
 #include "tools/tq-run/bench/arguments.h"
 #include <map>
 #include <memory>

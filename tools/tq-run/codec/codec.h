@@ -2,7 +2,7 @@
 #pragma once
 #include "model/kv/codec.h"
 #include "model/kv/options.h"
-#include "tools/tq-run/arguments.h"
+#include "tools/tq-run/cli/arguments.h"
 
 namespace tq {
 

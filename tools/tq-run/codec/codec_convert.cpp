@@ -3,7 +3,7 @@
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include "model/kv/layouts.h"
-#include "tools/tq-run/byte_files.h"
+#include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/codec/codec.h"
 #include "tools/tq-run/codec/vector_machine.h"
 #include <bit>

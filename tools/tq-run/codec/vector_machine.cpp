@@ -3,7 +3,7 @@
 #include "base/printable.h"
 #include "base/thread_pool.h"
 #include "model/gpu/vector_codec.h"
-#include "tools/tq-run/choose_device.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include <fmt/format.h>
 
 namespace tq {

@@ -9,7 +9,7 @@
 #include "runtime/specialise.h"
 #include "runtime/subgroup_size.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/drivers.h"
+#include "tools/tq-run/engine/drivers.h"
 #include <algorithm>
 #include <cctype>
 #include <chrono>

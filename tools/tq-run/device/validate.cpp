@@ -7,12 +7,12 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "model/weights/channel_scales.h"
-#include "tools/conformance/agreement.h"
-#include "tools/conformance/logits.h"
+#include "tools/check/conformance/agreement.h"
+#include "tools/check/conformance/logits.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/engine_conditioning.h"
-#include "tools/tq-run/progress.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/engine_conditioning.h"
+#include "tools/tq-run/cli/progress.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -4,14 +4,14 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "tools/quality/ablation_record.h"
-#include "tools/quality/greedy_sample.h"
-#include "tools/quality/run_log.h"
+#include "tools/check/quality/ablation_record.h"
+#include "tools/check/quality/greedy_sample.h"
+#include "tools/check/quality/run_log.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/shared_model.h"
-#include "tools/tq-run/table.h"
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/engine/shared_model.h"
+#include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

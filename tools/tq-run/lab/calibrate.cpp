@@ -1,15 +1,15 @@
 // tq-run calibrate: measures a model's keys for --kv-condition.
-#include "tools/quality/calibrate.h"
+#include "tools/check/quality/calibrate.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/calibration.h"
-#include "model/formats/json.h"
-#include "tools/quality/calibration_text.h"
-#include "tools/tq-run/byte_files.h"
+#include "model/files/formats/json.h"
+#include "tools/check/quality/calibration_text.h"
+#include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/shared_model.h"
+#include "tools/tq-run/engine/shared_model.h"
 #include <algorithm>
 
 namespace tq {

@@ -1,5 +1,5 @@
 #include "tools/tq-run/lab/divergence_report.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>

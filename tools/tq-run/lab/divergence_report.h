@@ -1,6 +1,6 @@
 // Divergences of the tokens of a text, chunk by chunk, as a report for people.
 #pragma once
-#include "tools/quality/divergence.h"
+#include "tools/check/quality/divergence.h"
 #include <string>
 #include <vector>
 

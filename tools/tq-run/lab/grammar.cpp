@@ -1,12 +1,12 @@
 // tq-run grammar: prints a grammar, checks a text against it, and measures what it costs per token.
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "model/formats/open.h"
-#include "model/grammar/matcher.h"
+#include "model/files/formats/open.h"
+#include "model/text/grammar/matcher.h"
 #include "model/text/tokenizer.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/grammar_arguments.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/cli/grammar_arguments.h"
 #include <algorithm>
 
 namespace tq {

@@ -3,9 +3,9 @@
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/generation.h"
-#include "tools/tq-run/progress.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/generation.h"
+#include "tools/tq-run/cli/progress.h"
 #include <charconv>
 #include <fmt/ranges.h>
 #include <optional>

@@ -1,9 +1,9 @@
 #include "tools/tq-run/lab/measured_text.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "model/hub/digest.h"
-#include "tools/quality/calibration_text.h"
+#include "tools/check/quality/calibration_text.h"
 
 namespace tq {
 namespace {

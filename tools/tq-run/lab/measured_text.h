@@ -1,6 +1,6 @@
 // The text on which caches are measured.
 #pragma once
-#include "tools/tq-run/engine.h"
+#include "tools/tq-run/engine/engine.h"
 
 namespace tq {
 

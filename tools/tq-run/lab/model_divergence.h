@@ -1,6 +1,6 @@
 // What another file of the same model changes: KL divergence and perplexities on a text, both with an f16 cache.
 #pragma once
-#include "tools/tq-run/arguments.h"
+#include "tools/tq-run/cli/arguments.h"
 #include <filesystem>
 
 namespace tq {

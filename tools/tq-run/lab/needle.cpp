@@ -1,17 +1,17 @@
 // tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
 // reference cache on the same prompts.
-#include "tools/quality/needle.h"
+#include "tools/check/quality/needle.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include "tools/tq-run/lab/shard.h"
-#include "tools/tq-run/shared_model.h"
-#include "tools/tq-run/table.h"
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/engine/shared_model.h"
+#include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>

@@ -5,13 +5,13 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/imatrix.h"
-#include "model/formats/gguf.h"
-#include "model/formats/quantise.h"
+#include "model/files/formats/gguf.h"
+#include "model/files/formats/quantise.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/model_divergence.h"
-#include "tools/tq-run/part_file.h"
-#include "tools/tq-run/progress.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/engine/part_file.h"
+#include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 
 namespace tq {

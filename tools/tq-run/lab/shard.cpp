@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/ranks/mpi_transport.h"
-#include "tools/tq-run/console.h"
+#include "model/stages/ranks/mpi_transport.h"
+#include "tools/tq-run/cli/console.h"
 #include <algorithm>
 
 namespace tq {

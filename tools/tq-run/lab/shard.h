@@ -1,8 +1,8 @@
 // Measurements of independent parts that several processes share (--shard): each measures every n-th part into a log of its own,
 // and the command without --shard goes on from all of these logs.
 #pragma once
-#include "tools/quality/run_log.h"
-#include "tools/tq-run/arguments.h"
+#include "tools/check/quality/run_log.h"
+#include "tools/tq-run/cli/arguments.h"
 
 namespace tq {
 

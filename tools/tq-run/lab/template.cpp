@@ -1,11 +1,11 @@
 // tq-run template: converts a conversation in JSON to the prompt that the model gets.
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include "model/text/chat_template.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/json_input.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/cli/json_input.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

@@ -1,10 +1,10 @@
 // tq-run tokenize: converts text to token ids. Needs only the vocabulary of a file.
 #include "base/error.h"
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include "model/text/tokenizer.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/json_input.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/cli/json_input.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 

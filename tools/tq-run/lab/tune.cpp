@@ -4,10 +4,10 @@
 #include "base/interrupt.h"
 #include "base/printable.h"
 #include "model/files/kv_file.h"
-#include "tools/tq-run/byte_files.h"
+#include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/type_search.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 
 namespace tq {

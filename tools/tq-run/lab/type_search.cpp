@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "model/files/kv_file.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <iterator>
 

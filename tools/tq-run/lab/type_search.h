@@ -1,11 +1,11 @@
 // The measurements behind tq-run tune: what each cache type costs on each side of each layer, and the mixes that follow from it.
 #pragma once
-#include "tools/quality/cache_cost.h"
-#include "tools/quality/mix.h"
+#include "tools/check/quality/cache_cost.h"
+#include "tools/check/quality/mix.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include "tools/tq-run/lab/shard.h"
-#include "tools/tq-run/shared_model.h"
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/engine/shared_model.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,5 +1,5 @@
 #include "tools/tq-run/manual/entries.h"
-#include "tools/tq-run/arguments.h"
+#include "tools/tq-run/cli/arguments.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>

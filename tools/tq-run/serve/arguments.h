@@ -1,9 +1,9 @@
 // The flags of tq-run serve.
 #pragma once
 #include "tools/server/server.h"
-#include "tools/tq-run/arguments.h"
-#include "tools/tq-run/prefix.h"
-#include "tools/tq-run/speculation.h"
+#include "tools/tq-run/cli/arguments.h"
+#include "tools/tq-run/engine/prefix.h"
+#include "tools/tq-run/engine/speculation.h"
 
 namespace tq {
 

@@ -1,13 +1,13 @@
 // tq-run serve: answers HTTP requests with a model, many at once.
 #include "base/interrupt.h"
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include "tools/server/handlers.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/prefill.h"
-#include "tools/tq-run/ranks.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/prefill.h"
+#include "tools/tq-run/engine/ranks.h"
 #include "tools/tq-run/serve/arguments.h"
-#include "tools/tq-run/table.h"
+#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <ctime>
 #include <thread>

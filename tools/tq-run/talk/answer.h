@@ -2,8 +2,8 @@
 // terminal lines end between words.
 #pragma once
 #include "model/text/tokenizer.h"
-#include "tools/tq-run/console.h"
-#include "tools/tq-run/word_wrap.h"
+#include "tools/tq-run/cli/console.h"
+#include "tools/tq-run/cli/word_wrap.h"
 
 namespace tq {
 

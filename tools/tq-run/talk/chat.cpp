@@ -1,6 +1,6 @@
 // tq-run chat: a conversation, at a terminal or in a pipe, where each line of input is a turn.
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/ranks.h"
+#include "tools/tq-run/engine/ranks.h"
 #include "tools/tq-run/talk/chat_session.h"
 #include "tools/tq-run/talk/kept_conversation.h"
 

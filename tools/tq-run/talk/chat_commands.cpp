@@ -3,7 +3,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "base/terminal.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"
 #include "tools/tq-run/talk/kept_conversation.h"

@@ -1,9 +1,9 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/grammar_arguments.h"
-#include "tools/tq-run/prefix.h"
-#include "tools/tq-run/speculation.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/cli/grammar_arguments.h"
+#include "tools/tq-run/engine/prefix.h"
+#include "tools/tq-run/engine/speculation.h"
 #include "tools/tq-run/talk/conversation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "tools/tq-run/talk/question_reader.h"

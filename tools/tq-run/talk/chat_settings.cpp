@@ -1,7 +1,7 @@
 #include "tools/tq-run/talk/chat_settings.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include <array>
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,6 @@
 // The settings of a conversation that /set changes, by the names of the flags; and those that a saved conversation holds.
 #pragma once
-#include "model/sampling/sampler.h"
+#include "model/engine/sampling/sampler.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>

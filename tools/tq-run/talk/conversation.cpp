@@ -1,7 +1,7 @@
 #include "tools/tq-run/talk/conversation.h"
 #include "base/ensure.h"
 #include "base/error.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 
 namespace tq {
 namespace {

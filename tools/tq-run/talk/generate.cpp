@@ -2,12 +2,12 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine.h"
-#include "tools/tq-run/generation.h"
-#include "tools/tq-run/grammar_arguments.h"
-#include "tools/tq-run/prefix.h"
-#include "tools/tq-run/ranks.h"
-#include "tools/tq-run/speculation.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/generation.h"
+#include "tools/tq-run/cli/grammar_arguments.h"
+#include "tools/tq-run/engine/prefix.h"
+#include "tools/tq-run/engine/ranks.h"
+#include "tools/tq-run/engine/speculation.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 
 namespace tq {

@@ -3,11 +3,11 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
-#include "tools/tq-run/columns.h"
+#include "model/files/formats/json.h"
+#include "tools/tq-run/cli/columns.h"
 #include "tools/tq-run/talk/history.h"
 #include "tools/tq-run/talk/saved_conversation.h"
-#include "tools/tq-run/time_left.h"
+#include "tools/tq-run/cli/time_left.h"
 #include <algorithm>
 #include <ctime>
 #include <span>

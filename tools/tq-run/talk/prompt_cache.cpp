@@ -3,10 +3,10 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
+#include "model/files/formats/json.h"
 #include "model/load.h"
-#include "tools/tq-run/byte_files.h"
-#include "tools/tq-run/progress.h"
+#include "tools/tq-run/cli/byte_files.h"
+#include "tools/tq-run/cli/progress.h"
 #include <algorithm>
 
 namespace tq {

@@ -1,7 +1,7 @@
 // --prompt-cache of commands that run prompts: saves the cache of one run for the next.
 #pragma once
 #include "model/files/prompt_cache.h"
-#include "tools/tq-run/engine.h"
+#include "tools/tq-run/engine/engine.h"
 
 namespace tq {
 

@@ -1,7 +1,7 @@
 // Reads chat's questions: from a line editor at a terminal, as plain lines there without one, or from a pipe.
 #pragma once
 #include "base/terminal.h"
-#include "tools/tq-run/console.h"
+#include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/talk/line_editor.h"
 #include <filesystem>
 

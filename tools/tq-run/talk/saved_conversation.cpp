@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/formats/json.h"
-#include "tools/tq-run/byte_files.h"
+#include "model/files/formats/json.h"
+#include "tools/tq-run/cli/byte_files.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -4,8 +4,8 @@
 #include "base/interrupt.h"
 #include "base/terminal.h"
 #include "model/text/unicode.h"
-#include "tools/tq-run/columns.h"
-#include "tools/tq-run/console.h"
+#include "tools/tq-run/cli/columns.h"
+#include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/talk/libedit/keys.h"
 #include <algorithm>
 #include <cerrno>

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/wide_text.h"
-#include "tools/tq-run/console.h"
+#include "tools/tq-run/cli/console.h"
 #include <span>
 #include <windows.h>
 

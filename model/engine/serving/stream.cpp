@@ -1,0 +1,91 @@
+#include "model/engine/serving/request.h"
+
+namespace tq::serving {
+
+void Bell::ring() {
+    {
+        const std::lock_guard lock(mutex_);
+        rings_ = true;
+    }
+    rung_.notify_one();
+}
+
+bool Bell::wait_until(std::chrono::steady_clock::time_point end) {
+    std::unique_lock lock(mutex_);
+    const bool rung = rung_.wait_until(lock, end, [&] { return rings_; });
+    rings_ = false;
+    return rung;
+}
+
+Update Stream::wait(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&] { return new_; });
+    new_ = pending_.done; // what is done stays so
+    Update out = pending_;
+    pending_.tokens.clear();
+    pending_.prompt.clear();
+    return out;
+}
+
+void Stream::cancel() {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+}
+
+bool Stream::cancelled() const {
+    const std::lock_guard lock(mutex_);
+    return cancelled_;
+}
+
+bool Stream::done() const {
+    const std::lock_guard lock(mutex_);
+    return pending_.done;
+}
+
+void Stream::change(const RequestTimings& timings, const std::function<void(Update&)>& change) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (pending_.done) return;
+        pending_.timings = timings;
+        change(pending_);
+        new_ = true;
+    }
+    changed_.notify_all();
+    if (bell_) bell_->ring();
+}
+
+void Stream::push(Token token, const RequestTimings& timings) {
+    change(timings, [&](Update& update) { update.tokens.push_back(std::move(token)); });
+}
+
+void Stream::push_prompt(Token token, const RequestTimings& timings) {
+    change(timings, [&](Update& update) { update.prompt.push_back(std::move(token)); });
+}
+
+void Stream::progress(uint32_t prompt_done, const RequestTimings& timings) {
+    change(timings, [&](Update& update) { update.prompt_done = prompt_done; });
+}
+
+void Stream::finish(Finish finish, const RequestTimings& timings, std::optional<Token> end) {
+    change(timings, [&](Update& update) { update.finish = finish, update.done = true, update.end = std::move(end); });
+}
+
+void Stream::finish_values(std::vector<float> hidden, std::vector<float> scores, const RequestTimings& timings) {
+    change(timings, [&](Update& update) {
+        update.hidden = std::move(hidden);
+        update.scores = std::move(scores);
+        update.done = true;
+    });
+}
+
+void Stream::fail(std::string error, bool server_fault, const RequestTimings& timings, std::exception_ptr exception) {
+    change(timings, [&](Update& update) {
+        update.error = std::move(error);
+        update.exception = std::move(exception);
+        update.server_fault = server_fault;
+        update.finish = Finish::failed;
+        update.done = true;
+    });
+}
+
+} // namespace tq::serving

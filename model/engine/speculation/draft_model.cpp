@@ -1,0 +1,110 @@
+#include "model/engine/speculation/draft_model.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq {
+namespace {
+
+Sampler greedy(const std::vector<bool>& excluded) {
+    SamplerOptions options;
+    options.temperature = 0;
+    return Sampler(options, excluded);
+}
+
+} // namespace
+
+double largest_probability(std::span<const float> logits) {
+    const float largest = std::ranges::max(logits);
+    double sum = 0;
+    for (const float logit : logits)
+        if (logit > largest - 16) sum += std::exp(double(logit - largest)); // others add less than 1e-7 each
+    return 1 / sum;
+}
+
+DraftModel::DraftModel(std::unique_ptr<Forward> forward, const std::vector<bool>& excluded, double min_confidence)
+    : forward_(std::move(forward)), min_confidence_(min_confidence), sampler_(greedy(excluded)),
+      ids_(forward_->cache().shape().slots) {}
+
+// Keeps those tokens in the cache that `ids` begins with, but at most `kept`. Returns whether the rest of them has room.
+bool DraftModel::rewind(uint32_t slot, std::span<const uint32_t> ids, size_t kept) {
+    Ids& cached = ids_[slot];
+    const auto same = size_t(std::mismatch(cached.begin(), cached.end(), ids.begin(), ids.end()).first - cached.begin());
+    cached.resize(std::min(same, kept));
+    if (forward_->cache().position(slot) > cached.size()) forward_->cache().truncate(slot, uint32_t(cached.size()));
+    return ids.size() - cached.size() <= forward_->cache().room(slot);
+}
+
+// After a run of those of `ids` that were not in the cache.
+void DraftModel::note_run(uint32_t slot, std::span<const uint32_t> ids) {
+    const auto cached = ids.first(forward_->cache().position(slot));
+    ids_[slot].assign(cached.begin(), cached.end());
+}
+
+bool DraftModel::read(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress) {
+    if (slot >= ids_.size() || !rewind(slot, prompt, prompt.size()) || ids_[slot].size() == prompt.size()) return true;
+    const Span rest{slot, prompt.subspan(ids_[slot].size()), Span::Logits::none};
+    const bool whole = forward_->run(
+        std::span(&rest, 1), [](size_t, uint32_t, std::span<const float>) {}, progress);
+    note_run(slot, prompt);
+    return whole;
+}
+
+// The draft ends where it is less sure than min_confidence_.
+void DraftModel::add(Making& draft, std::span<const float> logits) {
+    draft.confidence *= largest_probability(logits);
+    draft.ended = draft.confidence < min_confidence_;
+    if (!draft.ended) draft.out->ids.push_back(sampler_.sample(logits));
+    draft.ended |= draft.out->ids.size() == draft.request->most;
+}
+
+// Runs what each draft has and the cache has not, at least an id of each, and adds an id to each draft.
+void DraftModel::run_step(std::span<Making> drafts) {
+    std::vector<Ids> all;
+    std::vector<Span> spans;
+    all.reserve(drafts.size());
+    for (const Making& draft : drafts) {
+        Ids& ids = all.emplace_back(draft.request->ids.begin(), draft.request->ids.end());
+        ids.insert(ids.end(), draft.out->ids.begin(), draft.out->ids.end());
+        const uint32_t slot = draft.request->slot;
+        spans.push_back({slot, std::span<const uint32_t>(ids).subspan(ids_[slot].size())});
+    }
+    forward_->run(spans, [&](size_t i, uint32_t, std::span<const float> logits) { add(drafts[i], logits); });
+    for (size_t i = 0; i < drafts.size(); i++) note_run(drafts[i].request->slot, all[i]);
+}
+
+// For slot 0, without the host between the tokens.
+void DraftModel::sample_on_device(const DraftRequest& request, uint32_t most, Ids& out) {
+    Ids& cached = ids_[0];
+    if (cached.size() + 1 < request.ids.size()) {
+        forward_->run(request.ids.subspan(cached.size(), request.ids.size() - 1 - cached.size()));
+        note_run(0, request.ids);
+    }
+    out = forward_->run_sampled(request.ids.back(), most, sampler_.device_sampling(most));
+    cached.push_back(request.ids.back());
+    cached.insert(cached.end(), out.begin(), out.end());
+    cached.resize(forward_->position()); // the last that it proposes has not been run
+}
+
+std::vector<Draft> DraftModel::draft(Forward&, std::span<const DraftRequest> requests) {
+    std::vector<Draft> out(requests.size());
+    std::vector<Making> making;
+    for (size_t i = 0; i < requests.size(); i++) {
+        const auto& [slot, ids, most] = requests[i];
+        const bool fits = slot < ids_.size() && most > 0 && ids.size() + most <= forward_->context_size();
+        if (fits && rewind(slot, ids, ids.size() - 1)) making.push_back({&requests[i], &out[i]});
+    }
+    const bool on_device = forward_->max_sampled() > 0 && sampler_.fits_device();
+    try {
+        if (on_device && making.size() == 1 && making[0].request->slot == 0) {
+            const DraftRequest& one = *making[0].request;
+            sample_on_device(one, std::min(one.most, forward_->max_sampled()), making[0].out->ids);
+            return out;
+        }
+        for (; !making.empty(); std::erase_if(making, [](const Making& one) { return one.ended; })) run_step(making);
+    } catch (const OutOfMemory&) { // of its own cache: what has been drafted stays
+    } catch (const NonFinite&) {
+    }
+    return out;
+}
+
+} // namespace tq

@@ -1,0 +1,35 @@
+#include "base/environment.h"
+#include "model/stages/ranks/mpi_transport.h"
+#include <algorithm>
+#include <charconv>
+
+namespace tq {
+namespace {
+
+// The number in a variable; 0 where it is not set, or has none.
+uint32_t number_in(const char* name) {
+    const std::string text = environment_variable(name).value_or("");
+    uint32_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+} // namespace
+
+// By the variables of Open MPI, and of process managers with PMI: MPICH's, Intel's, and Slurm's. With PMIx (srun --mpi=pmix) a
+// process has its rank from that, and Slurm has the number of the step's. Open MPI's own mpirun uses PMIx, too, and in a job of
+// Slurm's it leaves Slurm's numbers, which are others: of the job, or of its daemons.
+uint32_t launched_processes() {
+    const uint32_t counted = std::max(number_in("OMPI_COMM_WORLD_SIZE"), number_in("PMI_SIZE"));
+    if (counted > 0) return counted;
+    if (environment_variable("PMIX_RANK").value_or("").empty()) return 1;
+    const uint32_t step = number_in("SLURM_STEP_NUM_TASKS");
+    return std::max(step > 0 ? step : number_in("SLURM_NTASKS"), 1u);
+}
+
+uint32_t launched_number() {
+    if (number_in("OMPI_COMM_WORLD_SIZE") > 0) return number_in("OMPI_COMM_WORLD_RANK");
+    return number_in(number_in("PMI_SIZE") > 0 ? "PMI_RANK" : "PMIX_RANK");
+}
+
+} // namespace tq

@@ -1,0 +1,22 @@
+// What a rank other than 0 does: it has stages of the model, and runs what rank 0 asks of them.
+#pragma once
+#include "model/memory_plan.h"
+#include "model/stages/ranks/transport.h"
+#include "model/stages/stage.h"
+
+namespace tq {
+
+// What a rank does with a model.
+struct RankModel {
+    const Config& config;
+    MakeStage make;
+    std::function<MemoryPlan(const ForwardOptions& options)> plan; // of options.held
+    // Called before a stage is made again after one has failed: opens the device anew, which nothing is on any more. May be
+    // empty.
+    std::function<void()> renew = {};
+};
+
+// Returns when rank 0 ends the job. Errors of requests are rank 0's to report. Throws RankLost.
+void host_stages(Transport& transport, const RankModel& model);
+
+} // namespace tq

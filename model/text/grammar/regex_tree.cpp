@@ -1,0 +1,140 @@
+#include "model/text/grammar/regex_tree.h"
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace tq::grammar {
+namespace {
+
+constexpr uint64_t any_length = uint64_t(1) << 40;
+
+struct Lengths {
+    uint64_t least, most;
+};
+
+Lengths lengths(const Regex& regex) {
+    if (regex.kind == Regex::Kind::chars) return {1, 1};
+    Lengths all = regex.kind == Regex::Kind::choice ? Lengths{any_length, 0} : Lengths{0, 0};
+    for (const Regex& part : regex.of) {
+        const Lengths one = lengths(part);
+        if (regex.kind == Regex::Kind::choice)
+            all = {std::min(all.least, one.least), std::max(all.most, one.most)};
+        else if (regex.kind == Regex::Kind::sequence)
+            all = {std::min(all.least + one.least, any_length), std::min(all.most + one.most, any_length)};
+        else
+            all = {std::min(one.least * regex.min, any_length),
+                   regex.max == unlimited ? (one.most == 0 ? 0 : any_length) : std::min(one.most * regex.max, any_length)};
+    }
+    return all;
+}
+
+std::string times(uint64_t min, uint64_t max) {
+    return max >= unlimited ? fmt::format("{{{},}}", min) : fmt::format("{{{},{}}}", min, max);
+}
+
+using Text = std::optional<std::string>;
+Text limited(const Regex& regex, uint64_t min, uint64_t max);
+
+Text limited_choice(const Regex& regex, uint64_t min, uint64_t max) {
+    std::string out;
+    for (const Regex& part : regex.of)
+        if (const Text text = limited(part, min, max)) out += (out.empty() ? "" : " | ") + *text;
+    if (out.empty()) return std::nullopt;
+    return "(" + out + ")";
+}
+
+// At most `most` repetitions, each of a length of which no sum is outside.
+Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max, uint64_t most) {
+    const Lengths unit = lengths(regex.of[0]);
+    const uint64_t longest = max >= any_length ? unit.most : std::min(unit.most, max / most);
+    const uint64_t needed = min == 0 ? 0 : longest == 0 ? any_length : (min + longest - 1) / longest;
+    const uint64_t fewest = std::max<uint64_t>(regex.min, needed);
+    if (fewest > most) return std::nullopt;
+    const Text one = limited(regex.of[0], fewest == 0 ? 0 : (min + fewest - 1) / fewest, longest);
+    if (!one) return std::nullopt;
+    return *one + times(fewest, most);
+}
+
+Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max) {
+    const Lengths unit = lengths(regex.of[0]);
+    const uint64_t least = std::max<uint64_t>(unit.least, 1), bound = regex.max == unlimited ? any_length : regex.max;
+    if (unit.least == unit.most) {
+        const uint64_t fewest = std::max<uint64_t>(regex.min, (min + least - 1) / least), most = std::min(bound, max / least);
+        if (fewest > most) return std::nullopt;
+        return regex_tree_gbnf(regex.of[0]) + times(fewest, most);
+    }
+    const uint64_t fewest = std::max<uint64_t>(regex.min, 1), root = uint64_t(std::ceil(std::sqrt(double(max / least))));
+    const uint64_t few = unit.most < any_length ? max / unit.most : root; // long ones rather than many
+    for (const uint64_t most : {max >= any_length ? bound : few, fewest, max / least})
+        if (const Text text = limited_repeat(regex, min, max, std::clamp(most, fewest, std::max(bound, fewest)))) return text;
+    return regex.min == 0 && min == 0 ? Text("\"\"") : std::nullopt;
+}
+
+// What the parts have beyond their least lengths is divided among them.
+Text limited_sequence(const Regex& regex, uint64_t min, uint64_t max) {
+    std::vector<Lengths> parts;
+    uint64_t least = 0;
+    for (const Regex& part : regex.of) least += parts.emplace_back(lengths(part)).least;
+    const std::vector<Lengths> given = parts;
+    uint64_t spare = max - least; // not negative: limited() has looked
+    uint64_t open = uint64_t(std::ranges::count_if(given, [](const Lengths& one) { return one.most > one.least; }));
+    std::vector<size_t> order;
+    for (size_t i = 0; i < parts.size(); ++i) order.push_back(i);
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return given[i].most - given[i].least; }); // small ones leave the rest
+    for (const size_t i : order) {
+        if (given[i].most == given[i].least) continue;
+        const uint64_t share = max >= any_length ? any_length : std::min(given[i].most - given[i].least, spare / open--);
+        parts[i].most = std::min(given[i].least + share, given[i].most);
+        if (max < any_length) spare -= share;
+    }
+    uint64_t missing = min > least ? min - least : 0;
+    for (auto i = order.rbegin(); i != order.rend() && missing > 0; ++i) { // the longest first
+        const uint64_t more = std::min(missing, parts[*i].most - parts[*i].least);
+        parts[*i].least += more;
+        missing -= more;
+    }
+    if (missing > 0) return std::nullopt;
+    std::string out;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const Text text = limited(regex.of[i], parts[i].least, parts[i].most);
+        if (!text) return std::nullopt;
+        out += (i == 0 ? "" : " ") + *text;
+    }
+    return "(" + out + ")";
+}
+
+Text limited(const Regex& regex, uint64_t min, uint64_t max) {
+    const Lengths all = lengths(regex);
+    if (all.least >= min && all.most <= max) return regex_tree_gbnf(regex);
+    if (all.most < min || all.least > max) return std::nullopt;
+    switch (regex.kind) {
+    case Regex::Kind::chars: return std::nullopt;
+    case Regex::Kind::choice: return limited_choice(regex, min, max);
+    case Regex::Kind::repeat: return limited_repeat(regex, min, max);
+    case Regex::Kind::sequence: break;
+    }
+    return limited_sequence(regex, min, max);
+}
+
+} // namespace
+
+std::string regex_tree_gbnf(const Regex& regex) {
+    if (regex.kind == Regex::Kind::chars) return regex.text;
+    if (regex.kind == Regex::Kind::repeat) {
+        const std::string_view mark = regex.max != unlimited ? (regex.min == 0 && regex.max == 1 ? "?" : "")
+                                      : regex.min == 0       ? "*"
+                                      : regex.min == 1       ? "+"
+                                                             : "";
+        return regex_tree_gbnf(regex.of[0]) + (mark.empty() ? times(regex.min, regex.max) : std::string(mark));
+    }
+    std::string out;
+    for (const Regex& part : regex.of)
+        out += (out.empty() ? "" : regex.kind == Regex::Kind::choice ? " | " : " ") + regex_tree_gbnf(part);
+    return out.empty() ? "\"\"" : "(" + out + ")";
+}
+
+std::optional<std::string> regex_tree_gbnf(const Regex& regex, uint32_t min, uint32_t max) {
+    return limited(regex, min, max == unlimited ? any_length : max);
+}
+
+} // namespace tq::grammar

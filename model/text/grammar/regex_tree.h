@@ -1,0 +1,29 @@
+// A regular expression as a tree, and texts of it between two lengths.
+#pragma once
+#include "model/text/grammar/syntax.h"
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tq::grammar {
+
+struct Regex {
+    enum class Kind : uint8_t {
+        chars,    // one character, whose expression is `text`
+        sequence, // all of `of`
+        choice,   // one of `of`
+        repeat,   // of[0], from `min` to `max` times
+    };
+    Kind kind;
+    std::string text;
+    uint32_t min = 1, max = 1;
+    std::vector<Regex> of;
+};
+
+std::string regex_tree_gbnf(const Regex& regex);
+
+// Texts of the expression that have from `min` to `max` characters. Not all of these where several of its parts may have several
+// lengths: each gets a share. Nothing if none is found.
+std::optional<std::string> regex_tree_gbnf(const Regex& regex, uint32_t min, uint32_t max);
+
+} // namespace tq::grammar

@@ -1,0 +1,18 @@
+// What the parts of a JSON schema share while they become rules.
+#pragma once
+#include "model/text/grammar/gbnf_writer.h"
+#include "model/text/grammar/schema_merge.h"
+
+namespace tq::grammar {
+
+class SchemaRules {
+  public:
+    virtual ~SchemaRules() = default;
+    virtual GbnfWriter& writer() = 0;
+    // Returns the name of a rule for the schema. `place`: its JSON pointer. `reads`: something is read before it.
+    virtual std::string rule(const SchemaJson& schema, const std::string& place, const std::string& name, bool reads) = 0;
+    // A grammar cannot say this: throws an Error if the schema is strict; else it goes unsaid.
+    virtual void leave_out(const std::string& place, std::string_view what) const = 0;
+};
+
+} // namespace tq::grammar

@@ -1,0 +1,174 @@
+#include "model/text/grammar/schema_values.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/text/grammar/number_multiple.h"
+#include "model/text/grammar/number_range.h"
+#include "model/text/grammar/regex.h"
+#include <cmath>
+#include <optional>
+
+namespace tq::grammar {
+namespace {
+
+constexpr std::string_view date = R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))", hour_minute = R"(([01]\d|2[0-3]):[0-5]\d)",
+                           label = "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?", atom = "[a-zA-Z0-9_+-]+";
+
+std::string time() { return fmt::format(R"({}:[0-5]\d(\.\d{{1,9}})?(Z|[+-]{}))", hour_minute, hour_minute); }
+
+std::string ipv6() {
+    std::string out = "([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|::(([0-9a-fA-F]{1,4}:){0,6}[0-9a-fA-F]{1,4})?";
+    for (int before = 1; before < 7; ++before) // groups before the ::
+        out += fmt::format("|[0-9a-fA-F]{{1,4}}(:[0-9a-fA-F]{{1,4}}){{{}}}::(([0-9a-fA-F]{{1,4}}:){{0,{}}}[0-9a-fA-F]{{1,4}})?",
+                           before - 1, 6 - before);
+    return out;
+}
+
+// The pattern of a format, of texts that libraries of schemas accept, too; nothing for an unknown one, which is an annotation.
+std::optional<std::string> format_pattern(std::string_view name) {
+    if (name == "date") return std::string(date);
+    if (name == "time") return time();
+    if (name == "date-time") return fmt::format("{}T{}", date, time());
+    if (name == "duration")
+        return R"(P(\d{1,9}W|(\d{1,9}Y)?(\d{1,9}M)?(\d{1,9}D)?T(\d{1,9}H(\d{1,9}M)?(\d{1,9}S)?|\d{1,9}M(\d{1,9}S)?|\d{1,9}S)|\d{1,9}Y(\d{1,9}M)?(\d{1,9}D)?|\d{1,9}M(\d{1,9}D)?|\d{1,9}D))";
+    if (name == "uuid") return "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
+    if (name == "hostname") return fmt::format(R"({}(\.{}){{0,8}})", label, label);
+    if (name == "email") return fmt::format(R"({}(\.{})*@({}\.){{1,8}}[a-zA-Z]{{2,24}})", atom, atom, label);
+    if (name == "ipv4") return R"(((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
+    if (name == "ipv6") return ipv6();
+    if (name == "uri") return R"([a-zA-Z][a-zA-Z0-9+.-]{0,30}:([a-zA-Z0-9._~:/?#@!$&'()*+,;=-]|%[0-9a-fA-F]{2})+)";
+    if (name == "emoji") return "[\xF0\x9F\x98\x80-\xF0\x9F\x99\x8F]+";
+    return std::nullopt;
+}
+
+const std::string& text_of(const SchemaJson& schema, const char* keyword, const std::string& place) {
+    const SchemaJson& value = schema[keyword];
+    if (!value.is_string()) refuse_schema(place, fmt::format("'{}' must be a text", keyword));
+    return value.get_ref<const std::string&>();
+}
+
+// A keyword's number; draft 4's exclusiveMinimum is a boolean beside minimum.
+std::optional<NumberBound> bound(const SchemaJson& schema, const char* keyword, const char* exclusive, const std::string& place,
+                                 bool is_min) {
+    std::optional<NumberBound> result;
+    const auto number = [&](const char* key) {
+        const SchemaJson& value = schema[key];
+        if (!value.is_number() || !std::isfinite(value.get<double>()))
+            refuse_schema(place, fmt::format("'{}' must be a number", key));
+        return value.get<double>();
+    };
+    if (schema.contains(keyword)) result = NumberBound{number(keyword), false};
+    if (!schema.contains(exclusive)) return result;
+    if (schema[exclusive].is_boolean()) {
+        if (result && schema[exclusive] == true) result->exclusive = true;
+        return result;
+    }
+    const NumberBound other{number(exclusive), true};
+    if (!result || (is_min ? other.value >= result->value : other.value <= result->value)) result = other;
+    return result;
+}
+
+// The nearest integer that the bound allows; nothing where all integers that can be written are within it. Libraries of schemas
+// bound integers by those that JavaScript has, 2^53 - 1.
+std::optional<int64_t> integer_bound(const SchemaRules& rules, const std::optional<NumberBound>& bound, bool is_min,
+                                     const std::string& place) {
+    constexpr double exact = 9007199254740992, all = 1e16; // 2^53; integers without a bound have up to 16 digits
+    if (!bound || (is_min ? bound->value <= -all : bound->value >= all)) return std::nullopt;
+    if (!(std::fabs(bound->value) <= exact)) return rules.leave_out(place, "a bound of an integer is beyond 2^53"), std::nullopt;
+    const double nearest = is_min ? std::ceil(bound->value) : std::floor(bound->value);
+    const int64_t step = bound->exclusive && nearest == bound->value ? 1 : 0;
+    return int64_t(nearest) + (is_min ? step : -step);
+}
+
+} // namespace
+
+std::string times_gbnf(uint32_t min, uint32_t max) {
+    return max == unlimited ? fmt::format("{{{},}}", min) : fmt::format("{{{},{}}}", min, max);
+}
+
+uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place) {
+    const auto found = schema.find(keyword);
+    if (found == schema.end()) return otherwise;
+    const double value = found->is_number() ? found->get<double>() : -1;
+    if (!(value >= 0 && value <= 1e8) || value != std::floor(value))
+        refuse_schema(place, fmt::format("'{}' must be a whole number from 0 to 100 million", keyword));
+    return uint32_t(value);
+}
+
+// What a text must match: its pattern where that can be read, else its format where that is known.
+static std::optional<Regex> text_regex(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+    std::string problem;
+    if (schema.contains("pattern")) {
+        try {
+            return parse_regex(text_of(schema, "pattern", place), rules.writer().json("char"));
+        } catch (const Error& error) {
+            problem = error.what();
+        }
+    }
+    if (schema.contains("format"))
+        if (const auto known = format_pattern(text_of(schema, "format", place)))
+            return parse_regex(fmt::format("^({})$", *known), "char");
+    if (!problem.empty()) rules.leave_out(place, problem);
+    return std::nullopt;
+}
+
+std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+    constexpr uint32_t most = 32768; // each character has a state, and an answer is hardly longer
+    const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
+    const uint32_t min = schema_count(schema, "minLength", 0, place);
+    uint32_t max = schema_count(schema, "maxLength", unlimited, place);
+    if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
+    if (max > most) max = unlimited;
+    const auto quoted = [](const std::string& body) { return "\"\\\"\" " + body + " \"\\\"\""; };
+    if (const auto regex = text_regex(rules, schema, place)) {
+        if (!has_length) return quoted(regex_tree_gbnf(*regex));
+        if (const auto text = regex_tree_gbnf(*regex, min, max)) return quoted(*text);
+        rules.leave_out(place, "no text of the pattern or format was found that has a length from 'minLength' to 'maxLength'");
+        return quoted(regex_tree_gbnf(*regex));
+    }
+    if (!has_length) return rules.writer().json("string");
+    return quoted(rules.writer().json("char") + times_gbnf(min, max));
+}
+
+// Nothing where there is no multipleOf, or it cannot be said.
+static std::optional<std::string> multiple(SchemaRules& rules, const SchemaJson& schema, const std::string& place,
+                                           bool is_integer, const std::optional<NumberBound>& min,
+                                           const std::optional<NumberBound>& max) {
+    const auto given = schema.find("multipleOf");
+    if (given == schema.end() || (is_integer && *given == 1)) return std::nullopt;
+    const double of = given->is_number() ? given->get<double>() : 0;
+    if (!(of > 0) || !std::isfinite(of)) refuse_schema(place, "'multipleOf' must be a number above 0");
+    try {
+        auto text = multiple_gbnf(rules.writer(), of, min, max, is_integer);
+        if (text) return text;
+    } catch (const Error& error) {
+        refuse_schema(place, error.what());
+    }
+    rules.leave_out(place, fmt::format("'multipleOf' is {}, but must be a small number, or one such as 100 or 0.01", of));
+    return std::nullopt;
+}
+
+std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, bool is_integer) {
+    const auto min = bound(schema, "minimum", "exclusiveMinimum", place, true),
+               max = bound(schema, "maximum", "exclusiveMaximum", place, false);
+    if (auto text = multiple(rules, schema, place, is_integer, min, max)) return *std::move(text);
+    const std::optional<NumberBound> none;
+    if (!min && !max) return rules.writer().json(is_integer ? "integer" : "number");
+    if (is_integer) {
+        const auto low = integer_bound(rules, min, true, place), high = integer_bound(rules, max, false, place);
+        if (low && high && *low > *high) refuse_schema(place, "no integer lies between the bounds");
+        return integer_range_gbnf(low, high);
+    }
+    if (min && max && (min->value > max->value || (min->value == max->value && (min->exclusive || max->exclusive))))
+        refuse_schema(place, "no number lies between the bounds");
+    std::string problem;
+    for (const auto& [low, high] : {std::pair(min, max), std::pair(min, none), std::pair(none, max)}) {
+        try {
+            if (low || high) return number_range_gbnf(low, high);
+        } catch (const Error& error) {
+            if (problem.empty()) rules.leave_out(place, problem = error.what());
+        }
+    }
+    return rules.writer().json("number");
+}
+
+} // namespace tq::grammar

@@ -1,0 +1,162 @@
+#include "model/text/grammar/tool_grammar.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "model/text/grammar/gbnf_writer.h"
+#include "model/text/grammar/json_schema.h"
+#include "model/text/grammar/schema_names.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tq::grammar {
+namespace {
+
+using ToolJson = nlohmann::ordered_json;
+
+constexpr std::string_view end_parameter = "</parameter>";
+
+struct Tool {
+    std::string name;
+    ToolJson parameters; // an object's schema
+    bool strict;
+};
+
+std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only, const std::set<std::string>* strict) {
+    std::vector<Tool> found;
+    if (!tools.is_array()) fail("\"tools\" is not a list");
+    for (size_t i = 0; i < tools.size(); ++i) {
+        if (!tools[i].is_object()) fail("tool {} is not an object", i);
+        const ToolJson& function =
+            tools[i].contains("function") && tools[i]["function"].is_object() ? tools[i]["function"] : tools[i];
+        if (!function.contains("name") || !function["name"].is_string() || function["name"] == "") fail("tool {} has no name", i);
+        const auto& name = function["name"].get_ref<const std::string&>();
+        if (!only.empty() && name != only) continue;
+        const auto parameters = function.find("parameters");
+        const bool has_none = parameters == function.end() || parameters->is_null() || parameters->empty();
+        found.push_back({name, has_none ? ToolJson{{"type", "object"}, {"properties", ToolJson::object()}} : *parameters,
+                         !strict || strict->contains(name)});
+        if (!found.back().parameters.is_object()) fail("tool {} has parameters that are not a JSON schema", i);
+    }
+    if (found.empty() && !only.empty()) fail("no tool is named {}", printable(only));
+    if (found.empty()) fail("there is no tool that could be called");
+    return found;
+}
+
+// The schemas lie in one document: what they refer to moves with them.
+void move_references(ToolJson& schema, const std::string& to) {
+    if (const auto reference = schema.is_object() ? schema.find("$ref") : schema.end();
+        schema.is_object() && reference != schema.end())
+        if (reference->is_string() && reference->get_ref<const std::string&>().starts_with('#'))
+            *reference = "#" + to + reference->get<std::string>().substr(1);
+    if (schema.is_structured())
+        for (ToolJson& part : schema) move_references(part, to);
+}
+
+// A text that does not have the tag which would end it: the rule text-N follows N bytes of the tag.
+std::string tag_free_text() {
+    std::string out;
+    for (size_t i = 0; i < end_parameter.size(); ++i) {
+        const std::string next(1, end_parameter[i]);
+        out += fmt::format("text-{} ::= \"\" | \"<\" text-1 | [^<{}] text-0", i, i == 0 ? "" : next);
+        if (i > 0 && i + 1 < end_parameter.size()) out += fmt::format(" | \"{}\" text-{}", next, i + 1);
+        out += "\n";
+    }
+    return out;
+}
+
+std::string pointer_part(std::string name) {
+    std::string out;
+    for (const char c : name) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+    return out;
+}
+
+class ToolGrammar {
+  public:
+    explicit ToolGrammar(std::vector<Tool> tools) : tools_(std::move(tools)) {
+        for (size_t i = 0; i < tools_.size(); ++i) {
+            place_references(tools_[i].parameters);
+            move_references(tools_[i].parameters, fmt::format("/tools/{}", i));
+            document_["tools"].push_back(tools_[i].parameters);
+        }
+    }
+
+    // `bare`: Llama's form.
+    std::string json_calls(bool bare) {
+        for (size_t i = 0; i < tools_.size(); ++i) add(fmt::format("/tools/{}", i), tools_[i]);
+        const SchemaGrammar arguments = json_schema_rules(document_, pointers_, strict_);
+        std::string call = bare ? "call ::= (" : "call ::= <tool_call> \"\\n\"? (";
+        for (size_t i = 0; i < tools_.size(); ++i)
+            call += fmt::format("{}{} {} \"}}\"", i == 0 ? "" : " | ",
+                                gbnf_text(fmt::format("{{\"name\": {}, \"{}\": ", ToolJson(tools_[i].name).dump(),
+                                                      bare ? "parameters" : "arguments")),
+                                arguments.names[i]);
+        return call + (bare ? ")\n" : ") \"\\n\"? </tool_call>\n") + arguments.gbnf;
+    }
+
+    std::string xml_calls() {
+        std::string call = "call ::= <tool_call> \"\\n\" (";
+        for (size_t i = 0; i < tools_.size(); ++i) call += (i == 0 ? "" : " | ") + xml_call(i);
+        const SchemaGrammar values = json_schema_rules(document_, pointers_, strict_);
+        std::string gbnf = call + ") \"\\n\" </tool_call>\n" + tag_free_text() + values.gbnf;
+        for (size_t i = 0; i < pointers_.size(); ++i) gbnf += fmt::format("value-{} ::= {}\n", i, values.names[i]);
+        return gbnf;
+    }
+
+  private:
+    std::string xml_call(size_t tool) {
+        const Tool& t = tools_[tool];
+        std::string out = gbnf_text("<function=" + t.name + ">\n");
+        const auto properties = t.parameters.find("properties");
+        const ToolJson required = t.parameters.value("required", ToolJson::array());
+        if (properties != t.parameters.end() && properties->is_object())
+            for (const auto& [name, schema] : properties->items()) {
+                const bool must = std::ranges::find(required, ToolJson(name)) != required.end();
+                out += fmt::format(" ({} {} \"\\n{}\\n\"){}", gbnf_text("<parameter=" + name + ">\n"),
+                                   value(t, schema, fmt::format("/tools/{}/properties/{}", tool, pointer_part(name))),
+                                   end_parameter, must ? "" : "?");
+            }
+        return out + " \"</function>\"";
+    }
+
+    // Texts stand without quotes; their lengths and patterns are not checked.
+    std::string value(const Tool& tool, const ToolJson& schema, const std::string& pointer) {
+        const bool texts = schema.is_object() && schema.contains("enum") && schema["enum"].is_array() &&
+                           !schema["enum"].empty() &&
+                           std::ranges::all_of(schema["enum"], [](const ToolJson& one) { return one.is_string(); });
+        if (texts) {
+            std::string out;
+            for (const ToolJson& one : schema["enum"]) out += (out.empty() ? "" : " | ") + gbnf_text(one.get<std::string>());
+            return "(" + out + ")";
+        }
+        const auto is_text = [](const ToolJson& type) { return type == "string"; };
+        const bool typed = schema.is_object() && schema.contains("type");
+        const bool may_be_text =
+            !typed || is_text(schema["type"]) || (schema["type"].is_array() && std::ranges::any_of(schema["type"], is_text));
+        if (may_be_text && !(schema.is_object() && schema.contains("$ref"))) return "text-0";
+        add(pointer, tool);
+        return fmt::format("value-{}", pointers_.size() - 1);
+    }
+
+    void add(std::string pointer, const Tool& tool) {
+        pointers_.push_back(std::move(pointer));
+        strict_.push_back(tool.strict);
+    }
+
+    std::vector<Tool> tools_;
+    ToolJson document_;
+    std::vector<std::string> pointers_; // of the values that are JSON
+    std::vector<bool> strict_;          // of each
+};
+
+} // namespace
+
+std::string tool_calls_gbnf(const ToolJson& tools, ToolCallForm form, std::string_view only, bool parallel,
+                            const std::set<std::string>* strict) {
+    ToolGrammar grammar(read_tools(tools, only, strict));
+    const bool bare = form == ToolCallForm::bare;
+    return fmt::format("root ::= call{}\n", !parallel ? ""
+                                            : bare    ? " (\"; \" call)*"
+                                                      : " (\"\\n\" call)*") +
+           (form == ToolCallForm::xml ? grammar.xml_calls() : grammar.json_calls(bare));
+}
+
+} // namespace tq::grammar

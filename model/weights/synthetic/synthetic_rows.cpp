@@ -1,0 +1,172 @@
+#include "model/weights/synthetic/synthetic_rows.h"
+#include "base/ensure.h"
+#include "base/half.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace tq {
+namespace {
+
+// An integer hash whose every output bit depends on every input bit: two rounds of multiply and xor-shift.
+uint32_t hash(uint32_t x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+void fill(std::span<std::byte> row, uint32_t seed, uint32_t r) {
+    const uint32_t start = hash(seed + hash(r + 0x9e3779b9u));
+    const uint32_t words = uint32_t(row.size() / 4);
+    for (uint32_t i = 0; i < words; i++) {
+        const uint32_t word = hash(start + i);
+        std::memcpy(row.data() + size_t(i) * 4, &word, 4);
+    }
+    const uint32_t last = hash(start + words);
+    std::memcpy(row.data() + size_t(words) * 4, &last, row.size() % 4);
+}
+
+// Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum compensates for it, the scale
+// keeps a random sign.
+void set_scales(std::span<std::byte> row, const BlockFormat& format, uint16_t scale, uint16_t minimum) {
+    const BlockScales& fields = format.scales;
+    const int sign_at = fields.scale + (fields.in_nibbles ? 7 : 1);
+    for (std::byte* block = row.data(); block < row.data() + row.size(); block += format.bytes) {
+        const uint16_t sign = fields.minimum < 0 ? uint16_t(int(block[sign_at] & std::byte(0x80)) << 8) : 0;
+        set_block_scales(format, block, scale | sign, minimum);
+    }
+}
+
+class BlockRows final : public RowSource {
+  public:
+    BlockRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed)
+        : bytes_(row_bytes(type, cols)), seed_(seed), format_(*block_format(type)) {
+        // Five bits of mantissa leave room for the product with the ratio.
+        int exponent = 0;
+        const double fraction = std::frexp(deviation / block_deviation(type), &exponent);
+        const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
+        scale_ = float_to_half(float(scale));
+        minimum_ = float_to_half(float(scale * format_.scales.ratio));
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) {
+            const std::span row = to.subspan(r * bytes_, bytes_);
+            fill(row, seed_, first + r);
+            set_scales(row, format_, scale_, minimum_);
+        }
+    }
+
+  private:
+    uint64_t bytes_;
+    uint32_t seed_;
+    const BlockFormat& format_;
+    uint16_t scale_, minimum_;
+};
+
+// Numbers of random sign and mantissa and one exponent: magnitudes from 2^e to 2^(e+1), root mean square 2^e sqrt(7/3).
+class NumberRows final : public RowSource {
+  public:
+    NumberRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(type, cols)), seed_(seed) {
+        const int exponent = std::clamp(int(std::lround(std::log2(deviation / std::sqrt(7.0 / 3)))), -14, 15);
+        switch (type) {
+        case GgmlType::F32: random_ = 0x807fffff, fixed_ = uint32_t(exponent + 127) << 23; break;
+        case GgmlType::F16: random_ = 0x83ff83ff, fixed_ = uint32_t(exponent + 15) * 0x04000400; break;
+        case GgmlType::BF16: random_ = 0x807f807f, fixed_ = uint32_t(exponent + 127) * 0x00800080; break;
+        default: ENSURE(false, "{} has blocks", type_name(type));
+        }
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) {
+            const std::span row = to.subspan(r * bytes_, bytes_);
+            fill(row, seed_, first + r);
+            for (size_t at = 0; at + 4 <= row.size(); at += 4) {
+                uint32_t word;
+                std::memcpy(&word, &row[at], 4);
+                word = (word & random_) | fixed_;
+                std::memcpy(&row[at], &word, 4);
+            }
+        }
+    }
+
+  private:
+    uint64_t bytes_;
+    uint32_t seed_, random_, fixed_;
+};
+
+// MXFP4, whose scale is a power of two, one for all blocks; its levels are symmetric.
+class Mxfp4Rows final : public RowSource {
+  public:
+    Mxfp4Rows(uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(GgmlType::MXFP4, cols)), seed_(seed) {
+        constexpr double level_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
+        exponent_ = std::byte(std::clamp(128 + int(std::lround(std::log2(deviation / level_deviation))), 2, 252));
+    }
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        for (uint32_t r = 0; r < count; r++) fill(to.subspan(r * bytes_, bytes_), seed_, first + r);
+        for (size_t at = 0; at < to.size(); at += block_format(GgmlType::MXFP4)->bytes) to[at] = exponent_;
+    }
+
+  private:
+    uint64_t bytes_;
+    uint32_t seed_;
+    std::byte exponent_;
+};
+
+class VectorRows final : public RowSource {
+  public:
+    VectorRows(float low, float high, uint32_t seed) : low_(low), high_(high), seed_(seed) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        ENSURE(first == 0 && count == 1, "rows {} + {} of a vector", first, count);
+        fill(to, seed_, 0);
+        for (size_t at = 0; at < to.size(); at += 4) {
+            const float value = low_ + (high_ - low_) * (float(int8_t(to[at])) + 128) / 256;
+            std::memcpy(&to[at], &value, 4);
+        }
+    }
+
+  private:
+    float low_, high_;
+    uint32_t seed_;
+};
+
+} // namespace
+
+double block_deviation(GgmlType type) {
+    constexpr uint32_t blocks = 256;
+    const BlockFormat& format = *block_format(type);
+    ENSURE(format.scales.scale >= 0, "no scales of {}", format.name);
+    std::vector<std::byte> row(size_t(blocks) * format.bytes);
+    fill(row, 1, 0);
+    set_scales(row, format, float_to_half(1), float_to_half(format.scales.ratio));
+    std::vector<float> values(size_t(blocks) * format.elements);
+    decode_row(type, values, row);
+    double sum = 0;
+    for (const float v : values) sum += double(v) * v;
+    return std::sqrt(sum / double(values.size()));
+}
+
+Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t cols, double deviation, uint32_t seed) {
+    const BlockFormat* format = block_format(type);
+    ENSURE(format && cols % std::max(format->elements, 2u) == 0, "{} columns of {}", cols, type_name(type));
+    std::shared_ptr<const RowSource> source;
+    if (format->elements == 1)
+        source = std::make_shared<NumberRows>(type, cols, deviation, seed);
+    else if (type == GgmlType::MXFP4)
+        source = std::make_shared<Mxfp4Rows>(cols, deviation, seed);
+    else
+        source = std::make_shared<BlockRows>(type, cols, deviation, seed);
+    return {std::move(name), type, rows, cols, {}, std::move(source)};
+}
+
+Tensor synthetic_vector(std::string name, uint32_t cols, float low, float high, uint32_t seed) {
+    return {std::move(name), GgmlType::F32, 1, cols, {}, std::make_shared<VectorRows>(low, high, seed)};
+}
+
+Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed) {
+    return synthetic_vector(std::move(name), cols, 0.75f, 1.25f, seed);
+}
+
+} // namespace tq

@@ -1,0 +1,173 @@
+// Encoders beyond those of quantise_test: blocks of 32 as ggml's reference quantisers define them, in plain arithmetic, and K
+// formats, whose errors are compared with those of scales that nobody searched for.
+#include "base/checksum.h"
+#include "base/half.h"
+#include "model/files/formats/quantise.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <doctest/doctest.h>
+#include <random>
+
+using namespace tq;
+
+namespace {
+
+constexpr std::array k_types{GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K};
+
+float as_half(float v) { return half_to_float(float_to_half(v)); }
+
+// The values that a row has after encoding.
+std::vector<float> coded(GgmlType type, std::span<const float> x, std::span<const float> importance = {}) {
+    std::vector<std::byte> row(row_bytes(type, x.size()));
+    quantise_row(type, row, x, importance);
+    std::vector<float> y(x.size());
+    decode_row(type, y, row);
+    return y;
+}
+
+double squares(std::span<const float> x, std::span<const float> y, std::span<const float> weights = {}) {
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i) sum += std::pow(double(x[i]) - y[i], 2) * (weights.empty() ? 1 : weights[i]);
+    return sum;
+}
+
+std::vector<float> random_values(size_t count, uint32_t seed, bool heavy_tails) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(count);
+    for (float& v : x) v = (heavy_tails ? std::pow(normal(random), 3.0f) : normal(random)) * 0.02f;
+    return x;
+}
+
+// A block of 32 with levels from 0 to `top`, or around 0 from -half.
+std::vector<float> plain(std::span<const float> x, int top, bool with_minimum) {
+    const auto [least, greatest] = std::ranges::minmax(x);
+    const float extreme = -least > greatest ? least : greatest, half = float((top + 1) / 2);
+    const float d = with_minimum ? (greatest - least) / float(top) : extreme / -half, id = d != 0 ? 1 / d : 0;
+    std::vector<float> y;
+    for (const float v : x) {
+        const float from_0 = with_minimum ? (v - least) * id + 0.5f : v * id + (half + 0.5f);
+        const auto code = float(std::min(top, int(std::trunc(from_0))));
+        y.push_back(with_minimum ? as_half(d) * code + as_half(least) : as_half(d) * (code - half));
+    }
+    return y;
+}
+
+// What a K format would have without a search: scales that span the elements, in steps as fine as one likes.
+std::vector<float> plain_k(GgmlType type, std::span<const float> x) {
+    std::vector<float> y;
+    const size_t sub = type == GgmlType::Q6_K ? 16 : 32;
+    for (size_t at = 0; at < x.size(); at += sub) {
+        const std::span part = x.subspan(at, sub);
+        float least = 0, greatest = 0;
+        for (const float v : part) least = std::min(least, v), greatest = std::max(greatest, v);
+        const float extreme = std::max(-least, greatest);
+        const float step = type == GgmlType::Q6_K   ? extreme / 31
+                           : type == GgmlType::Q5_K ? (greatest - least) / 31
+                                                    : (greatest - least) / 15;
+        const float offset = type == GgmlType::Q6_K ? 0 : least;
+        for (const float v : part) y.push_back(step > 0 ? std::round((v - offset) / step) * step + offset : v);
+    }
+    return y;
+}
+
+} // namespace
+
+TEST_CASE("Q4_1, Q5_0 and Q5_1 are ggml's reference quantisers") {
+    for (const bool heavy_tails : {false, true}) {
+        const std::vector<float> all = random_values(32 * 500, 3, heavy_tails);
+        for (size_t at = 0; at < all.size(); at += 32) {
+            const std::span x = std::span(all).subspan(at, 32);
+            CHECK(coded(GgmlType::Q4_1, x) == plain(x, 15, true));
+            CHECK(coded(GgmlType::Q5_0, x) == plain(x, 31, false));
+            CHECK(coded(GgmlType::Q5_1, x) == plain(x, 31, true));
+        }
+    }
+}
+
+TEST_CASE("F16 and BF16 are rounded to nearest, ties to even") {
+    const std::array<float, 6> x{1 + 0x1p-11f, 1 + 0x3p-11f, 1 + 0x1p-8f, 1 + 0x3p-8f, -0x1p-130f, 3.0e38f};
+    CHECK(coded(GgmlType::F16, std::span(x).first(2)) == std::vector<float>{1, 1 + 0x1p-9f});
+    CHECK(coded(GgmlType::BF16, std::span(x).subspan(2, 2)) == std::vector<float>{1, 1 + 0x1p-6f});
+    CHECK(coded(GgmlType::BF16, std::span(x).subspan(4, 1)) == std::vector<float>{-0x1p-130f});
+    CHECK(coded(GgmlType::F32, x) == std::vector<float>(x.begin(), x.end()));
+    std::array<std::byte, 2> bytes;
+    quantise_row(GgmlType::F16, bytes, std::array{70000.0f});
+    CHECK(find_nonfinite_block(GgmlType::F16, bytes) == 0);
+    quantise_row(GgmlType::BF16, bytes, std::array{std::nanf("")});
+    CHECK(find_nonfinite_block(GgmlType::BF16, bytes) == 0);
+}
+
+TEST_CASE("a search for scales has less error than scales that span the elements") {
+    for (const GgmlType type : k_types) {
+        for (const bool heavy_tails : {false, true}) {
+            CAPTURE(type_name(type));
+            CAPTURE(heavy_tails);
+            const std::vector<float> x = random_values(256 * 64, 5, heavy_tails);
+            const double searched = squares(x, coded(type, x)), spanned = squares(x, plain_k(type, x));
+            CHECK(searched < 0.97 * spanned);
+            CHECK(searched > 0.3 * spanned);
+        }
+    }
+}
+
+TEST_CASE("the bytes are the same on every machine") {
+    std::mt19937 random(1);
+    std::vector<float> x(256 * 64);
+    for (float& v : x) {
+        const auto whole = float(random() % 4096), scale = float(random() % 64);
+        v = (whole - 2048) * (scale + 1) * 0x1p-20f;
+    }
+    for (const auto& [type, sum] : {std::pair(GgmlType::Q4_K, uint64_t(0x2f0e6081718174b7)),
+                                    {GgmlType::Q5_K, 0xa38c72b1c30ea794},
+                                    {GgmlType::Q6_K, 0xcc96189c4d88bb8a}}) {
+        CAPTURE(type_name(type));
+        std::vector<std::byte> row(row_bytes(type, x.size()));
+        quantise_row(type, row, x);
+        CHECK(checksum(row) == sum);
+    }
+}
+
+TEST_CASE("values that a block can hold are kept, of any sign and size") {
+    for (const GgmlType type : k_types) {
+        CAPTURE(type_name(type));
+        const std::vector<float> zeros(256, 0.0f), tiny(256, 1e-38f);
+        CHECK(coded(type, zeros) == zeros);
+        CHECK(coded(type, tiny) == zeros);
+        for (const float unit : {0x1p-4f, 1.0f, 0x1p10f}) {
+            std::vector<float> x;
+            for (int i = 0; i < 256; ++i) x.push_back(unit * float(i * 7 % 16 - 8));
+            CHECK(std::sqrt(squares(x, coded(type, x)) / squares(x, zeros)) < 0.002);
+        }
+        std::vector<float> one(256);
+        one[37] = -3;
+        CHECK(std::fabs(coded(type, one)[37] + 3) < 0.05f);
+    }
+}
+
+TEST_CASE("errors of important columns are smaller") {
+    const std::vector<float> x = random_values(256 * 16, 9, false);
+    std::vector<float> importance(x.size());
+    for (size_t i = 0; i < x.size(); ++i) importance[i] = i % 8 == 3 ? 100 : 1;
+    for (const GgmlType type : k_types) {
+        CAPTURE(type_name(type));
+        CHECK(squares(x, coded(type, x, importance), importance) < 0.9 * squares(x, coded(type, x), importance));
+        const std::vector<float> nothing(x.size(), 0.0f); // an expert that no token chose
+        CHECK(coded(type, x, nothing) == coded(type, x));
+    }
+}
+
+TEST_CASE("NaN, infinite and huge values are reported") {
+    for (const GgmlType type : {GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K}) {
+        CAPTURE(type_name(type));
+        for (const float bad : {INFINITY, -INFINITY, std::nanf(""), 1e9f, -3e38f}) {
+            CAPTURE(bad);
+            std::vector<float> x(512, 1.0f);
+            x[300] = bad;
+            std::vector<std::byte> row(row_bytes(type, x.size()));
+            quantise_row(type, row, x);
+            CHECK(find_nonfinite_block(type, row) == 300 / block_format(type)->elements);
+        }
+    }
+}

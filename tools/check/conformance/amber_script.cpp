@@ -1,0 +1,216 @@
+#include "tools/check/conformance/amber_script.h"
+#include "base/printable.h"
+#include "runtime/specialise.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+
+namespace tq::conformance {
+namespace {
+
+constexpr size_t values_per_line = 16;
+
+struct Feature {
+    uint32_t capability; // of SPIR-V
+    const char* lines;
+};
+constexpr Feature features[] = {
+    {9, "DEVICE_FEATURE Float16Int8Features.shaderFloat16\nDEVICE_EXTENSION VK_KHR_shader_float16_int8\n"},
+    {11, "DEVICE_FEATURE shaderInt64\n"},
+    {22, "DEVICE_FEATURE shaderInt16\n"},
+    {39, "DEVICE_FEATURE Float16Int8Features.shaderInt8\nDEVICE_EXTENSION VK_KHR_shader_float16_int8\n"},
+    {61, "DEVICE_FEATURE SubgroupSupportedOperations.basic\nDEVICE_FEATURE SubgroupSupportedStages.compute\n"},
+    {62, "DEVICE_FEATURE SubgroupSupportedOperations.vote\n"},
+    {63, "DEVICE_FEATURE SubgroupSupportedOperations.arithmetic\n"},
+    {64, "DEVICE_FEATURE SubgroupSupportedOperations.ballot\n"},
+    {65, "DEVICE_FEATURE SubgroupSupportedOperations.shuffle\n"},
+    {66, "DEVICE_FEATURE SubgroupSupportedOperations.shuffleRelative\n"},
+    {67, "DEVICE_FEATURE SubgroupSupportedOperations.clustered\n"},
+    {4433, "DEVICE_FEATURE Storage16BitFeatures.storageBuffer16BitAccess\nDEVICE_EXTENSION VK_KHR_16bit_storage\n"},
+    {4448, "DEVICE_FEATURE Storage8BitFeatures.storageBuffer8BitAccess\nDEVICE_EXTENSION VK_KHR_8bit_storage\n"},
+    {6019, "DEVICE_EXTENSION VK_KHR_shader_integer_dot_product\n"},
+    {6022, "DEVICE_FEATURE CooperativeMatrixFeaturesKHR.cooperativeMatrix\nDEVICE_EXTENSION VK_KHR_cooperative_matrix\n"
+           "DEVICE_FEATURE VulkanMemoryModelFeatures.vulkanMemoryModel\n"},
+};
+
+std::string requirements(const Recording& recording) {
+    std::set<std::string> lines;
+    const auto add = [&](std::string_view text) {
+        for (size_t end; !text.empty(); text.remove_prefix(end + 1)) lines.emplace(text.substr(0, end = text.find('\n')));
+    };
+    for (const auto& [kernel, module] : recording.modules)
+        spirv::each(module, [&](uint32_t op, auto in) {
+            for (const Feature& feature : features)
+                if (op == spirv::capability && in[1] == feature.capability) add(feature.lines);
+        });
+    for (const Recording::Step& step : recording.steps)
+        if (step.subgroup_size != 0)
+            add("DEVICE_FEATURE SubgroupSizeControl.subgroupSizeControl\nDEVICE_EXTENSION VK_EXT_subgroup_size_control\n");
+    std::string text;
+    for (const std::string& one : lines) text += one + '\n';
+    return text;
+}
+
+// Bytes in hexadecimal. Amber reads them until END, and does not end at space before it.
+std::string module_text(const std::string& name, const Words& module) {
+    std::string text = fmt::format("SHADER compute {} SPIRV-HEX\n", name);
+    for (size_t i = 0; i < module.size(); i++) {
+        text += i == 0 ? "" : i % values_per_line == 0 ? "\n" : " ";
+        for (uint32_t byte = 0; byte < 4; byte++)
+            text += fmt::format("{}{:02x}", byte == 0 ? "" : " ", module[i] >> 8 * byte & 255);
+    }
+    return text + "END\n\n";
+}
+
+template <class Value> std::string lines_of(size_t count, Value value) {
+    std::string text;
+    for (size_t i = 0; i < count; i++) text += value(i) + ((i + 1) % values_per_line == 0 || i + 1 == count ? "\n" : " ");
+    return text;
+}
+
+// Amber takes what has no point for a whole number.
+std::string float_text(double value) {
+    std::string text = fmt::format("{:.9g}", value);
+    if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
+    return text;
+}
+
+// Amber reads no NaN: the poison of an output is a number that no result has.
+float number(uint32_t word) {
+    const float value = std::bit_cast<float>(word);
+    return std::isfinite(value) ? value : 3e38f;
+}
+
+std::string float_buffer(const std::string& name, const Words& words) {
+    return fmt::format("BUFFER {} DATA_TYPE float DATA\n{}END\n\n", name,
+                       lines_of(words.size(), [&](size_t i) { return float_text(number(words[i])); }));
+}
+
+std::string word_buffer(const std::string& name, const char* type, const Words& words) {
+    return fmt::format("BUFFER {} DATA_TYPE {} DATA\n{}END\n\n", name, type,
+                       lines_of(words.size(), [&](size_t i) { return fmt::format("{}", words[i]); }));
+}
+
+// "buffer-0.bin": "buffer_0"
+std::string name_of(const std::string& file) {
+    std::string name = file.substr(0, file.rfind('.'));
+    std::ranges::replace_if(
+        name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+    return name;
+}
+
+class Script {
+  public:
+    explicit Script(const Recording& recording) : recording_(recording) {
+        for (const Recording::Comparison& one : recording.comparisons)
+            if (!one.buffer.empty() && one.floats) floats_.insert(one.buffer);
+        for (const Recording::Step& step : recording.steps) {
+            const Interface io = reflect(recording.modules.at(step.kernel));
+            for (uint32_t i = 0; i < io.bindings; i++)
+                if (io.texels >> i & 1) texels_.insert(step.bindings[i].buffer);
+        }
+    }
+
+    std::string text() {
+        std::string out = fmt::format("#!amber\n# {}\n\n{}\n", printable(recording_.row, 1000), requirements(recording_));
+        for (const auto& [name, words] : recording_.buffers) out += buffer(name, words);
+        for (size_t i = 0; i < recording_.steps.size(); i++) out += pipeline(i);
+        for (size_t i = 0; i < recording_.steps.size(); i++) {
+            const auto& groups = recording_.steps[i].groups;
+            out += fmt::format("RUN pipeline_{} {} {} {}\n", i, groups[0], groups[1], groups[2]);
+        }
+        for (size_t i = 0; i < recording_.comparisons.size(); i++) out += expectation(i);
+        return out;
+    }
+
+  private:
+    bool has_floats(const std::string& buffer) const { return floats_.contains(buffer) && !texels_.contains(buffer); }
+
+    std::string buffer(const std::string& name, const Words& words) const {
+        if (has_floats(name)) return float_buffer(name_of(name), words);
+        return word_buffer(name_of(name), texels_.contains(name) ? "R32G32B32A32_UINT" : "uint32", words);
+    }
+
+    std::string pipeline(size_t i) {
+        const Recording::Step& step = recording_.steps[i];
+        const Words& code = recording_.modules.at(step.kernel);
+        const std::span<const uint32_t> words(code);
+        const AnyShader shader{step.kernel.c_str(), &words, reflect(code)};
+        const auto [found, fresh] =
+            shaders_.try_emplace({step.kernel, step.constants}, fmt::format("shader_{}", shaders_.size()));
+        std::string out = fresh ? module_text(found->second, specialised(shader, step.constants)) : "";
+        if (!step.push.empty()) out += word_buffer(fmt::format("push_{}", i), "uint32", step.push);
+        out += fmt::format("PIPELINE compute pipeline_{}\n  ATTACH {}\n", i, found->second);
+        if (step.subgroup_size != 0)
+            out += fmt::format("  SUBGROUP {}\n    REQUIRED_SIZE {}\n  END\n", found->second, step.subgroup_size);
+        if (!step.push.empty()) out += fmt::format("  BIND BUFFER push_{} AS push_constant\n", i);
+        for (uint32_t b = 0; b < step.bindings.size(); b++) {
+            const Recording::Binding& binding = step.bindings[b];
+            const bool is_texel = shader.interface.texels >> b & 1;
+            out += fmt::format("  BIND BUFFER {} AS {} DESCRIPTOR_SET 0 BINDING {}", name_of(binding.buffer),
+                               is_texel ? "uniform_texel_buffer" : "storage", b);
+            const bool whole = binding.offset == 0 && binding.bytes == recording_.buffers.at(binding.buffer).size() * 4;
+            out += whole || is_texel ? "\n"
+                                     : fmt::format(" DESCRIPTOR_OFFSET {} DESCRIPTOR_RANGE {}\n", binding.offset, binding.bytes);
+        }
+        return out + "END\n\n";
+    }
+
+    std::string expectation(size_t i) const {
+        const Recording::Comparison& one = recording_.comparisons[i];
+        if (one.buffer.empty())
+            return fmt::format("# expected-{}.bin is not compared: the result was computed from buffers\n", i);
+        const Words& before = recording_.buffers.at(one.buffer);
+        const std::string name = name_of(one.buffer);
+        if (!has_floats(one.buffer) || !one.floats) return equal_words(name, one);
+        // Each difference is at most the norm of all.
+        if (!only_this_is_written(one.buffer)) return equal_floats(name, one);
+        Words all = before;
+        std::ranges::copy(one.expected, all.begin());
+        return float_buffer(fmt::format("expected_{}", i), all) +
+               fmt::format("EXPECT {} RMSE_BUFFER expected_{} TOLERANCE {}\n", name, i,
+                           float_text(one.allowed / std::sqrt(double(all.size()))));
+    }
+
+    // Whether the rest of the buffer, after what is compared, are the guard words of an output, which no kernel may change.
+    bool only_this_is_written(const std::string& buffer) const {
+        size_t compared = 0, count = 0;
+        for (const Recording::Comparison& one : recording_.comparisons)
+            if (one.buffer == buffer) compared = one.expected.size(), count++;
+        const Words& before = recording_.buffers.at(buffer);
+        const auto rest = std::span(before).subspan(compared);
+        return count == 1 && std::ranges::all_of(rest, [&](uint32_t word) { return word == rest[0]; });
+    }
+
+    static std::string equal_words(const std::string& name, const Recording::Comparison& one) {
+        std::string out;
+        for (size_t at = 0; at < one.expected.size(); at += values_per_line) {
+            out += fmt::format("EXPECT {} IDX {} EQ", name, at * 4);
+            for (size_t i = at; i < std::min(at + values_per_line, one.expected.size()); i++) {
+                out += fmt::format(" {}", one.expected[i]);
+            }
+            out += "\n";
+        }
+        return out;
+    }
+
+    static std::string equal_floats(const std::string& name, const Recording::Comparison& one) {
+        std::string out;
+        for (size_t i = 0; i < one.expected.size(); i++)
+            out += fmt::format("EXPECT {} IDX {} TOLERANCE {} EQ {}\n", name, i * 4, float_text(one.allowed),
+                               float_text(number(one.expected[i])));
+        return out;
+    }
+
+    const Recording& recording_;
+    std::set<std::string> floats_, texels_;
+    std::map<std::pair<std::string, Words>, std::string> shaders_;
+};
+
+} // namespace
+
+std::string amber_script(const Recording& recording) { return Script(recording).text(); }
+
+} // namespace tq::conformance

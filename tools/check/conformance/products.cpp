@@ -1,0 +1,79 @@
+#include "tools/check/conformance/products.h"
+#include <algorithm>
+#include <cmath>
+
+namespace tq::conformance {
+namespace {
+
+// matmul_tiled adds them one by one, each time rounding a sum that grows as the square root of their number.
+constexpr double rounding_of_a_step = 3e-8;
+// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
+// which is at most twice as much and half of it on average, with the same sign for all products.
+// matmul_dot and matvec_dot round inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products
+// are off by 4e-5, or up to three times as much where few are compared.
+constexpr double digits_limit = 1.5e-4;
+constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for, where tables are small
+
+} // namespace
+
+double expected_norm(const Tensor& w, std::span<const float> x) {
+    double squares = 0;
+    std::vector<float> row(w.cols);
+    for (uint32_t r = 0; r < w.rows && w.rows < 64; r++) {
+        decode_row(w.type, row, w.row(r));
+        for (size_t i = 0; i < x.size(); i++) squares += double(row[i % w.cols]) * row[i % w.cols] * x[i] * x[i];
+    }
+    return std::sqrt(squares);
+}
+
+double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kernel, uint32_t cols) {
+    if (kernel == gpu::MatmulKernel::coopmat) return half_limit;
+    if (kernel == gpu::MatmulKernel::dot) return digits_limit;
+    if (kernel == gpu::MatmulKernel::matvec && gpu::multiplies_digits(tuning, type)) return digits_limit;
+    return std::max(product_limit, kernel == gpu::MatmulKernel::tiled ? rounding_of_a_step * std::sqrt(cols) : 0);
+}
+
+static std::string name_of_matrices(uint32_t bytes) { return fmt::format("matrices, {} KiB", bytes >> 10); }
+
+std::vector<Variant> tile_variants(const Capabilities& device) {
+    Capabilities gpu = device;
+    gpu.type = DeviceType::discrete;
+    gpu::Tuning tuning = gpu::choose_tuning(gpu);
+    const bool coopmat = tuning.matmul_coopmat;
+    std::vector<Variant> out;
+    for (const uint32_t bytes : {min_tile_bytes, 16384u, 20480u}) {
+        tuning.shared_bytes = bytes;
+        tuning.matmul_blocks = 1;
+        const bool built = bytes == min_tile_bytes || device.type != DeviceType::cpu;
+        if (coopmat && built && bytes <= device.shared_memory_bytes) out.push_back({name_of_matrices(bytes), tuning});
+    }
+    if (coopmat) {
+        gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
+        wide.matmul_blocks = 2;
+        wide.matmul_ahead = !wide.matmul_ahead;
+        wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
+        out.push_back({"matrices, 64 columns at a time", wide});
+    }
+    tuning.matmul_coopmat = tuning.matmul_dot = false;
+    for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
+        tuning.shared_bytes = bytes;
+        if (bytes <= device.shared_memory_bytes) out.push_back({fmt::format("tile of {} KiB", bytes >> 10), tuning});
+        tuning.matmul_dot = tuning.int8_dot;
+        if (tuning.int8_dot && bytes <= device.shared_memory_bytes && bytes != 20480)
+            out.push_back({fmt::format("digits, {} KiB", bytes >> 10), tuning});
+        tuning.matmul_dot = false;
+    }
+    tuning.matmul_dot = tuning.int8_dot;
+    tuning.max_workgroup = 128;
+    if (tuning.int8_dot) out.push_back({"digits, small workgroups", tuning});
+    return out;
+}
+
+Variant with_table(Variant variant, GgmlType type) {
+    if (!variant.tuning.matmul_coopmat || variant.tuning.shared_bytes != min_tile_bytes) return variant;
+    variant.tuning.shared_bytes += gpu::table_bytes(type) - gpu::level_table_bytes;
+    variant.name = name_of_matrices(variant.tuning.shared_bytes);
+    return variant;
+}
+
+} // namespace tq::conformance

@@ -1,0 +1,60 @@
+#include "base/half.h"
+#include "model/weights/synthetic/synthetic_rows.h"
+#include "tools/check/conformance/rig.h"
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace tq::conformance {
+namespace {
+
+void store_half(std::byte* to, float v) {
+    const uint16_t bits = float_to_half(v);
+    std::memcpy(to, &bits, 2);
+}
+
+void fill_random(std::span<std::byte> to, Random& random) {
+    for (size_t i = 0; i < to.size(); i += 8) {
+        const uint64_t bits = random.bits();
+        std::memcpy(&to[i], &bits, std::min<size_t>(8, to.size() - i));
+    }
+}
+
+// Fills a block: where it is a single number, with a normally distributed one; else with random bits, and a normally distributed
+// scale of standard deviation 1 / `deviation` (a minimum's is BlockScales::ratio times that; MXFP4's is one of eight powers of
+// two).
+void fill_block(GgmlType type, std::span<std::byte> block, Random& random, double deviation) {
+    const float value = random.normal();
+    const auto bits = std::bit_cast<uint32_t>(value);
+    switch (type) {
+    case GgmlType::F32: std::memcpy(block.data(), &bits, 4); return;
+    case GgmlType::F16: store_half(block.data(), value); return;
+    case GgmlType::BF16: {
+        const auto upper = uint16_t(bits >> 16);
+        std::memcpy(block.data(), &upper, 2);
+        return;
+    }
+    default: fill_random(block, random);
+    }
+    if (type == GgmlType::MXFP4) {
+        block[0] = std::byte(121 + random.below(8));
+        return;
+    }
+    const BlockFormat& format = *block_format(type);
+    const float minimum = format.scales.minimum >= 0 ? random.normal() * format.scales.ratio / float(deviation) : 0;
+    set_block_scales(format, block.data(), float_to_half(value / float(deviation)), float_to_half(minimum));
+}
+
+} // namespace
+
+RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols, int exponent)
+    : bytes(row_bytes(type, cols) * rows) {
+    const uint32_t block = block_format(type)->bytes;
+    const bool plain = block_format(type)->elements == 1 || type == GgmlType::MXFP4;
+    const double deviation =
+        plain ? 1 : std::ldexp(4 * block_deviation(type), -exponent); // keeps sums small: SwiGLU multiplies their errors
+    for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
+    tensor = {"random", type, rows, cols, bytes};
+}
+
+} // namespace tq::conformance

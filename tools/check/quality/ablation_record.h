@@ -1,0 +1,27 @@
+// A run of the protocol as a line of JSON: sanctum's fields by their names, and more. ppl_fp16 is that of the reference, which
+// "reference" names.
+#pragma once
+#include "tools/check/quality/ablation.h"
+#include <nlohmann/json.hpp>
+
+namespace tq::quality {
+
+// The fields that are the same in all runs.
+struct Evaluation {
+    Config config;
+    std::string text_sha;
+    nlohmann::json more; // an object of further fields
+};
+
+// UTC, as in 2026-04-18T11:40:00Z.
+std::string time_stamp();
+
+// Numbers that are not finite are null.
+nlohmann::ordered_json to_json(const Outcome& outcome, const Evaluation& evaluation);
+
+// Whether the line is of this run with this cache.
+bool is_of(const nlohmann::json& line, const Trial& trial);
+// Returns the cost in such a line. Throws NonFinite where it was invalid, and Error when the line is malformed.
+CacheCost cost_of(const nlohmann::json& line);
+
+} // namespace tq::quality

@@ -1,0 +1,167 @@
+#include "tools/check/quality/mix.h"
+#include "base/ensure.h"
+#include "base/error.h"
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace tq::quality {
+namespace {
+
+constexpr uint64_t max_table_bytes = 1 << 30;
+constexpr double impossible = std::numeric_limits<double>::infinity();
+constexpr std::array sides{KvSide::key, KvSide::value};
+
+uint64_t min_bytes(const std::vector<Choice>& part) { return std::ranges::min(part, {}, &Choice::bytes).bytes; }
+
+// The bytes of each choice beyond the smallest of its part, in units of their greatest common divisor.
+struct Units {
+    std::vector<std::vector<uint64_t>> of;
+    uint64_t most = 0; // the units that can be spent
+};
+
+Units units(std::span<const std::vector<Choice>> parts, uint64_t spare) {
+    Units out;
+    uint64_t divisor = 0, all = 0;
+    for (const auto& part : parts) {
+        const uint64_t least = min_bytes(part);
+        auto& more = out.of.emplace_back();
+        for (const Choice& choice : part) divisor = std::gcd(divisor, more.emplace_back(choice.bytes - least));
+        all += std::ranges::max(more);
+    }
+    divisor = std::max<uint64_t>(divisor, 1);
+    for (auto& part : out.of)
+        for (uint64_t& bytes : part) bytes /= divisor;
+    out.most = std::min(spare, all) / divisor;
+    return out;
+}
+
+} // namespace
+
+std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choice>> parts, uint64_t budget) {
+    uint64_t least = 0;
+    for (const auto& part : parts) {
+        ENSURE(!part.empty() && part.size() <= UINT8_MAX, "{} choices", part.size());
+        least += min_bytes(part);
+    }
+    if (least > budget) return std::nullopt;
+    const Units unit = units(parts, budget - least);
+    const uint64_t columns = unit.most + 1;
+    if (columns > max_table_bytes / std::max<size_t>(parts.size(), 1))
+        fail("a table of {} by {} sizes is too large: choose among fewer types", parts.size(), columns);
+
+    // cost[u]: the least cost of the parts so far that spend exactly u units; chosen[part][u]: the choice that achieves it.
+    std::vector<double> cost(columns, impossible), next(columns);
+    std::vector<uint8_t> chosen(parts.size() * columns);
+    cost[0] = 0;
+    for (size_t p = 0; p < parts.size(); p++) {
+        std::ranges::fill(next, impossible);
+        for (size_t c = 0; c < parts[p].size(); c++)
+            for (uint64_t u = unit.of[p][c]; u < columns; u++)
+                if (const double sum = cost[u - unit.of[p][c]] + parts[p][c].cost; sum < next[u]) {
+                    next[u] = sum;
+                    chosen[p * columns + u] = uint8_t(c);
+                }
+        cost.swap(next);
+    }
+    uint64_t at = uint64_t(std::ranges::min_element(cost) - cost.begin());
+    std::vector<size_t> out(parts.size());
+    for (size_t p = parts.size(); p-- > 0;) {
+        out[p] = chosen[p * columns + at];
+        at -= unit.of[p][out[p]];
+    }
+    return out;
+}
+
+Sensitivities::Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent)
+    : base_(base), layers_(layers), recurrent_(std::move(recurrent)), types_(std::move(types)),
+      kl_(size_t(layers) * 2 * types_.size()) {
+    ENSURE(base.k == base.v && base.layers.empty(), "{}", describe(base));
+    for (uint32_t layer = 0; layer < layers; layer++)
+        for (const KvSide side : sides) {
+            set({layer, side, base.k}, 0);
+            for (const KvType type : types_)
+                if (!stores(layer)) set({layer, side, type}, 0);
+        }
+}
+
+size_t Sensitivities::index(const Probe& probe) const {
+    const auto type = std::ranges::find(types_, probe.type);
+    if (type == types_.end() || probe.layer >= layers_) return kl_.size();
+    return (size_t(probe.layer) * 2 + size_t(probe.side)) * types_.size() + size_t(type - types_.begin());
+}
+
+std::vector<Probe> Sensitivities::missing() const {
+    std::vector<Probe> out;
+    for (uint32_t layer = 0; layer < layers_; layer++)
+        for (const KvSide side : sides)
+            for (const KvType type : types_)
+                if (const Probe probe{layer, side, type}; !kl_[index(probe)]) out.push_back(probe);
+    return out;
+}
+
+void Sensitivities::set(const Probe& probe, double kl) {
+    if (const size_t i = index(probe); i < kl_.size()) kl_[i] = kl;
+}
+
+KvOptions Sensitivities::options(const Probe& probe) const {
+    KvOptions kv = base_;
+    KvTypes types{base_.k, base_.v};
+    (probe.side == KvSide::key ? types.k : types.v) = probe.type;
+    kv.layers = {{int(probe.layer), int(probe.layer), types}};
+    return kv;
+}
+
+double Sensitivities::predicted(uint32_t layer, KvSide side, KvType type) const {
+    const size_t i = index({layer, side, type});
+    ENSURE(i < kl_.size() && kl_[i], "layer {}, {}", layer, name(type));
+    return *kl_[i];
+}
+
+double Sensitivities::predicted(const KvOptions& kv) const {
+    double sum = 0;
+    for (uint32_t layer = 0; layer < layers_; layer++) {
+        const KvTypes types = kv.at(layer, layers_);
+        sum += predicted(layer, KvSide::key, types.k) + predicted(layer, KvSide::value, types.v);
+    }
+    return sum;
+}
+
+std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const {
+    std::vector<std::vector<Choice>> parts;
+    for (uint32_t layer = 0; layer < layers_; layer++)
+        for (const KvSide side : sides) {
+            if (!stores(layer)) continue;
+            auto& part = parts.emplace_back();
+            for (const KvType type : types_)
+                part.push_back({uint64_t(kv_heads) * kv_vector_bytes(type, head_dim), predicted(layer, side, type)});
+        }
+    const auto chosen = best_choices(parts, budget);
+    if (!chosen) return std::nullopt;
+    KvOptions kv = base_;
+    size_t next = 0; // part of the next layer that stores something; after the last one the last
+    for (uint32_t layer = 0; layer < layers_; layer++) {
+        const size_t of = std::min(next, chosen->size() - 2);
+        kv.layers.push_back({int(layer), int(layer), {types_[(*chosen)[of]], types_[(*chosen)[of + 1]]}});
+        next += stores(layer) ? 2 : 0;
+    }
+    kv.layer_count = layers_;
+    kv.k = kv.layers[0].types.k;
+    kv.v = kv.layers[0].types.v;
+    return kv;
+}
+
+std::optional<KvOptions> Sensitivities::best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const {
+    std::optional<KvOptions> best;
+    const uint32_t layers = layers_ - uint32_t(std::ranges::count(recurrent_, true));
+    for (const KvType k : types_)
+        for (const KvType v : types_) {
+            KvOptions kv = base_;
+            kv.set({k, v});
+            if (kv_bytes_per_token(kv, layers, kv_heads, head_dim) <= budget && (!best || predicted(kv) < predicted(*best)))
+                best = kv;
+        }
+    return best;
+}
+
+} // namespace tq::quality

@@ -1,0 +1,142 @@
+#include "tools/check/quality/needle.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tq::quality {
+namespace {
+
+using nlohmann::json;
+
+bool has_template(const Model& model) { return !model.file.text("tokenizer.chat_template", "").empty(); }
+
+bool begins_with_digit(std::string_view text) { return !text.empty() && text[0] >= '0' && text[0] <= '9'; }
+
+uint32_t most_probable(std::span<const float> logits, const Tokenizer& tokenizer) {
+    uint32_t best = UINT32_MAX;
+    for (uint32_t id = 0; id < logits.size(); id++)
+        if ((best == UINT32_MAX || logits[id] > logits[best]) && id < tokenizer.size() && !tokenizer.is_unused(id)) best = id;
+    if (best == UINT32_MAX) fail("the file has no token that a model can generate: it is damaged");
+    return best;
+}
+
+// The model's own greedy answer, token by token from `id` on.
+std::string say(Forward& forward, const Tokenizer& tokenizer, uint32_t id, size_t tokens) {
+    std::string said;
+    for (size_t i = 0; i < tokens && !tokenizer.is_end_of_generation(id); i++) {
+        said += tokenizer.bytes(id);
+        if (i + 1 < tokens) id = most_probable(forward.run({&id, 1}), tokenizer);
+    }
+    return printable(said);
+}
+
+json to_json(const Recall& recall) { return {{"exact", recall.exact ? 1 : 0}, {"log_p", recall.log_p}, {"said", recall.said}}; }
+
+Recall recall_from_json(const json& json) {
+    return {json.at("exact").get<int>() == 1, json.at("log_p").get<double>(), json.at("said").get<std::string>()};
+}
+
+} // namespace
+
+std::vector<uint32_t> needle_prompt(const Model& model, std::string_view text, const Fact& fact) {
+    if (!has_template(model)) {
+        const Piece plain{fmt::format("{}\nQuestion: {}\nAnswer: {}", text, ask(fact), begin_answer(fact))};
+        return model.tokenizer.encode(std::span(&plain, 1));
+    }
+    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", fmt::format("{} {}", text, ask(fact))}}};
+    const ChatOptions options{.variant = model.chat, .add_generation_prompt = true, .enable_thinking = false};
+    std::vector<Piece> pieces = render_chat(messages, nullptr, options);
+    if (options.opens_thinking()) pieces.push_back({"\n</think>\n\n", true}); // the prompt ends inside of the block
+    pieces.push_back({begin_answer(fact)});
+    return model.tokenizer.encode(pieces);
+}
+
+Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t length, std::span<const std::string> sentences,
+                       Random random) {
+    const CountTokens count = [&](std::string_view text) { return uint32_t(model.tokenizer.encode(text, false).size()); };
+    uint32_t around = 0; // the most tokens of a prompt besides the text, including the value
+    for (uint32_t tries = 0; tries < 8; tries++) {
+        options.tokens = length - std::min(length, around);
+        Random same = random;
+        Haystack haystack = make_haystack(options, sentences, same, count);
+        size_t most = 0;
+        for (const Needle& needle : haystack.needles)
+            most = std::max(most, needle_prompt(model, haystack.text, needle.fact).size() + count(needle.fact.value));
+        if (most <= length) return haystack;
+        around = std::max(around + 1, uint32_t(most) - count(haystack.text));
+    }
+    fail("the text cannot be cut to prompts of {} tokens, as it has too few short sentences: give another one with -f", length);
+}
+
+std::optional<Recall> recall(Session& session, const Model& model, std::span<const uint32_t> prompt, const std::string& value,
+                             const Progress& progress) {
+    const std::vector<uint32_t> ids = model.tokenizer.encode(value, false);
+    Forward& forward = session.forward();
+    if (prompt.size() + ids.size() > forward.context_size())
+        fail("a question of {} tokens and its answer of {} exceed the context of {}: ask for a larger one with -c", prompt.size(),
+             ids.size(), forward.context_size());
+    std::span<const float> logits = session.prefill(prompt, progress);
+    if (logits.empty()) return std::nullopt;
+    Recall recall{true, 0, value};
+    const uint32_t first = most_probable(logits, model.tokenizer);
+    const auto take = [&](std::span<const float> logits, size_t i) {
+        const uint32_t best = most_probable(logits, model.tokenizer);
+        if (i == ids.size()) {
+            recall.exact = recall.exact && !begins_with_digit(model.tokenizer.bytes(best));
+            return;
+        }
+        recall.exact = recall.exact && best == ids[i];
+        recall.log_p -= loss(logits, ids[i]);
+    };
+    take(logits, 0);
+    const SavedSlot after_prompt = forward.cache().mark(0);
+    forward.run_all(ids, [&](uint32_t i, std::span<const float> logits) { take(logits, i + 1); });
+    if (!recall.exact) {
+        forward.cache().return_to(0, after_prompt);
+        recall.said = say(forward, model.tokenizer, first, ids.size() + 1);
+    }
+    return recall;
+}
+
+NeedleSummary summarise(std::span<const Found> found) {
+    NeedleSummary s{.facts = found.size()};
+    std::vector<double> exact, reference_exact, log_p, reference_log_p, change;
+    for (const Found& f : found) {
+        exact.push_back(f.measured.exact ? 1 : 0);
+        log_p.push_back(f.measured.log_p);
+        s.exact += f.measured.exact ? 1 : 0;
+        if (!f.reference) continue;
+        reference_exact.push_back(f.reference->exact ? 1 : 0);
+        reference_log_p.push_back(f.reference->log_p);
+        change.push_back(f.measured.log_p - f.reference->log_p);
+        s.reference_exact += f.reference->exact ? 1 : 0;
+    }
+    s.exact_share = mean(exact);
+    s.log_p = mean(log_p);
+    s.reference_exact_share = mean(reference_exact);
+    s.reference_log_p = mean(reference_log_p);
+    s.log_p_change = mean(change);
+    return s;
+}
+
+json to_json(const Needle& needle, const Found& found) {
+    json out = to_json(found.measured);
+    out["depth"] = found.depth;
+    out["key"] = needle.fact.key;
+    out["value"] = needle.fact.value;
+    if (found.reference) out["reference"] = to_json(*found.reference);
+    return out;
+}
+
+Found found_from_json(const json& json) {
+    try {
+        Found found{json.at("depth").get<size_t>(), recall_from_json(json), std::nullopt};
+        if (json.contains("reference")) found.reference = recall_from_json(json.at("reference"));
+        return found;
+    } catch (const nlohmann::json::exception&) {
+        fail("the log has a part that is not an answer, so it is damaged: delete it");
+    }
+}
+
+} // namespace tq::quality

@@ -1,0 +1,144 @@
+#include "tools/tq-run/cli/argument_parser.h"
+#include "base/printable.h"
+#include "tools/tq-run/cli/console.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <type_traits>
+
+namespace tq {
+namespace {
+
+constexpr const char* values_name = "values"; // of the CLI11 validator whose description has them
+
+// "on off auto": "on, off or auto".
+std::string alternatives(std::string words) {
+    const size_t last = words.rfind(' ');
+    if (last == words.npos) return words;
+    words.replace(last, 1, " or ");
+    for (size_t at = last; at-- > 0;)
+        if (words[at] == ' ') words.replace(at, 1, ", ");
+    return words;
+}
+
+} // namespace
+
+Option Option::option_text(const std::string& value_name) const { return Option(*option_->option_text(value_name)); }
+Option Option::group(const std::string& heading) const { return Option(*option_->group(heading)); }
+Option Option::description(const std::string& help) const { return Option(*option_->description(help)); }
+Option Option::required() const { return Option(*option_->required()); }
+Option Option::check(const ValueCheck& check) const { return Option(*option_->check(CLI::Validator(check, ""))); }
+Option Option::transform(const ValueCheck& change) const { return Option(*option_->transform(CLI::Validator(change, ""))); }
+Option Option::values(const std::string& words) const {
+    return Option(*option_->check(CLI::Validator([](std::string&) { return std::string(); }, words, values_name)));
+}
+Option Option::one_of(const std::string& words) const {
+    const auto is_word = [words](std::string& text) {
+        const bool known =
+            !text.empty() && text.find(' ') == text.npos && (' ' + words + ' ').find(' ' + text + ' ') != text.npos;
+        return known ? std::string() : fmt::format("it must be {}, not {}", alternatives(words), printable(text));
+    };
+    return Option(*option_->check(CLI::Validator(is_word, words, values_name)));
+}
+Option Option::each(const std::function<void(const std::string&)>& see) const { return Option(*option_->each(see)); }
+Option Option::needs(Option other) const { return Option(*option_->needs(other.option_)); }
+Option Option::needs(const std::string& other) const { return Option(*option_->needs(other)); }
+Option Option::excludes(Option other) const { return Option(*option_->excludes(other.option_)); }
+Option Option::excludes(const std::string& other) const { return Option(*option_->excludes(other)); }
+Option Option::expected(int least, int most) const { return Option(*option_->expected(least, most)); }
+Option Option::take_all() const { return Option(*option_->take_all()); }
+Option Option::join() const { return Option(*option_->multi_option_policy(CLI::MultiOptionPolicy::Join)); }
+Option Option::delimiter(char separator) const { return Option(*option_->delimiter(separator)); }
+
+Option Option::list(const std::string& help) const {
+    for (int i = 0;; i++) try {
+            CLI::Validator& validator = *option_->get_validator(i);
+            validator.operation([one = validator](std::string& text) {
+                try {
+                    for (std::string& item : list_items(text))
+                        if (const std::string problem = one(item); !problem.empty()) return problem;
+                } catch (const Error& error) {
+                    return std::string(error.what());
+                }
+                return std::string();
+            });
+        } catch (const CLI::OptionNotFound&) {
+            return option_text("LIST").description(help).join();
+        }
+}
+
+std::vector<std::string> list_items(std::string_view list, const char* separators) {
+    constexpr size_t max_items = 1024;
+    std::vector<std::string> out;
+    for (size_t at = 0; at <= list.size();) {
+        const size_t end = std::min(list.find_first_of(separators, at), list.size());
+        out.emplace_back(list.substr(at, end - at));
+        at = end + 1;
+    }
+    if (out.size() > max_items) fail("a list has at most {} items, not {}", max_items, out.size());
+    return out;
+}
+
+template <class T> Option ArgumentParser::add_option(const std::string& names, T& value, const std::string& help) {
+    Option option(*app_->add_option(names, value, help));
+    if constexpr (std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>) // CLI11 may read -1 as the largest number
+        option.check([](std::string& text) {
+            return text.starts_with('-') ? fmt::format("it must be at least 0, not {}", printable(text)) : std::string();
+        });
+    return option;
+}
+// An empty text is a value, too: CLI11 would take it for none.
+template <>
+Option ArgumentParser::add_option(const std::string& names, std::optional<std::string>& value, const std::string& help) {
+    return Option(*app_->add_option_function<std::string>(
+        names, [&value](const std::string& text) { value = text; }, help));
+}
+template Option ArgumentParser::add_option(const std::string&, std::string&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, bool&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, uint32_t&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, int64_t&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, uint64_t&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, ColorMode&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::optional<uint32_t>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::optional<int64_t>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::optional<float>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::vector<uint32_t>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::vector<double>&, const std::string&);
+template Option ArgumentParser::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+
+Option ArgumentParser::add_flag(const std::string& names, bool& value, const std::string& help) {
+    return Option(*app_->add_flag(names, value, help));
+}
+
+Option ArgumentParser::get_option(const std::string& name) const { return Option(*app_->get_option(name)); }
+
+ArgumentParser ArgumentParser::add_command(const std::string& name, const std::string& help) {
+    return ArgumentParser(*app_->add_subcommand(name, help)->group("Commands"));
+}
+
+void ArgumentParser::require_command() { app_->require_subcommand(1); }
+void ArgumentParser::footer(const std::string& text) { app_->footer(text); }
+void ArgumentParser::callback(const std::function<void()>& chosen) { app_->callback(chosen); }
+
+std::string known_values(CLI::Option& option) {
+    try {
+        return option.get_validator(values_name)->get_description();
+    } catch (const CLI::OptionNotFound&) {
+        return "";
+    }
+}
+
+std::optional<double> parse_number(const std::string& text) {
+    double value = 0;
+    return CLI::detail::lexical_cast(text, value) ? std::optional(value) : std::nullopt;
+}
+
+// CLI::Range would accept NaN.
+ValueCheck number(double least, double most) {
+    return [least, most](std::string& text) {
+        const auto value = parse_number(text);
+        if (value && *value >= least && *value <= most) return std::string();
+        return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
+    };
+}
+
+} // namespace tq

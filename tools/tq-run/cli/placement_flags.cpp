@@ -1,0 +1,118 @@
+// The flags that say where layers and experts run.
+#include "base/error.h"
+#include "base/printable.h"
+#include "tools/tq-run/cli/arguments.h"
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+namespace tq {
+
+bool PlacementArguments::given() const {
+    return wishes().gpu_layers.has_value() || cpu_moe || cpu_moe_layers > 0 || !tensor_split.empty();
+}
+
+PlacementWishes PlacementArguments::wishes() const {
+    PlacementWishes wishes{.cpu_feed_forwards = cpu_moe ? UINT32_MAX : cpu_moe_layers, .fit = fit != "off"};
+    uint32_t layers = 0;
+    const char* const end = gpu_layers.data() + gpu_layers.size();
+    const auto [at, error] = std::from_chars(gpu_layers.data(), end, layers);
+    if (!gpu_layers.empty() && error == std::errc() && at == end) wishes.gpu_layers = layers; // else auto or all
+    const std::vector<double> all = shares(), devices = device_shares();
+    const auto sum = [](const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0); };
+    if (sum(all) > 0) wishes.cpu_share = 1 - sum(devices) / sum(all);
+    return wishes;
+}
+
+void PlacementArguments::check() const {
+    const PlacementWishes both = wishes();
+    if (both.gpu_layers && both.cpu_share > 0)
+        fail("-ngl {} and the share of cpu in -ts {} both say what is left to the CPU: give one of them", gpu_layers,
+             printable(tensor_split));
+}
+
+std::vector<double> PlacementArguments::device_shares() const {
+    const std::vector<double> all = shares();
+    if (all.size() != cpu_among.size()) return all;
+    std::vector<double> out;
+    for (size_t i = 0; i < all.size(); i++)
+        if (!cpu_among[i]) out.push_back(all[i]);
+    return out;
+}
+
+std::vector<uint32_t> PlacementArguments::rank_layers() const {
+    std::vector<uint32_t> out;
+    if (layers_per_rank == "auto") return out;
+    for (std::string_view rest = layers_per_rank; !rest.empty();) {
+        const size_t length = std::min(rest.find(','), rest.size());
+        uint32_t layers = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + length, layers);
+        if (error != std::errc() || end != rest.data() + length)
+            fail("it must be auto or a list of numbers such as 12,12,8, not {}", printable(layers_per_rank));
+        out.push_back(layers);
+        rest.remove_prefix(std::min(length + 1, rest.size()));
+    }
+    return out;
+}
+
+std::vector<double> PlacementArguments::shares() const {
+    std::vector<double> out;
+    for (std::string_view rest = tensor_split; !rest.empty();) {
+        const size_t length = std::min(rest.find_first_of(",/;"), rest.size());
+        double share = 0;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + length, share);
+        if (error != std::errc() || end != rest.data() + length || !(share >= 0 && share <= 1e6))
+            fail("it must be a list of numbers such as 3,1, not {}", printable(tensor_split));
+        out.push_back(share);
+        rest.remove_prefix(std::min(length + 1, rest.size()));
+    }
+    return out;
+}
+
+void add_flags(ArgumentParser& command, PlacementArguments& a) {
+    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
+        return command.add_option(name, value, help).option_text(type).group("Device and memory");
+    };
+    add("--gpu-layers", a.gpu_layers,
+        "layers on devices, the last N, and with one more the output matrix; auto or all: as many as fit; default: auto", "N")
+        .check([](std::string& text) {
+            uint32_t number = 0;
+            const char* const end = text.data() + text.size();
+            const auto [at, error] = std::from_chars(text.data(), end, number);
+            const bool is_number = !text.empty() && error == std::errc() && at == end;
+            if (text == "-1") text = "auto"; // its former spelling
+            return is_number || text == "auto" || text == "all" ? std::string()
+                                                                : "it must be a number, auto or all, not " + printable(text);
+        })
+        .values("auto all");
+    add("--n-cpu-moe", a.cpu_moe_layers,
+        "keep the experts (or feed-forward networks) of the first N layers on the CPU; default: 0", "N")
+        .check(number(0, 1 << 20));
+    command.add_flag("--cpu-moe", a.cpu_moe, "keep the experts (or feed-forward networks) of all layers on the CPU")
+        .group("Device and memory");
+    command
+        .add_flag("--no-op-offload", a.no_op_offload,
+                  "compute the CPU's feed-forward networks on the CPU in prompts, too; default: long blocks of a prompt on "
+                  "devices, with "
+                  "weights that are uploaded for each block, where that is predicted to be faster")
+        .group("Device and memory");
+    add("--op-offload-min-batch", a.op_offload_min_batch,
+        "compute the CPU's feed-forward networks on devices in blocks of at least N tokens of a prompt; default: 0 (as "
+        "predicted)",
+        "N")
+        .check(number(0, 1 << 20));
+    add("--tensor-split", a.tensor_split,
+        "shares of the layers for the devices of --device, cpu among them, such as 3,1; default: by their memory", "LIST")
+        .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.tensor_split = text}.shares(); }));
+    add("--layers-per-rank", a.layers_per_rank,
+        "several processes, started by mpirun or srun, share the model: auto (by their memory), or the layers of each, such as "
+        "12,12,8; --device then lists the device of each",
+        "LIST")
+        .values("auto")
+        .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.layers_per_rank = text}.rank_layers(); }));
+    add("--fit", a.fit,
+        fmt::format("place on the CPU what does not fit the devices: on, or off to refuse; default: {}", a.fit).c_str(), "WHEN")
+        .one_of("on off");
+}
+
+} // namespace tq

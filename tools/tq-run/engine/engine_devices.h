@@ -1,0 +1,23 @@
+// The devices of an engine: opened when it starts, and again when one is lost.
+#pragma once
+#include "tools/check/conformance/subject.h"
+#include "tools/tq-run/engine/engine.h"
+
+namespace tq {
+
+std::string describe_device(Device& device); // with its driver
+
+// Opens those that prove themselves for the model; one that is nullptr where none does. A command about devices themselves
+// (WithoutGpu::software) takes them as they are, once a child has tried them (open_tried). Throws Error; LoadStopped.
+std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen, const conformance::Subject& subject,
+                                                  Console& console, WithoutGpu otherwise);
+
+// Opens the devices of one of several ranks again: those that it had, since the others have their own parts. Throws Error.
+Placing renew_devices(Engine& engine, const ForwardOptions& options);
+
+// Opens an engine's devices again, of which one was lost, but for those that were lost twice within a minute, gave no answer in
+// time (is_stuck) or cannot be opened. Where none is left: the next GPU of this machine that proves itself, and where
+// there is none the CPU. Says so on standard error. The model is not on them any more.
+Placing replace_devices(Engine& engine, const ForwardOptions& options);
+
+} // namespace tq

@@ -1,0 +1,139 @@
+#include "tools/tq-run/engine/part_file.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "base/path_text.h"
+#include "base/printable.h"
+#include "tools/tq-run/cli/table.h"
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tq {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string shown(const fs::path& path) { return printable(utf8_text(path), 300); }
+
+fs::path with_ending(fs::path path, const char* ending) { return path += ending; }
+
+uint64_t size_of(const fs::path& path) {
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    return error ? 0 : bytes;
+}
+
+} // namespace
+
+PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, const nlohmann::json& what, bool overwrite,
+                   const IsRight& is_right)
+    : path_(std::move(path)), draft_(with_ending(path_, ".part")), log_path_(with_ending(path_, ".part.log")), bytes_(bytes),
+      lock_{with_ending(path_, ".part.lock")} {
+    std::error_code error;
+    if (fs::is_directory(path_, error)) fail("{} is a directory, not a file", shown(path_));
+    for (const fs::path* each : {&path_, &draft_})
+        if (fs::exists(*each, error) && !fs::is_regular_file(*each, error)) fail("{} is not a regular file", shown(*each));
+    if (fs::exists(path_, error) && !overwrite) fail("{} exists: name another file, or give --overwrite", shown(path_));
+    take_draft(header, bytes);
+    open_log(what);
+    keep_right(what, is_right);
+    if (finished() == 0) fs::resize_file(draft_, 0, error);
+    errno = 0;
+    file_.open(draft_, std::ios::binary | std::ios::in | std::ios::out);
+    if (!file_) cannot_write();
+    write(0, std::as_bytes(std::span(header)));
+}
+
+void PartFile::cannot_write() const {
+    fail("cannot write {}: {}; the same command goes on with it later", shown(draft_),
+         errno != 0 ? std::strerror(errno) : "unknown error");
+}
+
+void PartFile::take_draft(const std::string& header, uint64_t bytes) {
+    std::error_code error;
+    try {
+        errno = 0;
+        lock_.held = FileLock::try_take(lock_.path);
+    } catch (const Error&) {
+        fail("cannot write {}: {}", shown(path_), errno != 0 ? std::strerror(errno) : "unknown error");
+    }
+    if (!lock_.held) fail("another tq-run is writing {}: wait until it has ended", shown(path_));
+    const fs::space_info disk = fs::space(path_.has_parent_path() ? path_.parent_path() : fs::path("."), error);
+    const uint64_t needed = std::max<uint64_t>(header.size(), bytes - std::min(bytes, size_of(draft_)));
+    if (!error && disk.available < needed)
+        fail("{} takes {} more, and its disk has {}: make room, or name a file on another disk", shown(path_), size_text(needed),
+             size_text(disk.available));
+    std::ofstream(draft_, std::ios::binary | std::ios::app); // exists from now on
+}
+
+PartFile::Lock::~Lock() {
+    std::error_code ignored;
+    if (held) fs::remove(path, ignored);
+}
+
+PartFile::~PartFile() {
+    if (!log_ || finished() > 0) return;
+    file_.close();
+    log_.reset();
+    std::error_code ignored;
+    for (const fs::path* each : {&draft_, &log_path_}) fs::remove(*each, ignored);
+}
+
+// A log of another command, or a damaged one, is begun anew.
+void PartFile::open_log(const nlohmann::json& what) {
+    try {
+        log_.emplace(log_path_, what);
+    } catch (const Error&) {
+        std::error_code error;
+        fs::remove(log_path_, error);
+        log_.emplace(log_path_, what);
+    }
+}
+
+void PartFile::keep_right(const nlohmann::json& what, const IsRight& is_right) {
+    const std::vector<nlohmann::json> all = log_->parts();
+    size_t kept = 0;
+    if (!all.empty() && size_of(draft_) > 0) {
+        const MappedFile draft(draft_);
+        while (kept < all.size() && is_right(kept, all[kept], draft.bytes())) ++kept;
+    }
+    if (kept == all.size()) return;
+    log_.reset();
+    std::error_code error;
+    fs::remove(log_path_, error);
+    log_.emplace(log_path_, what);
+    for (size_t i = 0; i < kept; ++i) log_->add(all[i]);
+}
+
+void PartFile::write(uint64_t offset, std::span<const std::byte> bytes) {
+    errno = 0;
+    file_.seekp(std::streamoff(offset));
+    file_.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+    if (!file_) cannot_write();
+}
+
+void PartFile::finish(nlohmann::json part) {
+    errno = 0;
+    if (!file_.flush()) cannot_write();
+    log_->add(std::move(part));
+}
+
+const fs::path& PartFile::close() {
+    errno = 0;
+    file_.close();
+    std::error_code error;
+    if (file_) fs::resize_file(draft_, bytes_, error);
+    if (!file_ || error) cannot_write();
+    flush_to_disk(draft_);
+    return draft_;
+}
+
+void PartFile::commit() {
+    std::error_code error, ignored;
+    fs::rename(draft_, path_, error);
+    if (error) fail("cannot write {}: {}", shown(path_), error.message());
+    log_.reset();
+    fs::remove(log_path_, ignored);
+}
+
+} // namespace tq

@@ -1,0 +1,60 @@
+// A large file that is written in parts, and gone on with by the same command where a run was stopped: until it is whole, it is
+// NAME.part, and NAME.part.log says which parts it has.
+#pragma once
+#include "base/file_system.h"
+#include "tools/check/quality/run_log.h"
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace tq {
+
+class PartFile {
+  public:
+    // Whether part i, as the log has it, lies in `file`, the whole .part.
+    using IsRight = std::function<bool(size_t i, const nlohmann::json& part, std::span<const std::byte> file)>;
+
+    // header: the first bytes of the file, of `bytes` in all. what: all that decides the others. A .part of another `what` is
+    // begun anew; of an earlier run's parts those before the first that is not right are kept. Throws an Error if the file
+    // exists and is not to be overwritten, cannot be written, another process writes it, or the disk has too little room.
+    PartFile(std::filesystem::path path, const std::string& header, uint64_t bytes, const nlohmann::json& what, bool overwrite,
+             const IsRight& is_right);
+
+    ~PartFile(); // keeps the .part if a part of it is finished
+    PartFile(const PartFile&) = delete;
+    PartFile& operator=(const PartFile&) = delete;
+
+    size_t finished() const { return log_->parts().size(); }       // parts, in order
+    void write(uint64_t offset, std::span<const std::byte> bytes); // throws Error, of a full disk among others
+    void finish(nlohmann::json part);                              // all its bytes are written
+
+    // All parts are finished: returns the .part, which can be read now. Bytes that no part has are 0.
+    const std::filesystem::path& close();
+    void commit(); // gives the file its name. Throws Error
+
+  private:
+    void take_draft(const std::string& header, uint64_t bytes);
+    void open_log(const nlohmann::json& what);
+    void keep_right(const nlohmann::json& what, const IsRight& is_right);
+    [[noreturn]] void cannot_write() const;
+
+    // A file of its own, as Windows maps no file that a lock may write; removed with the object.
+    struct Lock {
+        std::filesystem::path path;
+        std::unique_ptr<FileLock> held = nullptr;
+        ~Lock();
+    };
+
+    std::filesystem::path path_, draft_, log_path_;
+    uint64_t bytes_;
+    Lock lock_;
+    std::optional<quality::RunLog> log_;
+    std::fstream file_;
+};
+
+} // namespace tq

@@ -1,0 +1,359 @@
+// tq-run plan: whether a model fits, before anything is loaded.
+#include "tools/tq-run/engine/plan.h"
+#include "model/gpu/predict.h"
+#include "model/prefix/owner.h"
+#include "model/weights/synthetic/synthetic.h"
+#include "model/weights/mixture.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/placement_table.h"
+#include "tools/tq-run/engine/speculation.h"
+#include "tools/tq-run/cli/table.h"
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace tq {
+namespace {
+
+struct PlanArguments {
+    ConsoleArguments console;
+    ModelArguments model;
+    std::string predict; // a GPU's name; empty: the memory instead
+    bool json = false;
+};
+
+// The types of cache that the table compares: the requested one, the uniform ones, and the presets.
+struct Choice {
+    std::string name;
+    KvOptions kv;
+};
+
+std::vector<Choice> choices(const KvOptions& asked) {
+    std::vector<Choice> all;
+    const auto add = [&](std::string name, const KvOptions& kv) {
+        const auto same = [&](const Choice& c) { return describe(c.kv) == describe(kv); };
+        if (std::ranges::none_of(all, same)) all.push_back({std::move(name), kv});
+    };
+    add("as asked for", asked);
+    for (const KvType type : {KvType::f16, KvType::q8_0, KvType::tq4, KvType::tq3}) add("", KvOptions{type, type});
+    for (const KvPreset& preset : kv_presets) {
+        KvOptions kv;
+        kv.set(preset);
+        const auto same = std::ranges::find_if(all, [&](const Choice& c) { return describe(c.kv) == describe(kv); });
+        if (same != all.end() && same->name.empty())
+            same->name = fmt::format("--kv {}", preset.name);
+        else
+            add(fmt::format("--kv {}", preset.name), kv);
+    }
+    return all;
+}
+
+// The tokens that fit, at most what the model allows, or the requested number where that is greater.
+uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
+    const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
+    return largest_context(most, [&](uint32_t tokens) {
+        ForwardOptions options = setup.options;
+        options.context_size = tokens;
+        options.kv = kv;
+        return setup.plan_alone(options);
+    });
+}
+
+std::string context_row(const Setup& setup, const Choice& choice) {
+    const Config& config = setup.model.config;
+    const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv),
+                   beside = kv_window_bytes(config, choice.kv) + config.state_bytes();
+    const uint64_t page_bytes = page_layout(config, choice.kv).bytes(page_tokens); // with its exact tokens
+    const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, beside)) / page_bytes * page_tokens; };
+    const uint32_t here = tokens_that_fit(setup, choice.kv);
+    return fmt::format("{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
+                       in_gib(1), in_gib(4), in_gib(16),
+                       here >= config.max_position_embeddings ? "  (all the model allows)" : "");
+}
+
+std::string context_table(const Setup& setup) {
+    ForwardOptions one = setup.options;
+    one.context_size = 1;
+    const bool beside = setup.plan_alone(one).fits();
+    std::string text = fmt::format("tokens that fit {}, and in a cache of N GiB:\n"
+                                   "{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
+                                   beside ? "beside the weights" : "without the weights", "cache (keys/values)", "", "B/token",
+                                   setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
+    for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
+    return text;
+}
+
+// The value for --memory: rounded up to a tenth of a GiB, or to a MiB.
+std::string size_flag(uint64_t bytes) {
+    const double mib = std::ceil(double(bytes) / (1 << 20));
+    return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
+}
+
+// Of recurrent layers, which the cache's bytes include.
+uint64_t states_bytes(const Setup& setup) { return setup.options.slots * setup.model.config.state_bytes(); }
+
+uint64_t mapped_bytes_per_token(const Setup& setup) {
+    return read_by_token(setup.model.weights, setup.model.config).mapped_bytes();
+}
+
+// What happens where a plan runs, but does not fit.
+std::string reading_text(const Setup& setup, const MemoryPlan& plan) {
+    return fmt::format(
+        "the weights ({}) exceed the memory beside cache and scratch ({}): they are read from the file as tokens need "
+        "them, up to {} a token, at the speed of the disk, and only the results tell of NaN and infinite weights\n",
+        size_text(plan.mapped), size_text(plan.available - plan.needed()), size_text(mapped_bytes_per_token(setup)));
+}
+
+// A sentence with "fits", "runs" or "does not fit", and its numbers.
+std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
+    const std::string what = fmt::format("{} with {} tokens", setup.model.name, setup.options.context_size);
+    const std::string numbers =
+        fmt::format("{} of {}", size_text(plan.fits() ? plan.total() : plan.needed()), size_text(plan.available));
+    if (plan.runs() && setup.split()) return fmt::format("{} shares devices and the CPU: it takes {}\n", what, numbers);
+    if (plan.fits()) return fmt::format("{} fits: it takes {}\n", what, numbers);
+    if (plan.runs()) return fmt::format("{} runs: {}", what, reading_text(setup, plan));
+    if (plan.needed() > plan.available)
+        return fmt::format("{} does not fit: it takes {}, {} too many\n", what, numbers,
+                           size_text(plan.needed() - plan.available));
+    return fmt::format("{} does not fit: its rotary table takes {}, but the device binds {} at once\n", what,
+                       size_text(plan.largest_part), size_text(plan.allocation_limit));
+}
+
+// Changes that would make it fit, the smallest first.
+std::string advice(const Setup& setup) {
+    const uint32_t asked = setup.options.context_size, most = tokens_that_fit(setup, setup.options.kv);
+    std::string text;
+    if (most > 0)
+        text += fmt::format("  -c {}: as many tokens as fit with {}\n", std::min(most, asked), describe(setup.options.kv));
+    const Choice* best = nullptr;
+    const auto all = choices(setup.options.kv);
+    for (const Choice& choice : all) { // the largest cache that fits
+        if (!setup.plan(asked, choice.kv).runs()) continue;
+        const auto bytes = [&](const Choice& c) { return kv_bytes_per_token(setup.model.config, c.kv); };
+        if (!best || bytes(choice) > bytes(*best)) best = &choice;
+    }
+    if (best) text += fmt::format("  -ctk {} -ctv {}: {} tokens fit\n", name(best->kv.k), name(best->kv.v), asked);
+    const MemoryPlan least = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2}), whole = setup.plan();
+    if (!least.runs())
+        text += fmt::format("  a smaller model, or weights in fewer bits: these take {} without any context\n",
+                            size_text(least.needed()));
+    if (!setup.device && !setup.imagined_device && whole.kv_cache + whole.scratch <= whole.available)
+        text += fmt::format("  a GGUF file without --weights: {} of these weights are made in memory, where that file's need not "
+                            "fit\n",
+                            size_text(whole.weights - whole.mapped));
+    if (setup.placement.fit == "off" && (setup.device || setup.imagined_device))
+        text += "  --fit on: what does not fit the device is placed on the CPU\n";
+    if (setup.imagined)
+        text += fmt::format("  --memory {}: a device with that much holds it\n", size_flag(whole.total()));
+    else if (setup.memory_limit_bytes != 0)
+        text += fmt::format("  a higher limit: --memory {}\n", size_flag(whole.total()));
+    if (setup.device && !setup.imagined)
+        text += "  another device: tq-run devices lists them; --device cpu runs in the machine's own memory, or from the file\n";
+    return "what would help:\n" + text;
+}
+
+nlohmann::ordered_json to_json(const Setup& setup) {
+    const MemoryPlan plan = setup.plan();
+    nlohmann::ordered_json json{{"model", setup.model.name},
+                                {"device", setup.device_name},
+                                {"context_size", setup.options.context_size},
+                                {"cache", describe(setup.options.kv)},
+                                {"weights_bytes", plan.weights},
+                                {"weight_formats", nlohmann::ordered_json::array()},
+                                {"kv_cache_bytes", plan.kv_cache},
+                                {"states_bytes", states_bytes(setup)},
+                                {"scratch_bytes", plan.scratch},
+                                {"total_bytes", plan.total()},
+                                {"available_bytes", plan.available},
+                                {"fits", plan.fits()},
+                                {"runs", plan.runs()},
+                                {"mapped_bytes", plan.mapped},
+                                {"mapped_bytes_per_token", mapped_bytes_per_token(setup)},
+                                {"placement", placement_json(setup)},
+                                {"largest_context", nlohmann::ordered_json::array()}};
+    for (const FormatBytes& one : bytes_by_format(setup.model.weights)) // as they are in the file
+        json["weight_formats"].push_back({{"format", type_name(one.type)}, {"bytes", one.bytes}});
+    for (const Choice& choice : choices(setup.options.kv))
+        json["largest_context"].push_back({{"cache", describe(choice.kv)},
+                                           {"bytes_per_token", kv_bytes_per_token(setup.model.config, choice.kv)},
+                                           {"tokens", tokens_that_fit(setup, choice.kv)}});
+    return json;
+}
+
+// A cache whose speed is predicted, at each depth.
+struct PredictedCache {
+    KvOptions kv;
+    std::vector<gpu::TokenTime> times;
+    std::vector<std::vector<gpu::DraftedSpeed>>
+        drafted; // with drafts of the model's head: for each of `acceptances`; empty: it has none
+};
+
+constexpr double acceptances[] = {0.6, 0.8}; // what heads reach in texts of several kinds
+
+std::vector<uint32_t> predicted_depths(const Setup& setup) {
+    std::vector<uint32_t> depths{0};
+    const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
+    for (uint32_t depth = 4096; depth < most && depth <= 131072; depth *= 2) depths.push_back(depth);
+    return depths;
+}
+
+std::vector<PredictedCache> predict(const Setup& setup, const gpu::KnownGpu& gpu) {
+    std::vector<PredictedCache> all;
+    for (const KvOptions& kv : {setup.options.kv, KvOptions{KvType::q8_0, KvType::q8_0}, KvOptions{KvType::f16, KvType::f16}}) {
+        if (std::ranges::any_of(all, [&](const PredictedCache& each) { return describe(each.kv) == describe(kv); })) continue;
+        PredictedCache& cache = all.emplace_back(kv);
+        if (setup.model.weights.mtp) cache.drafted.resize(std::size(acceptances));
+        for (const uint32_t depth : predicted_depths(setup)) {
+            const gpu::PredictedCase here{gpu, setup.model.config, setup.model.weights, kv, depth};
+            cache.times.push_back(gpu::predict_pass(here));
+            for (size_t i = 0; i < cache.drafted.size(); i++)
+                cache.drafted[i].push_back(gpu::predict_drafting(here, acceptances[i]));
+        }
+    }
+    return all;
+}
+
+// The nearest GPU that was measured, with what is predicted for it.
+struct Confirmed {
+    gpu::MeasuredSpeed measured;
+    double predicted; // tokens per second
+
+    double ratio() const { return measured.tokens_per_second / predicted; }
+};
+
+Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
+    const gpu::MeasuredSpeed& nearest = gpu::nearest_measured(gpu);
+    const Model model = make_synthetic(parse_synthetic(nearest.model));
+    const KvOptions kv{nearest.cache, nearest.cache};
+    const auto time = gpu::predict_pass({gpu::find_known_gpu(nearest.gpu), model.config, model.weights, kv, nearest.depth});
+    return {nearest, 1 / time.total()};
+}
+
+std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
+    const std::vector<uint32_t> depths = predicted_depths(setup);
+    const Confirmed nearest = nearest_confirmed(gpu);
+    std::string text = fmt::format("a prediction, not a measurement: generation of {} on {}, tokens/s by the tokens before\n"
+                                   "the nearest GPU that was measured, {}, reached {:.2f} of its prediction ({} with {}: {:.0f} "
+                                   "tokens/s, predicted {:.0f})\n\n{:<22}",
+                                   setup.model.name, gpu.name, nearest.measured.gpu, nearest.ratio(), nearest.measured.model,
+                                   describe(KvOptions{nearest.measured.cache, nearest.measured.cache}),
+                                   nearest.measured.tokens_per_second, nearest.predicted, "cache (keys/values)");
+    for (const uint32_t depth : depths) text += fmt::format(" {:>8}", depth);
+    const std::vector<PredictedCache> caches = predict(setup, gpu);
+    for (const PredictedCache& cache : caches) {
+        text += fmt::format("\n{:<22}", describe(cache.kv));
+        for (const gpu::TokenTime& time : cache.times) text += fmt::format(" {:>8.1f}", 1 / time.total());
+        text += fmt::format("  ({} reached {:.2f} of such)", nearest.measured.gpu, nearest.ratio());
+        for (size_t i = 0; i < cache.drafted.size(); i++) {
+            text += fmt::format("\n{:<22}", fmt::format("  drafts, {:.0f} % right", acceptances[i] * 100));
+            for (const gpu::DraftedSpeed& speed : cache.drafted[i]) text += fmt::format(" {:>8.1f}", speed.tokens_per_second);
+            text += fmt::format("  (of {} tokens)", cache.drafted[i].front().length);
+        }
+    }
+    const gpu::TokenTime& last = caches.front().times.back();
+    return text +
+           fmt::format(
+               "\n\na token after {} others with {}: weights {:.2f} ms, attention {:.2f} ms, waits between kernels {:.2f} ms\n"
+               "assumed: {} GB/s, of which kernels reach {:.0f} %; {} cores of {} lanes at {} GHz, which issue {:.0f} % of "
+               "their instructions, as many as AMD's compiler makes; {} us a wait\n",
+               depths.back(), describe(caches.front().kv), last.weights * 1e3, last.attention * 1e3, last.waits * 1e3,
+               gpu.gb_per_s, gpu::bandwidth_share * 100, gpu.cores, gpu.lanes, gpu.ghz, gpu::issue_share * 100, gpu.wait_us);
+}
+
+nlohmann::ordered_json prediction_json(const Setup& setup, const gpu::KnownGpu& gpu) {
+    nlohmann::ordered_json json{
+        {"model", setup.model.name}, {"gpu", gpu.name}, {"is_prediction", true}, {"tokens", nlohmann::ordered_json::array()}};
+    const Confirmed nearest = nearest_confirmed(gpu);
+    json["nearest_measured"] = {{"gpu", nearest.measured.gpu},
+                                {"model", nearest.measured.model},
+                                {"cache", describe(KvOptions{nearest.measured.cache, nearest.measured.cache})},
+                                {"depth", nearest.measured.depth},
+                                {"tokens_per_second", nearest.measured.tokens_per_second},
+                                {"predicted_tokens_per_second", nearest.predicted},
+                                {"ratio", nearest.ratio()}};
+    const std::vector<uint32_t> depths = predicted_depths(setup);
+    for (const PredictedCache& cache : predict(setup, gpu))
+        for (size_t i = 0; i < depths.size(); i++) {
+            const gpu::TokenTime& time = cache.times[i];
+            json["tokens"].push_back({{"cache", describe(cache.kv)},
+                                      {"depth", depths[i]},
+                                      {"tokens_per_second", 1 / time.total()},
+                                      {"weights_seconds", time.weights},
+                                      {"attention_seconds", time.attention},
+                                      {"waits_seconds", time.waits}});
+            for (size_t a = 0; a < cache.drafted.size(); a++)
+                json["tokens"].back()["drafts"].push_back({{"acceptance", acceptances[a]},
+                                                           {"length", cache.drafted[a][i].length},
+                                                           {"tokens_per_second", cache.drafted[a][i].tokens_per_second}});
+        }
+    return json;
+}
+
+int run(const PlanArguments& arguments) {
+    Console console = arguments.console.console();
+    const gpu::KnownGpu* const gpu = arguments.predict.empty() ? nullptr : &gpu::find_known_gpu(arguments.predict);
+    ModelArguments model = arguments.model;
+    if (gpu != nullptr && model.device.empty()) model.device = "cpu"; // whatever is here: the prediction is for another device
+    const Setup setup = set_up_plan(model, console, SpeculationArguments{}.drafting()); // as chat and serve run it
+    if (gpu != nullptr) {
+        (arguments.json ? write_output : write_text)(arguments.json ? prediction_json(setup, *gpu).dump(2) + "\n"
+                                                                    : prediction_table(setup, *gpu));
+        return 0;
+    }
+    (arguments.json ? write_output : write_text)(arguments.json ? to_json(setup).dump(2) + "\n" : memory_table(setup));
+    return setup.plan().runs() ? 0 : 1;
+}
+
+} // namespace
+
+std::string memory_name(const Setup& setup) {
+    if (setup.memory_limit_bytes != 0 && setup.plan().available == setup.memory_limit_bytes)
+        return fmt::format("the {} of --memory", size_text(setup.memory_limit_bytes));
+    return fmt::format("the memory of {}", setup.device ? setup.device_name : "this machine");
+}
+
+void warn_of_reading(const Setup& setup) {
+    if (const MemoryPlan plan = setup.plan(); plan.runs() && !plan.fits()) write_error("tq-run: " + reading_text(setup, plan));
+}
+
+std::string memory_table(const Setup& setup) {
+    const MemoryPlan plan = setup.plan();
+    std::string text = conclusion(setup, plan);
+    text += fmt::format("\nmodel     {}, {} layers\nformats   {}\ndevice    {}\n\n", setup.model.name,
+                        setup.model.config.num_hidden_layers, describe_mixture(bytes_by_format(setup.model.weights)),
+                        setup.device_name);
+    const auto row = [&](const char* what, uint64_t bytes, const std::string& note) {
+        text += fmt::format("{:<10}{:>12}{}\n", what, size_text(bytes), note.empty() ? "" : "   " + note);
+    };
+    row("weights", plan.weights, plan.fits() || plan.mapped == 0 ? "" : size_text(plan.mapped) + " of them in the file");
+    const uint64_t states = states_bytes(setup);
+    row("KV cache", plan.kv_cache,
+        fmt::format("{} tokens of {} B in {}{}", setup.options.context_size,
+                    kv_bytes_per_token(setup.model.config, setup.options.kv), describe(setup.options.kv),
+                    states > 0 ? fmt::format("; states of {}", size_text(states)) : ""));
+    row("scratch", plan.scratch, "activations, rotary table, staging");
+    row("total", plan.total(), "");
+    row("available", plan.available, "");
+    if (const std::string placement = placement_table(setup); !placement.empty()) text += "\n" + placement;
+    text += "\n" + context_table(setup);
+    if (!plan.runs()) text += "\n" + advice(setup);
+    return text;
+}
+
+void add_plan(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, PlanArguments& a) {
+        command.add_flag("--json", a.json, "print the plan as JSON, in bytes");
+        command
+            .add_option("--predict", a.predict,
+                        "predict the speed of generation on a GPU that need not be there, such as \"RTX 4090\"")
+            .option_text("GPU")
+            .check(parsed_by([](const std::string& text) { gpu::find_known_gpu(text); }));
+        add_flags(command, a.model);
+        add_flags(command, a.console);
+    };
+    add_command<PlanArguments>(app, action, "plan", "Show what a model and its cache take of a device's memory, and what fits",
+                               flags, run);
+}
+
+} // namespace tq

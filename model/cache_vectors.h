@@ -1,6 +1,7 @@
 // The content of a cache: the vectors of tokens, page by page, and the full-precision windows and recurrent states of slots.
 // model/cache.h is the bookkeeping above it. There is an implementation for each kind of memory: host (model/host/cache.h),
-// device (model/gpu/cache.h), another process (model/stages/ranks/remote_stage.cpp), and several of these (model/stages/pipeline.cpp).
+// device (model/gpu/cache.h), another process (model/stages/ranks/remote_stage.cpp), and several of these
+// (model/stages/pipeline.cpp).
 #pragma once
 #include "model/kv/page_layout.h"
 #include "model/kv/stored.h"

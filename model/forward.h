@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "model/cache.h"
 #include "model/config.h"
+#include "model/engine/sampling/device_sampling.h"
 #include "model/halves.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
-#include "model/engine/sampling/device_sampling.h"
 #include <cstdint>
 #include <functional>
 #include <memory>

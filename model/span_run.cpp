@@ -61,7 +61,7 @@ class SpanRun {
         Rest* rest;
         uint32_t ids, first_row;
     };
-    struct Wanted {
+    struct RequestedRow {
         Slice slice;
         uint32_t row, id; // of the pass, of the span
     };
@@ -74,11 +74,11 @@ class SpanRun {
         return rest.left() > 0 && (limits_.deterministic || rest.has_drafts() || slice_of(rest) <= limits_.separate_slice);
     }
     void add(Rest& rest, uint32_t ids, bool separate);
-    size_t head_rows(std::span<const Wanted> wanted, bool separate) const;
-    std::span<const float> compute(std::span<const Wanted> wanted, bool separate);
-    void pass_on(std::span<const Wanted> wanted, std::span<const float> values);
-    void deliver(std::span<const Wanted> wanted, bool separate);
-    std::vector<Wanted> take();
+    size_t head_rows(std::span<const RequestedRow> wanted, bool separate) const;
+    std::span<const float> compute(std::span<const RequestedRow> wanted, bool separate);
+    void pass_on(std::span<const RequestedRow> wanted, std::span<const float> values);
+    void deliver(std::span<const RequestedRow> wanted, bool separate);
+    std::vector<RequestedRow> take();
     void stop();
     bool run_separate();
     void run_block();
@@ -106,8 +106,8 @@ void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
 }
 
 // Counts the slices that have been run, and begins the next pass. Returns the rows whose logits or states are wanted.
-std::vector<SpanRun::Wanted> SpanRun::take() {
-    std::vector<Wanted> wanted;
+std::vector<SpanRun::RequestedRow> SpanRun::take() {
+    std::vector<RequestedRow> wanted;
     for (const Slice& slice : slices_) {
         for (uint32_t i = 0; i < slice.ids; i++)
             if (slice.rest->wants(slice.rest->done + i)) wanted.push_back({slice, slice.first_row + i, slice.rest->done + i});
@@ -131,32 +131,32 @@ void SpanRun::stop() {
 static bool is_alone(const Rest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
 
 // Returns how many of these rows the head runs on at once: the longest beginning that it treats alike.
-size_t SpanRun::head_rows(std::span<const Wanted> wanted, bool separate) const {
+size_t SpanRun::head_rows(std::span<const RequestedRow> wanted, bool separate) const {
     const Rest& first = *wanted[0].slice.rest;
     const bool hidden = first.wants_hidden(), alone = is_alone(first, separate);
     const size_t most = hidden ? limits_.max_hidden_rows : alone ? limits_.max_separate_rows : limits_.max_head_rows;
-    const auto alike = [&](const Wanted& one) {
+    const auto alike = [&](const RequestedRow& one) {
         return one.slice.rest->wants_hidden() == hidden && is_alone(*one.slice.rest, separate) == alone;
     };
     return std::min(most, size_t(std::ranges::find_if_not(wanted, alike) - wanted.begin()));
 }
 
 // Returns the logits or states of these rows of the last pass, which the head treats alike.
-std::span<const float> SpanRun::compute(std::span<const Wanted> wanted, bool separate) {
+std::span<const float> SpanRun::compute(std::span<const RequestedRow> wanted, bool separate) {
     std::vector<uint32_t> rows;
-    for (const Wanted& one : wanted) rows.push_back(one.row);
+    for (const RequestedRow& one : wanted) rows.push_back(one.row);
     const Rest& first = *wanted[0].slice.rest;
     return first.wants_hidden() ? stage_.run_last_norm(rows, {}) : stage_.run_head(rows, {}, is_alone(first, separate));
 }
 
-void SpanRun::pass_on(std::span<const Wanted> wanted, std::span<const float> values) {
+void SpanRun::pass_on(std::span<const RequestedRow> wanted, std::span<const float> values) {
     require_finite(values);
     const size_t cols = values.size() / wanted.size();
     for (size_t i = 0; i < wanted.size(); i++) each_(wanted[i].slice.rest->number, wanted[i].id, values.subspan(i * cols, cols));
 }
 
 // Computes the wanted logits or states of the rows of a pass, a few rows at a time, and passes them on.
-void SpanRun::deliver(std::span<const Wanted> wanted, bool separate) {
+void SpanRun::deliver(std::span<const RequestedRow> wanted, bool separate) {
     for (size_t count; !wanted.empty(); wanted = wanted.subspan(count)) {
         count = head_rows(wanted, separate);
         pass_on(wanted.first(count), compute(wanted.first(count), separate));
@@ -180,7 +180,7 @@ bool SpanRun::run_separate() {
         stop();
         return true;
     }
-    const std::vector<Wanted> wanted = take();
+    const std::vector<RequestedRow> wanted = take();
     with_head ? pass_on(wanted, logits) : deliver(wanted, true);
     return true;
 }

@@ -1,4 +1,5 @@
-// The weight formats whose levels are entries of grids, and ternary ones (layouts: model/files/formats/blocks_iq.h), for one target.
+// The weight formats whose levels are entries of grids, and ternary ones (layouts: model/files/formats/blocks_iq.h), for one
+// target.
 #if defined(TQ_CPU_WEIGHT_BLOCKS_IQ_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_WEIGHT_BLOCKS_IQ_INL_H
 #undef TQ_CPU_WEIGHT_BLOCKS_IQ_INL_H

@@ -1,5 +1,5 @@
-// The weight formats with blocks of 256 elements (layouts: model/files/formats/blocks_k.cpp), for one target: scales as fp32, levels
-// as bytes or nibbles, then values.
+// The weight formats with blocks of 256 elements (layouts: model/files/formats/blocks_k.cpp), for one target: scales as fp32,
+// levels as bytes or nibbles, then values.
 #if defined(TQ_CPU_WEIGHT_BLOCKS_K_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_WEIGHT_BLOCKS_K_INL_H
 #undef TQ_CPU_WEIGHT_BLOCKS_K_INL_H

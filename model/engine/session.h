@@ -1,6 +1,6 @@
 // A session is one conversation with one model, in the caller's thread: token ids in, token ids out. It is a batch of one slot
-// (model/engine/serving/batch.h): the cache is reused for the common prefix of the next prompt and the last one, or any earlier one if
-// there is a prefix cache, and only the rest is run.
+// (model/engine/serving/batch.h): the cache is reused for the common prefix of the next prompt and the last one, or any earlier
+// one if there is a prefix cache, and only the rest is run.
 #pragma once
 #include "model/engine/serving/batch.h"
 #include <functional>

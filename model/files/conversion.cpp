@@ -4,8 +4,8 @@
 #include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/files/gguf_keys.h"
 #include "model/files/formats/quantise.h"
+#include "model/files/gguf_keys.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/tiled_heads.h"
 #include <algorithm>

@@ -258,8 +258,8 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
     return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * t.attention_keys};
 }
 
-void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const KvCache& cache,
-               uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
+void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores,
+               const DeviceCache& cache, uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
     const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();

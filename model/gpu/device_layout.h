@@ -1,8 +1,9 @@
 // The layout of weight matrices in device memory: rows of 16-byte words. The parts of a format's blocks are stored separately,
 // levels first and scales after them, each as one array over the row, so that no shader needs 8- or 16-bit loads; the bits of a
-// block may be in another order than the file's (model/files/formats/device_blocks.h). `interleave` rows at a time are interleaved word
-// by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one stream.
-// shaders/weight_formats.glsl reads this layout. The rows of a format with a grid follow the grid (model/files/formats/grids.h).
+// block may be in another order than the file's (model/files/formats/device_blocks.h). `interleave` rows at a time are
+// interleaved word by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one
+// stream. shaders/weight_formats.glsl reads this layout. The rows of a format with a grid follow the grid
+// (model/files/formats/grids.h).
 //
 // The fp16 scales and minimums of blocks are stored 2^10 times as large where that leaves all of a matrix's within fp16: then
 // none is a denormal number, which GPUs may read as 0. Those of real models are often denormal (below 2^-14), as Q4_K and Q6_K

@@ -4,8 +4,8 @@
 // earlier, it takes the rest back (Forward::truncate()); a window of the cache keeps that many additional tokens.
 // Drafts of the model's own head run ahead likewise: the second recording is then that of the head.
 #pragma once
-#include "model/gpu/steps.h"
 #include "model/engine/sampling/device_sampling.h"
+#include "model/gpu/steps.h"
 #include <functional>
 #include <map>
 #include <optional>

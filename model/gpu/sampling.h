@@ -1,7 +1,7 @@
 // Sampling of a token on the device (model/engine/sampling/device_sampling.h).
 #pragma once
-#include "model/gpu/pass.h"
 #include "model/engine/sampling/device_sampling.h"
+#include "model/gpu/pass.h"
 
 namespace tq::gpu {
 
@@ -17,8 +17,8 @@ void sample_candidates(Pass&, const Buffer& candidates, const Buffer& logits, co
 uint64_t candidates_bytes(uint32_t vocab_size);
 constexpr uint32_t max_sampling_logits = SAMPLING_STRETCH * SAMPLING_STRETCHES;
 
-// ids[0] = the token sampled from `candidates` by the settings in `sampling` (model/engine/sampling/device_sampling.h); it is also
-// appended to its list of sampled ids. The context's position advances, and its count of sampled tokens.
+// ids[0] = the token sampled from `candidates` by the settings in `sampling` (model/engine/sampling/device_sampling.h); it is
+// also appended to its list of sampled ids. The context's position advances, and its count of sampled tokens.
 void sample(Pass&, const Buffer& ids, const Buffer& sampling, const Buffer& candidates, uint32_t vocab_size);
 
 // The same in one, from all logits, or from more candidates than SAMPLING_CANDIDATES.

@@ -12,8 +12,8 @@ namespace {
 using namespace gpu;
 
 // Makes the vectors of the layers that options hold, with their windows.
-KvCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
-    KvCache out(device, config, options.kv, options.pages(), options.held);
+DeviceCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
+    DeviceCache out(device, config, options.kv, options.pages(), options.held);
     if (window_bytes(config, options) != 0) out.keep_window(device, options.slots, options.kv.window, options.batch_size);
     out.keep_states(device, config, options.slots, options.pending, options.held);
     return out;
@@ -89,7 +89,7 @@ class GpuStage final : public Stage {
     const Tuning tuning_;
     const std::shared_ptr<const DeviceWeights> weights_;
     const std::unique_ptr<WeightStream> stream_;
-    const KvCache vectors_;
+    const DeviceCache vectors_;
     DeviceVectors cache_vectors_;
     Recordings recordings_;
 };

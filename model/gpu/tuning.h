@@ -65,7 +65,7 @@ struct PassPolicy {
 struct Tuning : DeviceFacts, KernelChoices, PassPolicy {
     bool operator==(const Tuning&) const = default;
     // True where products or attention are computed in fp16, or products with inputs of 15 bits.
-    bool rounds_to_halves() const {
+    bool rounds_to_fp16() const {
         return matmul_coopmat || matmul_dot || matvec_dot != 0 || attention_coopmat_rows != 0 || decode_subgroups != 0;
     }
 };

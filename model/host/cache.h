@@ -205,10 +205,10 @@ class KvVectors final : public CacheVectors {
 };
 
 // The cache of a whole model on the host.
-class KvCache final : public Cache {
+class HostCache final : public Cache {
   public:
-    KvCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
-            SettleStates settle = nullptr, uint32_t hidden_size = 0)
+    HostCache(const Shape& shape, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
+              SettleStates settle = nullptr, uint32_t hidden_size = 0)
         : Cache(shape), vectors_(*this, kv_heads, layers, pass_tokens, {}, settle, hidden_size) {
         store_in(vectors_);
     }

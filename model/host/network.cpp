@@ -15,7 +15,7 @@ std::vector<LayerCodecs> layer_codecs(const Config& c, const KvOptions& kv) {
     return all;
 }
 
-KvCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle) {
+HostCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle) {
     return {cache_shape(options, c),  c.num_key_value_heads, layer_codecs(c, options.kv), pass_tokens, settle,
             c.mtp ? c.hidden_size : 0};
 }

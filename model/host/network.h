@@ -99,7 +99,7 @@ struct Network {
 std::vector<LayerCodecs> layer_codecs(const Config& config, const KvOptions& kv);
 // Makes the cache of a model that is all on the host, for passes of at most `pass_tokens` tokens of a slot. Throws
 // std::bad_alloc.
-KvCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle = nullptr);
+HostCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle = nullptr);
 
 // What is added to a query's scores of the keys of a page, since these lack a mean (model/kv/conditioning.h):
 // [rows][heads][pages], with as many pages as the longest sequence of the pass has. Empty where keys lack none.

@@ -1,5 +1,5 @@
-// A place of pages that several machines use: the tier below the disk. model/prefix/store/ has those that there are; what they give is
-// not trusted, but checked (shared_pages.h).
+// A place of pages that several machines use: the tier below the disk. model/prefix/store/ has those that there are; what they
+// give is not trusted, but checked (shared_pages.h).
 #pragma once
 #include "model/prefix/page_directory.h"
 #include <array>

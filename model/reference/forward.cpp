@@ -202,7 +202,7 @@ class ReferenceForward final : public Forward {
 
     const host::OnResult on_result_;
     ThreadPool pool_;
-    host::KvCache cache_;
+    host::HostCache cache_;
     host::Network net_;
     const ForwardFacts facts_;
     host::Activations x_;

@@ -2,9 +2,9 @@
 // fuse several (matvec_gated, matvec_residual): conformance compares it with the functions that it replaces. The CPU path's
 // kernels (model/cpu/kernels.h) are compared with these, too. The steps of a pass (steps.h) have the same names on all three.
 #pragma once
+#include "model/engine/sampling/device_sampling.h"
 #include "model/host/network.h"
 #include "model/reference/elementwise.h"
-#include "model/engine/sampling/device_sampling.h"
 #include "model/weights/weights.h"
 
 namespace tq::ref {

@@ -57,9 +57,9 @@ void record(const std::string& directory, const server::HttpRequest& request) {
     file << request.body;
 }
 
-std::vector<server::Route> recorded_routes(server::Service& service, const std::string& directory) {
-    std::vector<server::Route> all = server::routes(service);
-    for (server::Route& route : all)
+std::vector<server::Endpoint> recorded_routes(server::Service& service, const std::string& directory) {
+    std::vector<server::Endpoint> all = server::routes(service);
+    for (server::Endpoint& route : all)
         route.handle = [directory, handle = std::move(route.handle)](const server::HttpRequest& request) {
             record(directory, request);
             return handle(request);

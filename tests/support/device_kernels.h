@@ -19,7 +19,7 @@ gpu::Tuning without_halves(gpu::Tuning tuning);
 struct DeviceKernels {
     gpu::Tuning tuning;
 
-    bool exact() const { return !tuning.rounds_to_halves(); }
+    bool exact() const { return !tuning.rounds_to_fp16(); }
     std::string name() const { return exact() ? "kernels in fp32" : "the device's own kernels"; }
     double limit() const { return exact() ? exact_limit : halves_limit; } // of relative errors, with an f32 cache
 

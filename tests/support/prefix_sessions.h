@@ -1,8 +1,8 @@
 // Sessions with a prefix cache: checks for every implementation of Forward.
 #pragma once
+#include "model/engine/session.h"
 #include "model/prefix/cache.h"
 #include "model/prefix/cold.h"
-#include "model/engine/session.h"
 #include "tests/support/small_model.h"
 #include "tests/support/spans.h"
 

@@ -1,8 +1,8 @@
 // Converts sessions to files of their cache and back.
 #pragma once
+#include "model/engine/session.h"
 #include "model/files/calibration.h"
 #include "model/files/prompt_cache.h"
-#include "model/engine/session.h"
 #include "tests/support/small_model.h"
 
 namespace tq {

@@ -1,10 +1,10 @@
 // A scheduler with a small model: checks for every implementation of Forward.
 #pragma once
-#include "model/prefix/cache.h"
 #include "model/engine/serving/scheduler.h"
 #include "model/engine/speculation/mtp.h"
 #include "model/engine/speculation/ngram.h"
 #include "model/engine/speculation/speculation.h"
+#include "model/prefix/cache.h"
 #include "tests/support/small_model.h"
 #include "tests/support/spans.h"
 #include <atomic>

@@ -226,7 +226,7 @@ class StressedForward final : public Forward {
     const ForwardOptions options_;
     const host::OnResult no_result_;
     ThreadPool pool_;
-    host::KvCache cache_;
+    host::HostCache cache_;
     const host::Network net_;
     const Door door_;
     host::Activations x_;

@@ -44,6 +44,6 @@ HttpReply prefill(Service& service, const HttpRequest& request);
 
 // What is where, answered by the service, which must outlive the routes. /health and the page are not among them: they are
 // answered while the model is loading.
-std::vector<Route> routes(Service& service);
+std::vector<Endpoint> routes(Service& service);
 
 } // namespace tq::server

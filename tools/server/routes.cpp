@@ -3,9 +3,9 @@
 
 namespace tq::server {
 
-std::vector<Route> routes(Service& service) {
+std::vector<Endpoint> routes(Service& service) {
     using Answer = HttpReply (*)(Service&, const HttpRequest&);
-    std::vector<Route> all;
+    std::vector<Endpoint> all;
     const auto add = [&](const char* method, const char* path, Answer answer, Envelope envelope = Envelope::openai) {
         all.push_back(
             {method, path, [&service, answer](const HttpRequest& request) { return answer(service, request); }, envelope});

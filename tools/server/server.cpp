@@ -61,25 +61,25 @@ HttpRequest without_slash(HttpRequest request) {
     return request;
 }
 
-bool matches(const Route& route, const std::string& path) {
+bool matches(const Endpoint& route, const std::string& path) {
     if (!route.path.ends_with("/*")) return route.path == path;
     const size_t base = route.path.size() - 1;
     return path.size() > base && path.compare(0, base, route.path, 0, base) == 0;
 }
 
-bool allows(const Route& route, const std::string& method) {
+bool allows(const Endpoint& route, const std::string& method) {
     return route.method == method || (method == "HEAD" && route.method == "GET");
 }
 
-HttpReply options_reply(const std::vector<const Route*>& found) {
+HttpReply options_reply(const std::vector<const Endpoint*>& found) {
     HttpReply reply{.status = 204};
     std::string methods = "OPTIONS";
-    for (const Route* one : found) methods += ", " + one->method + (one->method == "GET" ? ", HEAD" : "");
+    for (const Endpoint* one : found) methods += ", " + one->method + (one->method == "GET" ? ", HEAD" : "");
     reply.headers["Allow"] = methods;
     return reply;
 }
 
-HttpReply wrong_method(const HttpRequest& request, const std::vector<const Route*>& found) {
+HttpReply wrong_method(const HttpRequest& request, const std::vector<const Endpoint*>& found) {
     HttpReply allowed = options_reply(found);
     ApiError error = plain_error(
         405, fmt::format("{} takes no {}, only {}", printable(request.path, 100), request.method, allowed.headers["Allow"]));
@@ -133,7 +133,7 @@ bool Server::is_logged(const Call& call) {
     return !call.asks_health || health_.exchange(call.status) != call.status || options_.log_health;
 }
 
-void Server::ready(std::vector<Route> routes) {
+void Server::ready(std::vector<Endpoint> routes) {
     routes_ = std::move(routes);
     is_ready_ = true;
 }
@@ -163,7 +163,7 @@ HttpReply Server::answer(const HttpRequest& request) {
     HttpRequest changed = without_slash(request);
     HttpReply reply;
     try {
-        if (const Route* route = find(changed, *one, reply)) reply = call(*route, changed, *one);
+        if (const Endpoint* route = find(changed, *one, reply)) reply = call(*route, changed, *one);
     } catch (const ApiError& error) {
         reply = error_reply(error, envelope_at(changed.path));
     }
@@ -230,10 +230,10 @@ HttpReply Server::health() const {
 }
 
 // Returns the route of a request that may be answered; null where `reply` has been set.
-const Route* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
+const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
     const auto is = [&](HttpReply made) {
         reply = std::move(made);
-        return static_cast<const Route*>(nullptr);
+        return static_cast<const Endpoint*>(nullptr);
     };
     const auto& origins = options_.cors_origins;
     if (guards_hosts_ && is_foreign_host(request, origins))
@@ -256,21 +256,21 @@ const Route* Server::find(HttpRequest& request, Call& one, HttpReply& reply) con
     }
     if (!is_ready_) throw plain_error(503, "Loading model");
 
-    std::vector<const Route*> found;
-    for (const Route& route : routes_)
+    std::vector<const Endpoint*> found;
+    for (const Endpoint& route : routes_)
         if (matches(route, request.path)) found.push_back(&route);
     if (request.method == "OPTIONS") return is(options_reply(found));
     if (found.empty())
         throw plain_error(404, fmt::format("there is nothing at {}: there are /v1/chat/completions, /v1/responses, /v1/messages, "
                                            "/v1/models, /api/chat and others (docs/serve.md)",
                                            printable(request.path, 100)));
-    const auto fitting = std::ranges::find_if(found, [&](const Route* one) { return allows(*one, request.method); });
+    const auto fitting = std::ranges::find_if(found, [&](const Endpoint* one) { return allows(*one, request.method); });
     if (fitting == found.end()) return is(wrong_method(request, found));
     if (!reads && drain_retry_s_ > 0) return is(error_reply(draining(), (*fitting)->envelope));
     return *fitting;
 }
 
-HttpReply Server::call(const Route& route, const HttpRequest& request, const Call& one) {
+HttpReply Server::call(const Endpoint& route, const HttpRequest& request, const Call& one) {
     // A request whose grammar is still compiled when a drain begins would come too late.
     const grammar::InterruptScope until_over(
         [&] { return drain_retry_s_ > 0 || (request.disconnected && request.disconnected()); });

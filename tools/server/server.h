@@ -10,7 +10,7 @@
 
 namespace tq::server {
 
-struct Route {
+struct Endpoint {
     std::string method, path; // a path that ends with "/*" is that of all below it
     Handler handle;
     Envelope envelope = Envelope::openai;
@@ -35,7 +35,7 @@ class Server {
     explicit Server(ServerOptions options);
     ~Server();
 
-    void ready(std::vector<Route> routes); // once
+    void ready(std::vector<Endpoint> routes); // once
     // From now on every POST is answered with 503, as is /health.
     void begin_drain(uint32_t retry_after_s);
     // Waits until no request is being answered, and no reply is still being sent: whether that came true.
@@ -50,9 +50,9 @@ class Server {
 
     HttpReply answer(const HttpRequest& request);
     std::optional<HttpReply> refuse_head(const HttpRequest& request);
-    const Route* find(HttpRequest& request, Call& call, HttpReply& reply) const;
+    const Endpoint* find(HttpRequest& request, Call& call, HttpReply& reply) const;
     void finish(HttpReply& reply, const HttpRequest& request, const std::shared_ptr<Call>& call);
-    HttpReply call(const Route& route, const HttpRequest& request, const Call& call);
+    HttpReply call(const Endpoint& route, const HttpRequest& request, const Call& call);
     HttpReply health() const;
     ApiError draining() const;
     bool is_logged(const Call& call);
@@ -61,7 +61,7 @@ class Server {
 
     const ServerOptions options_;
     const bool guards_hosts_; // only this machine may ask, and without a key: pages of other sites must not
-    std::vector<Route> routes_;
+    std::vector<Endpoint> routes_;
     std::atomic<bool> is_ready_ = false;
     std::atomic<uint32_t> drain_retry_s_ = 0;
     std::atomic<int> health_ = 0; // the status of the last answer to /health; 0: there was none

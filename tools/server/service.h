@@ -1,9 +1,9 @@
 // What the handlers serve: a model and the scheduler that answers for it.
 #pragma once
+#include "model/engine/serving/scheduler.h"
+#include "model/model.h"
 #include "model/text/grammar/grammar.h"
 #include "model/text/grammar/token_trie.h"
-#include "model/model.h"
-#include "model/engine/serving/scheduler.h"
 #include "tools/server/item_memory.h"
 #include <cstdint>
 #include <functional>

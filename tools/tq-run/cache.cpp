@@ -4,11 +4,11 @@
 #include "base/printable.h"
 #include "model/files/formats/json.h"
 #include "model/prefix/page_signature.h"
-#include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine/prefix.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/prefix.h"
 #include <chrono>
 #include <nlohmann/json.hpp>
 

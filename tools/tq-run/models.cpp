@@ -6,9 +6,9 @@
 #include "model/hub/hub.h"
 #include "model/hub/kept.h"
 #include "model/weights/mixture.h"
-#include "tools/tq-run/commands.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/commands.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

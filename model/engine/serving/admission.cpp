@@ -1,6 +1,6 @@
 // Of Batch: which of the waiting requests gets a slot, and what of its prompt is already in the cache.
-#include "model/prefix/cold.h"
 #include "model/engine/serving/batch.h"
+#include "model/prefix/cold.h"
 #include <algorithm>
 
 namespace tq::serving {

@@ -7,8 +7,8 @@
 // only those that are at fault fail. A pass with a draft that fails so is run without one. Other errors make recover() open the
 // device again.
 #include "model/engine/serving/batch.h"
-#include "model/prefix/cold.h"
 #include "model/engine/speculation/speculation.h"
+#include "model/prefix/cold.h"
 #include <algorithm>
 #include <new>
 

@@ -3,12 +3,12 @@
 // and nowhere else. Without threads: a Scheduler (scheduler.h) calls step() in a thread of its own for a server, a Session
 // (session.h) in the caller's for one conversation.
 #pragma once
-#include "model/forward.h"
-#include "model/pace.h"
-#include "model/prefix/cache.h"
 #include "model/engine/serving/sequence.h"
 #include "model/engine/serving/status.h"
 #include "model/engine/speculation/drafter.h"
+#include "model/forward.h"
+#include "model/pace.h"
+#include "model/prefix/cache.h"
 #include <list>
 
 namespace tq::serving {

@@ -3,10 +3,10 @@
 // request would get alone from an empty cache (model/prefix/cold.h).
 #pragma once
 #include "base/error.h"
-#include "model/forward.h"
-#include "model/prefix/cache.h"
 #include "model/engine/serving/request.h"
 #include "model/engine/serving/status.h"
+#include "model/forward.h"
+#include "model/prefix/cache.h"
 #include <deque>
 #include <functional>
 #include <memory>

@@ -1,7 +1,7 @@
 // A request while it is answered.
 #pragma once
-#include "model/prefix/cache.h"
 #include "model/engine/serving/request.h"
+#include "model/prefix/cache.h"
 #include <algorithm>
 #include <cstddef>
 #include <optional>

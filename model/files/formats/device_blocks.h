@@ -9,7 +9,8 @@
 
 namespace tq {
 
-// to = the block at `from`, in the device's order. For the table in model/files/formats/blocks.cpp, whose `parts` are of these blocks.
+// to = the block at `from`, in the device's order. For the table in model/files/formats/blocks.cpp, whose `parts` are of these
+// blocks.
 void arrange_q5_0(std::byte* to, const std::byte* from); // half d; fifth bits; nibbles
 void arrange_q5_1(std::byte* to, const std::byte* from); // half d, m; fifth bits; nibbles
 void arrange_q2_k(std::byte* to, const std::byte* from); // 16 bytes of sub-block scales and minimums; pairs; half d, dmin

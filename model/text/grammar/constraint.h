@@ -1,7 +1,7 @@
 // A grammar as a sampler's constraint: from the first token, after the thinking, or from a token on that triggers it.
 #pragma once
-#include "model/text/grammar/matcher.h"
 #include "model/engine/sampling/constraint.h"
+#include "model/text/grammar/matcher.h"
 #include <memory>
 #include <optional>
 #include <string_view>

@@ -2,8 +2,8 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/weights/synthetic/synthetic_rows.h"
 #include "model/weights/mixes.h"
+#include "model/weights/synthetic/synthetic_rows.h"
 #include <algorithm>
 #include <cctype>
 #include <cmath>

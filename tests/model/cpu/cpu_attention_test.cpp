@@ -32,13 +32,13 @@ void store_codes(const host::LayerCache& cache, KvSide which, uint32_t first, ui
 }
 
 // Returns a cache of one layer with `capacity` tokens in slot 1, whose pages are not consecutive.
-std::unique_ptr<host::KvCache> random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
+std::unique_ptr<host::HostCache> random_cache(ThreadPool& pool, const Shape& s, uint32_t capacity, Random& random) {
     KvOptions kv;
     kv.k = s.k;
     kv.v = s.v;
     const host::LayerCodecs codecs{kv.codec(5, 6, KvSide::key, s.head_dim), kv.codec(5, 6, KvSide::value, s.head_dim)};
     const Cache::Shape shape{2, 2 * pages_of(capacity) + 2, capacity + 256, s.window.tokens};
-    auto all = std::make_unique<host::KvCache>(shape, s.kv_heads, std::vector{codecs}, s.tokens);
+    auto all = std::make_unique<host::HostCache>(shape, s.kv_heads, std::vector{codecs}, s.tokens);
     for (uint32_t room = 0; room < capacity; room += page_tokens)
         for (const uint32_t slot : {0u, 1u}) all->reserve(slot, std::min(room + page_tokens, capacity));
     if (s.window.begin != 0) { // nothing is left of those before it

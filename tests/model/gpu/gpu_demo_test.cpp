@@ -1,8 +1,8 @@
 // The demo model that ships with the project: PyTorch's logits, and answers about facts from hundreds of tokens before.
 #include "model/cpu/forward.h"
+#include "model/engine/session.h"
 #include "model/gpu/forward.h"
 #include "model/model.h"
-#include "model/engine/session.h"
 #include "tests/support/device_kernels.h"
 #include "tests/support/golden.h"
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Tokens sampled on the device are the host's, bit for bit: kernel by kernel on hostile logits, and in whole conversations.
 #include "base/error.h"
+#include "model/engine/session.h"
 #include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/kernels.h"
-#include "model/engine/session.h"
 #include "tests/support/skip.h"
 #include "tests/support/small_model.h"
 #include <bit>

@@ -1,7 +1,7 @@
 // Speculative decoding on a device: the answers of plain decoding, sampled by the host or by the device.
+#include "model/engine/speculation/draft_model.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning.h"
-#include "model/engine/speculation/draft_model.h"
 #include "runtime/device.h"
 #include "tests/support/speculation.h"
 #include <limits>

@@ -179,9 +179,9 @@ TEST_CASE("conditions are applied after RoPE, to each query head those of its kv
             keys[i * d + c] = float((keys[i * d + c] - mean_of(i % kv_heads, rows[i / kv_heads].position / 256, c)) *
                                     conditions.factors[i % kv_heads * d + c]);
     const KvCodec codec{KvType::f32, {}, make_rotation(RotationKind::wht, 0, KvSide::key, d)};
-    host::KvCache caches[] = {{{1, 2, 512}, kv_heads, {{codec, codec}}, tokens},
-                              {{1, 2, 512}, kv_heads, {{codec, codec}}, tokens}};
-    for (host::KvCache& each : caches) each.reserve(0, 260);
+    host::HostCache caches[] = {{{1, 2, 512}, kv_heads, {{codec, codec}}, tokens},
+                                {{1, 2, 512}, kv_heads, {{codec, codec}}, tokens}};
+    for (host::HostCache& each : caches) each.reserve(0, 260);
     const host::LayerCache &cache = caches[0].layers()[0], &other = caches[1].layers()[0];
     ref::kv_append(pool, cache, KvSide::key, k, w, {table, rows}, 1e-6f, conditions);
     cpu::kv_append(pool, other, k, k, w, {table, rows}, 1e-6f, conditions);

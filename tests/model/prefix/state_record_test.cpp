@@ -1,9 +1,9 @@
 // States: what slots have beside their pages, as records on the disk.
 #include "base/error.h"
 #include "model/cpu/forward.h"
+#include "model/engine/speculation/speculation.h"
 #include "model/prefix/page_store.h"
 #include "model/prefix/state_record.h"
-#include "model/engine/speculation/speculation.h"
 #include "tests/support/hybrids.h"
 #include "tests/support/one_drafter.h"
 #include "tests/support/prefix_sessions.h"

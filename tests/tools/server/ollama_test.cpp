@@ -233,7 +233,7 @@ TEST_CASE("logprobs of the content's tokens, streamed or not") {
 TEST_CASE("models are not pulled, pushed, created, copied or deleted, which the message says") {
     ScriptedServer server("x");
     size_t found = 0;
-    for (const Route& route : routes(server.service)) {
+    for (const Endpoint& route : routes(server.service)) {
         if (route.path != "/api/delete" && route.path != "/api/pull" && route.path != "/api/blobs/*") continue;
         HttpRequest request;
         request.path = route.path;

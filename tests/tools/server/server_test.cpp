@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-std::vector<Route> few_routes() {
+std::vector<Endpoint> few_routes() {
     const auto echo = [](const HttpRequest& request) {
         return HttpReply{.body = request.method + " " + request.path + " tenant " + request.tenant, .type = "text/plain"};
     };

@@ -127,7 +127,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
 } // namespace
 
 void add_activations(Rows& rows, const Capabilities& device) {
-    for (const Variant& variant : variants(device)) {
+    for (const NamedTuning& variant : variants(device)) {
         const gpu::Tuning tuning = variant.tuning;
         for (const uint32_t cols : {32u, 96u, 1024u, 5120u})
             for (const uint32_t tokens : {1u, 3u, 8u})

@@ -20,8 +20,8 @@ double limit_of_decode(float deviation) { return 3e-3 * double(deviation); }
 Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shape) {
     const uint32_t d = shape.head_dim, pages = (2 * shape.slots + 1) * pages_of(shape.length + page_tokens);
     const KvCodec keys = shape.kv.codec(5, 6, KvSide::key, d);
-    host::KvCache host({shape.slots + 1, pages, pages * page_tokens, shape.kv.window}, shape.kv_heads,
-                       {{keys, shape.kv.codec(5, 6, KvSide::value, d), {}, shape.mtp}}, shape.length);
+    host::HostCache host({shape.slots + 1, pages, pages * page_tokens, shape.kv.window}, shape.kv_heads,
+                         {{keys, shape.kv.codec(5, 6, KvSide::value, d), {}, shape.mtp}}, shape.length);
     host.reserve(shape.slots, pages * page_tokens);
     host.advance(shape.slots, pages * page_tokens);
     const gpu::PassRows pass_rows = fill(rig, shape, host);
@@ -40,7 +40,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     if (shape.scaled) scales = random_value_scales(rig.random, shape.kv_heads, d);
     for (size_t i = 0; i < want.size(); i++) want[i] *= scales[i / d % shape.heads / (shape.heads / shape.kv_heads) * d + i % d];
 
-    const gpu::KvCache cache = on_device(rig, shape, layer, pass_rows);
+    const gpu::DeviceCache cache = on_device(rig, shape, layer, pass_rows);
     std::vector<std::vector<uint32_t>> tables;
     for (uint32_t slot = 0; slot < shape.slots; slot++) tables.emplace_back(host.table(slot).begin(), host.table(slot).end());
     const uint32_t count = pass_rows.count();
@@ -68,7 +68,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     return worse(rig.check(y, want, limit_of(shape.deviation)), rig.check(partials, {}, 0));
 }
 
-void add_attention(Rows& rows, const Variant& variant, const AttentionCase& shape, bool full = false,
+void add_attention(Rows& rows, const NamedTuning& variant, const AttentionCase& shape, bool full = false,
                    const char* kernel = "attention") {
     rows.push_back({kernel, fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
@@ -81,10 +81,10 @@ KvOptions with_window(KvOptions kv, uint32_t tokens) {
 
 // Windows with codes: one token and blocks, shorter and longer than the window, before and after the ring wraps around, and
 // where some tokens were removed again.
-void add_window(Rows& rows, const std::vector<Variant>& all) {
+void add_window(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions few = with_window({KvType::tq4, KvType::tq4}, 5), many = with_window({KvType::tq3t, KvType::tq4t}, 33),
                     mixed = with_window({KvType::q8_0, KvType::f16}, 5);
-    for (const Variant& variant : all)
+    for (const NamedTuning& variant : all)
         for (const AttentionCase& shape : {AttentionCase{few, 128, 4, 2, 77, 1},
                                            {few, 128, 4, 2, 77, 13},
                                            {many, 128, 4, 2, 77, 9, 1},
@@ -102,11 +102,11 @@ void add_window(Rows& rows, const std::vector<Variant>& all) {
 }
 
 // Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
-void add_splits(Rows& rows, const std::vector<Variant>& all) {
+void add_splits(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, unequal{KvType::tq4u, KvType::tq4};
-    for (const Variant& variant : all)
+    for (const NamedTuning& variant : all)
         for (const uint32_t splits : {7u, 8u, 9u, 64u, 65u, 256u}) {
-            Variant parts{fmt::format("{}, {} splits", variant.name, splits), variant.tuning};
+            NamedTuning parts{fmt::format("{}, {} splits", variant.name, splits), variant.tuning};
             parts.tuning.splits = splits;
             add_attention(rows, parts, {tq4, 128, 4, 2, 2051, 1, 3});
             if (splits == 9 || splits == 65) add_attention(rows, parts, {unequal, 64, 2, 2, 2051, 1});
@@ -115,7 +115,7 @@ void add_splits(Rows& rows, const std::vector<Variant>& all) {
 }
 
 // The cache of a head for multi-token prediction.
-void add_mtp(Rows& rows, const Variant& variant, const char* kernel, std::initializer_list<uint32_t> counts) {
+void add_mtp(Rows& rows, const NamedTuning& variant, const char* kernel, std::initializer_list<uint32_t> counts) {
     for (const KvOptions& kv : {KvOptions{KvType::tq4u, KvType::tq4}, KvOptions{KvType::f16, KvType::f16}})
         for (const uint32_t tokens : counts) {
             AttentionCase shape{kv, 256, 8, 2, 300, tokens};
@@ -128,7 +128,7 @@ void add_mtp(Rows& rows, const Variant& variant, const char* kernel, std::initia
 
 // Rows of several slots, in blocks and separate, with page tables that share pages, down to one position, which has fewer parts
 // than the others; and lengths at the end of a page.
-void add_slots(Rows& rows, const std::vector<Variant>& all) {
+void add_slots(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3},
         window = with_window({KvType::tq4, KvType::tq4}, 5), unequal{KvType::tq4u, KvType::tq4};
     const auto shape = [](const KvOptions& kv, uint32_t length, uint32_t tokens, uint32_t slots, bool separate) {
@@ -137,7 +137,7 @@ void add_slots(Rows& rows, const std::vector<Variant>& all) {
         out.separate = separate;
         return out;
     };
-    for (const Variant& variant : all)
+    for (const NamedTuning& variant : all)
         for (const AttentionCase& of : {shape(tq4, 300, 13, 3, false), shape(tq4, 300, 2, 4, true), shape(tq4, 112, 1, 4, true),
                                         shape(window, 300, 13, 3, false), shape(window, 300, 2, 4, true)})
             add_attention(rows, variant, of);
@@ -150,7 +150,7 @@ void add_slots(Rows& rows, const std::vector<Variant>& all) {
 }
 
 // attention_coopmat in workgroups of the device's own size, and in smaller ones.
-std::vector<Variant> matrices(const Capabilities& device) {
+std::vector<NamedTuning> matrices(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
     gpu::Tuning own = gpu::choose_tuning(gpu);
@@ -231,12 +231,12 @@ void add_decode(Rows& rows, const Capabilities& device) {
 }
 
 void add_matrices(Rows& rows, const Capabilities& device) {
-    const std::vector<Variant> all = matrices(device);
-    const auto row = [&](const Variant& variant, const AttentionCase& shape) {
+    const std::vector<NamedTuning> all = matrices(device);
+    const auto row = [&](const NamedTuning& variant, const AttentionCase& shape) {
         add_attention(rows, variant, shape, false, "attention_coopmat");
     };
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
-    for (const Variant& variant : all) {
+    for (const NamedTuning& variant : all) {
         row(variant, {tq4, 128, 4, 2, 77, 33});
         if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // a CPU driver takes seconds for each
         for (const KvTypeName& type : kv_types)
@@ -269,7 +269,7 @@ void add_matrices(Rows& rows, const Capabilities& device) {
 } // namespace
 
 void add_attention_of(Rows& rows, const Capabilities& device, const Subject& subject) {
-    const Variant own = variants(device)[0];
+    const NamedTuning own = variants(device)[0];
     for (const KvTypes& types : subject.caches) {
         const KvOptions kv{.k = types.k,
                            .v = types.v,
@@ -288,8 +288,8 @@ void add_attention_of(Rows& rows, const Capabilities& device, const Subject& sub
 void add_attention(Rows& rows, const Capabilities& device) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, unequal{KvType::tq4u, KvType::tq4},
         blocks{KvType::q8_0, KvType::q4_0}, trellis{KvType::tq3t, KvType::tq2t}, nibble_trellis{KvType::tq4t, KvType::tq4t};
-    std::vector<Variant> all = variants(device);
-    for (Variant& variant : all) variant.tuning = without_matrices(variant.tuning);
+    std::vector<NamedTuning> all = variants(device);
+    for (NamedTuning& variant : all) variant.tuning = without_matrices(variant.tuning);
     // Keys and values are read independently, and drivers take a second to build one of these: not every pair is needed, nor
     // every size of every type except in the full run.
     for (size_t i = 0; i < kv_types.size(); i++) {
@@ -327,11 +327,11 @@ void add_attention(Rows& rows, const Capabilities& device) {
     };
     add_attention(rows, all[0], scaled({{KvType::tq4, KvType::tq4, RotationKind::haar}, 128, 6, 3, 77, 3}));
     add_attention(rows, all[0], scaled({unequal, 64, 4, 2, 50, 1}));
-    for (const Variant& variant : all) add_attention(rows, variant, scaled({tq4, 128, 6, 3, 77, 3}));
+    for (const NamedTuning& variant : all) add_attention(rows, variant, scaled({tq4, 128, 6, 3, 77, 3}));
     add_window(rows, all);
     add_splits(rows, all);
     add_slots(rows, all);
-    for (const Variant& variant : all) // without the right maximum exp overflows
+    for (const NamedTuning& variant : all) // without the right maximum exp overflows
         add_attention(rows, variant, {tq4, 128, 4, 2, 77, 1, 2, 100});
     for (size_t i = 1; i < all.size(); i++)
         for (const AttentionCase& shape :

@@ -155,7 +155,7 @@ Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uin
         plain.expect(KvSide::key, stored, position); // the tokens around them
         std::vector<host::Row> rows(tokens);
         for (uint32_t t = 0; t < tokens; t++) rows[t] = {0, position + t};
-        host::KvCache reference({1, 1, capacity}, kv_heads, {{plain.codec(KvSide::key), plain.codec(KvSide::value)}}, capacity);
+        host::HostCache reference({1, 1, capacity}, kv_heads, {{plain.codec(KvSide::key), plain.codec(KvSide::value)}}, capacity);
         reference.reserve(0, capacity);
         const host::LayerCache& of_layer = reference.layers()[0];
         ref::kv_append(rig.pool, of_layer, KvSide::key, x, w, {plain.rope, rows, rotary_dim}, norm_eps);
@@ -266,7 +266,7 @@ std::vector<Format> all_formats() {
     return out;
 }
 
-void add_format(Rows& rows, const Variant& variant, const Format& format, uint32_t d) {
+void add_format(Rows& rows, const NamedTuning& variant, const Format& format, uint32_t d) {
     using Body = Outcome (*)(Rig&, const gpu::Tuning&, const Format&, uint32_t);
     const bool usual = format.rule == KvOptions().scale_rule; // rules differ only in the scale
     // tq3t covers the effects of scales, rotations and lengths on a trellis
@@ -299,7 +299,7 @@ void add_format(Rows& rows, const Variant& variant, const Format& format, uint32
 } // namespace
 
 void add_cache(Rows& rows, const Capabilities& device) {
-    const std::vector<Variant> all = variants(device);
+    const std::vector<NamedTuning> all = variants(device);
     for (const Format& format : all_formats())
         for (const uint32_t d : {128u, 64u, 256u}) {
             if (d != 128 && format.rule != KvOptions().scale_rule) continue;

@@ -125,7 +125,7 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                         }});
     };
     const uint32_t tile = gpu::tuning_for(device).matmul_tokens; // blocks are a multiple of it
-    const bool halves = gpu::tuning_for(device).rounds_to_halves(), digits = gpu::tuning_for(device).matvec_dot != 0;
+    const bool halves = gpu::tuning_for(device).rounds_to_fp16(), digits = gpu::tuning_for(device).matvec_dot != 0;
     for (const uint32_t batch : {tile, 8 * tile}) {
         const bool few = batch == tile; // too few for matmul_coopmat; and attention_coopmat does not support f32
         add(KvType::f32, batch, !halves || (few && !digits) ? exact_limit : limit_of_halves);

@@ -308,7 +308,7 @@ Outcome gated_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const E
     return rig.check(y, want, std::max(2 * gated_limit, 4 * limit));
 }
 
-void add_routes(Rows& rows, const Variant& variant) {
+void add_routes(Rows& rows, const NamedTuning& variant) {
     using RouteBody = Outcome (*)(Rig&, const gpu::Tuning&, const ExpertsShape&, Logits);
     const auto row = [&](const char* kernel, RouteBody body, const ExpertsShape& s, Logits kind, const char* what) {
         rows.push_back({kernel, variant.name,
@@ -335,7 +335,7 @@ void add_routes(Rows& rows, const Variant& variant) {
 
 using ExpertsBody = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const ExpertsShape&);
 
-void add_experts(Rows& rows, const char* what, ExpertsBody body, const Variant& variant, GgmlType type, const ExpertsShape& s,
+void add_experts(Rows& rows, const char* what, ExpertsBody body, const NamedTuning& variant, GgmlType type, const ExpertsShape& s,
                  bool full = false) {
     const char* kernel = "matmul";
     switch (kernel_for(variant.tuning, type, s)) {
@@ -353,7 +353,7 @@ void add_experts(Rows& rows, const char* what, ExpertsBody body, const Variant& 
 constexpr GgmlType types[] = {GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K};
 
 // Of separate rows, and of blocks by matmul. Slices begin within an expert, and some experts have none of one.
-void add_expert_products(Rows& rows, const Variant& variant, GgmlType type) {
+void add_expert_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
     for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 512, 1, 0, false, 50},
                                   {{8, 3}, 67, 256, 3, 4, true},
                                   {{5, 2}, 34, 512, 8, 0, true, 100},
@@ -372,7 +372,7 @@ void add_expert_products(Rows& rows, const Variant& variant, GgmlType type) {
 }
 
 // Tiles of one expert's pairs, the last of which is not full: of an expert that all tokens have, of some that few have.
-void add_expert_tiles(Rows& rows, const Variant& variant, GgmlType type) {
+void add_expert_tiles(Rows& rows, const NamedTuning& variant, GgmlType type) {
     const bool some = type == GgmlType::Q8_0 || type == GgmlType::Q4_K || !variant.tuning.matmul_coopmat;
     if (!some || (variant.tuning.matmul_coopmat && type == GgmlType::F32)) return;
     for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 512, 33, 40, false, 150}, {{4, 3}, 130, 256, 66, 68}})
@@ -384,14 +384,14 @@ bool is_other(GgmlType type) { return std::ranges::find(types, type) == std::end
 
 // The other formats, which have the same code but for that of a block: of one row and of a short block, and with the smallest
 // tile of each kernel.
-void add_products_of_other(Rows& rows, const Variant& variant, GgmlType type) {
+void add_products_of_other(Rows& rows, const NamedTuning& variant, GgmlType type) {
     if (!is_other(type) || variant.name == "small tiles") return;
     if (variant.name == vectors_in_digits && !gpu::multiplies_digits(variant.tuning, type)) return;
     for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 256, 1, 0, false, 50}, {{5, 2}, 67, 256, 12, 15, false, 150}})
         add_experts(rows, "experts", products, variant, type, s);
 }
 
-void add_tiles_of_other(Rows& rows, const Variant& variant, GgmlType type) {
+void add_tiles_of_other(Rows& rows, const NamedTuning& variant, GgmlType type) {
     const ExpertsShape s{{5, 2}, 67, 512, 33, 40, false, 150};
     if (!is_other(type) || variant.tuning.shared_bytes > 16384 || variant.tuning.matmul_blocks > 1) return;
     if (variant.tuning.matmul_dot && kernel_for(variant.tuning, type, s) != gpu::MatmulKernel::dot) return;
@@ -401,13 +401,13 @@ void add_tiles_of_other(Rows& rows, const Variant& variant, GgmlType type) {
 } // namespace
 
 void add_experts(Rows& rows, const Capabilities& device) {
-    const std::vector<Variant> all = variants(device);
-    for (const Variant& variant : all) add_routes(rows, variant);
-    for (const Variant& variant : all) {
+    const std::vector<NamedTuning> all = variants(device);
+    for (const NamedTuning& variant : all) add_routes(rows, variant);
+    for (const NamedTuning& variant : all) {
         for (const GgmlType type : types) add_expert_products(rows, variant, type);
         for (const GgmlType type : weight_formats) add_products_of_other(rows, variant, type);
     }
-    for (const Variant& variant : tile_variants(device)) {
+    for (const NamedTuning& variant : tile_variants(device)) {
         for (const GgmlType type : types) add_expert_tiles(rows, with_table(variant, type), type);
         for (const GgmlType type : weight_formats) add_tiles_of_other(rows, with_table(variant, type), type);
     }

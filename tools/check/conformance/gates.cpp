@@ -57,7 +57,7 @@ Outcome share_gate(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t 
 } // namespace
 
 void add_gates(Rows& rows, const Capabilities& device) {
-    for (const Variant& variant : variants(device)) {
+    for (const NamedTuning& variant : variants(device)) {
         const gpu::Tuning tuning = variant.tuning;
         for (const auto& [heads, tokens] : {std::pair{1u, 1u}, {3u, 5u}, {16u, 8u}, {128u, 3u}})
             rows.push_back({"gated_norm", variant.name, fmt::format("{} heads, {} tokens", heads, tokens),

@@ -111,7 +111,7 @@ void add_inputs(Rows& rows, const Capabilities& device) {
     using Body = Outcome (*)(Rig&, const gpu::Tuning&, uint32_t cols, uint32_t per_token);
     for (const auto& [kernel, body] :
          {std::pair<const char*, Body>("inputs_to_fp16", inputs_to_fp16), {"inputs_to_int8", inputs_to_int8}})
-        for (const Variant& variant : variants(device))
+        for (const NamedTuning& variant : variants(device))
             for (const auto& [cols, per_token] : {std::pair{32u, 1u}, {1056u, 1u}, {96u, rows_of_x}})
                 rows.push_back({kernel, variant.name,
                                 fmt::format("{} columns, {}", cols, per_token == 1 ? "5 tokens" : "5 rows of a token"),

@@ -25,7 +25,7 @@ struct LogitsCheck {
     bool usual() const { return error <= bounds.usual; }
 };
 
-// The allowed relative errors of logits, and of attention. halves: products are of fp16 (Tuning::rounds_to_halves()). With an
+// The allowed relative errors of logits, and of attention. halves: products are of fp16 (Tuning::rounds_to_fp16()). With an
 // f32 cache, where implementations differ only by the order of sums and the rounding of functions.
 Bounds exact_bounds(bool halves);
 // With any other cache, where a value near a threshold may get the neighbouring code. noise: the error of the CPU path itself

@@ -35,12 +35,12 @@ double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kern
 
 static std::string name_of_matrices(uint32_t bytes) { return fmt::format("matrices, {} KiB", bytes >> 10); }
 
-std::vector<Variant> tile_variants(const Capabilities& device) {
+std::vector<NamedTuning> tile_variants(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
     gpu::Tuning tuning = gpu::choose_tuning(gpu);
     const bool coopmat = tuning.matmul_coopmat;
-    std::vector<Variant> out;
+    std::vector<NamedTuning> out;
     for (const uint32_t bytes : {min_tile_bytes, 16384u, 20480u}) {
         tuning.shared_bytes = bytes;
         tuning.matmul_blocks = 1;
@@ -69,7 +69,7 @@ std::vector<Variant> tile_variants(const Capabilities& device) {
     return out;
 }
 
-Variant with_table(Variant variant, GgmlType type) {
+NamedTuning with_table(NamedTuning variant, GgmlType type) {
     if (!variant.tuning.matmul_coopmat || variant.tuning.shared_bytes != min_tile_bytes) return variant;
     variant.tuning.shared_bytes += gpu::table_bytes(type) - gpu::level_table_bytes;
     variant.name = name_of_matrices(variant.tuning.shared_bytes);

@@ -378,7 +378,7 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
     const Recurrent shapes[] = {{1, 1, dim, 4, true},   {1, 3, dim, 4, false},  {2, 4, dim, 4, true},   {2, 6, dim, 4, false},
                                 {2, 16, dim, 4, true},  {16, 16, dim, 4, true}, {16, 32, dim, 4, true}, {16, 32, dim, 4, false},
                                 {16, 48, dim, 4, true}, {16, 64, dim, 4, true}, {16, 128, dim, 4, true}};
-    for (const Variant& variant : variants(device)) {
+    for (const NamedTuning& variant : variants(device)) {
         const gpu::Tuning tuning = variant.tuning;
         for (const Recurrent& shape : shapes)
             for (const Passes& each : passes) {

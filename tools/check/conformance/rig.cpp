@@ -226,9 +226,9 @@ gpu::Tuning without_matrices(gpu::Tuning tuning) {
     return tuning;
 }
 
-std::vector<Variant> variants(const Capabilities& device) {
+std::vector<NamedTuning> variants(const Capabilities& device) {
     const gpu::Tuning own = gpu::tuning_for(device);
-    std::vector<Variant> out{{"own", own}};
+    std::vector<NamedTuning> out{{"own", own}};
     for (const auto& [name, type] :
          {std::pair("of a GPU", DeviceType::discrete), std::pair("of a CPU driver", DeviceType::cpu)}) {
         Capabilities other = device;

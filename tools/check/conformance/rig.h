@@ -81,12 +81,12 @@ struct RandomTensor {
 };
 
 // A tuning that kernels are tested with: the device's own choice, and others that a device could be given.
-struct Variant {
+struct NamedTuning {
     std::string name;
     gpu::Tuning tuning;
 };
 inline constexpr const char* vectors_in_digits = "vectors in digits"; // that of matvec_dot
-std::vector<Variant> variants(const Capabilities& device);
+std::vector<NamedTuning> variants(const Capabilities& device);
 // Returns the tuning without kernels of cooperative matrices.
 gpu::Tuning without_matrices(gpu::Tuning tuning);
 

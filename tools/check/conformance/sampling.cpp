@@ -272,7 +272,7 @@ Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
 } // namespace
 
 void add_sampling(Rows& rows, const Capabilities& device) {
-    for (const Variant& variant : variants(device)) {
+    for (const NamedTuning& variant : variants(device)) {
         const gpu::Tuning tuning = variant.tuning;
         const auto name = [](const VocabularyShape& s) {
             return fmt::format("{} logits, {}, top {}", s.vocab_size, s.logits, s.candidates);

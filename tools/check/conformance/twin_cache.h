@@ -23,7 +23,7 @@ inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
 struct TwinCache {
     Rig& rig;
     const uint32_t rotary_dim; // Config::rotary_dim
-    gpu::KvCache cache;
+    gpu::DeviceCache cache;
     const std::vector<std::vector<uint32_t>> tables; // of two slots
     std::vector<float> rope;
     std::vector<std::vector<uint32_t>> expected; // slices

@@ -192,7 +192,7 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Matr
 
 using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const MatrixShape&);
 
-void add_matrix(Rows& rows, const char* kernel, Body body, const Variant& variant, GgmlType type, const MatrixShape& shape,
+void add_matrix(Rows& rows, const char* kernel, Body body, const NamedTuning& variant, GgmlType type, const MatrixShape& shape,
                 bool full = false) {
     rows.push_back({kernel, fmt::format("{}, {}", type_name(type), variant.name), shape.text(),
                     [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, shape); }, memory(type, shape),
@@ -214,7 +214,7 @@ const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const MatrixShap
 bool has_scales(GgmlType type) { return block_format(type)->scales.scale >= 0; }
 bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
 
-void add_products(Rows& rows, const Variant& variant, GgmlType type) {
+void add_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
     const auto row = [&](const MatrixShape& shape) {
         add_matrix(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape);
     };
@@ -245,7 +245,7 @@ void add_products(Rows& rows, const Variant& variant, GgmlType type) {
 
 // Tails of tiles, and more workgroups than tokens. Formats of one kind decode alike: some are run with every tile, all of them
 // with the smallest.
-void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
+void add_tiles(Rows& rows, const NamedTuning& variant, GgmlType type) {
     const bool coopmat = variant.tuning.matmul_coopmat;
     const bool some = type == GgmlType::F32 || type == GgmlType::Q8_0 || type == GgmlType::Q4_K;
     if ((coopmat && type == GgmlType::F32) || (!some && variant.tuning.shared_bytes > 16384)) return;
@@ -263,7 +263,7 @@ void add_tiles(Rows& rows, const Variant& variant, GgmlType type) {
 }
 
 // The sizes of real models. Two of them do not fit the 128 MiB that every device can bind: their last slice begins beyond.
-void add_real_sizes(Rows& rows, const Variant& variant) {
+void add_real_sizes(Rows& rows, const NamedTuning& variant) {
     const auto row = [&](GgmlType type, const MatrixShape& shape, bool full = false) {
         add_matrix(rows, kernel_of(variant.tuning, type, shape), matmul, variant, type, shape, full);
     };
@@ -283,18 +283,18 @@ void add_real_sizes(Rows& rows, const Variant& variant) {
 } // namespace
 
 void add_weights(Rows& rows, const Capabilities& device) {
-    const std::vector<Variant> all = variants(device);
-    for (const Variant& variant : all)
+    const std::vector<NamedTuning> all = variants(device);
+    for (const NamedTuning& variant : all)
         for (const GgmlType type : weight_formats)
             for (const MatrixShape& shape : {MatrixShape{1, 256, 1, 1}, {37, 512, 5, 10}, {300, 256, 5}, {5, 2816, 3}})
                 add_matrix(rows, "embed", embed, variant, type, shape);
-    for (const Variant& variant : all)
+    for (const NamedTuning& variant : all)
         for (const GgmlType type : weight_formats) add_products(rows, variant, type);
-    const std::vector<Variant> tiled = tile_variants(device);
-    for (const Variant& variant : tiled)
+    const std::vector<NamedTuning> tiled = tile_variants(device);
+    for (const NamedTuning& variant : tiled)
         for (const GgmlType type : weight_formats) add_tiles(rows, with_table(variant, type), type);
     const auto none = [&](const char* kernel, bool gpu::Tuning::*has, const char* why) {
-        if (std::ranges::none_of(tiled, [&](const Variant& variant) { return variant.tuning.*has; }))
+        if (std::ranges::none_of(tiled, [&](const NamedTuning& variant) { return variant.tuning.*has; }))
             rows.push_back({kernel, "every format", "every tile", {}, 0, false, why});
     };
     none("matmul_dot", &gpu::Tuning::matmul_dot, "the device has no dot products of int8 numbers");

@@ -1,7 +1,7 @@
 // Retrieval of facts from a long text: the prompts by a model's template, and the model's answers to them.
 #pragma once
-#include "model/model.h"
 #include "model/engine/session.h"
+#include "model/model.h"
 #include "tools/check/quality/divergence.h"
 #include "tools/check/quality/haystack.h"
 #include <nlohmann/json_fwd.hpp>

@@ -10,7 +10,7 @@ using conformance::LogitsCheck;
 Checker::Checker(const Setup& setup, MakeForward make, std::function<void(const std::string&)> warn)
     : setup_(setup), make_(std::move(make)), warn_(std::move(warn)),
       model_(conformance::cut_model(setup.model.config, setup.model.weights)),
-      halves_(setup.device && gpu::tuning_for(setup.device->capabilities()).rounds_to_halves()) {}
+      halves_(setup.device && gpu::tuning_for(setup.device->capabilities()).rounds_to_fp16()) {}
 
 LogitsCheck Checker::compare(const KvOptions& kv) {
     const auto expected = conformance::expect_logits(model_, kv, halves_, [] { return !interrupted(); });

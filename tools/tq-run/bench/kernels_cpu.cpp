@@ -12,7 +12,7 @@ namespace {
 struct HostCache {
     CacheShape shape;
     CacheInput input;
-    host::KvCache cache_of_layer; // with one slot
+    host::HostCache cache_of_layer; // with one slot
     std::vector<float> rope, ones;
     std::vector<host::Row> first_rows; // of first_block
 

@@ -5,8 +5,8 @@
 #include "base/printable.h"
 #include "model/cpu/instruction_sets.h"
 #include "model/gpu/weights.h"
-#include "model/weights/synthetic/synthetic.h"
 #include "model/weights/mixture.h"
+#include "model/weights/synthetic/synthetic.h"
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/engine/devices.h"
 #include <algorithm>

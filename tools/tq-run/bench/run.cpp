@@ -8,9 +8,9 @@
 #include "tools/check/quality/ablation_record.h"
 #include "tools/tq-run/bench/layouts.h"
 #include "tools/tq-run/bench/schedule.h"
+#include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/plan.h"
-#include "tools/tq-run/cli/progress.h"
 #include <chrono>
 #include <new>
 #include <thread>

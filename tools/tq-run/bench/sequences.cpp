@@ -2,8 +2,8 @@
 #include "base/interrupt.h"
 #include "base/statistics.h"
 #include "base/stopwatch.h"
-#include "model/pace.h"
 #include "model/engine/sampling/sampler.h"
+#include "model/pace.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include <algorithm>
 #include <numeric>

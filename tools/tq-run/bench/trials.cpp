@@ -214,7 +214,7 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
 std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload workload) {
     device_.profile = by_timestamps() && workload != Workload::long_prompt && workload != Workload::whole_token;
     // Either the default, whose logits count, or this one may compute in fp16.
-    const bool halves = tuning.rounds_to_halves() || gpu::choose_tuning(device_.capabilities()).rounds_to_halves();
+    const bool halves = tuning.rounds_to_fp16() || gpu::choose_tuning(device_.capabilities()).rounds_to_fp16();
     const double limit = conformance::error_limit(kv_, halves);
     auto contest = std::make_unique<Contest>(*this, workload);
     for (const auto& subject : subjects_) {

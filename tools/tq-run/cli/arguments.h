@@ -1,9 +1,9 @@
 // The flags that commands share, with llama.cpp's names.
 #pragma once
 #include "model/config.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/files/formats/blocks.h"
 #include "model/kv/options.h"
-#include "model/engine/sampling/sampler.h"
 #include "model/stages/placement.h"
 #include "model/text/chat_template.h"
 #include "tools/tq-run/cli/argument_parser.h"

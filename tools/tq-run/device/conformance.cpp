@@ -7,11 +7,11 @@
 #include "runtime/device_profile.h"
 #include "tools/check/conformance/replay.h"
 #include "tools/check/conformance/report.h"
+#include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/devices.h"
 #include "tools/tq-run/engine/drivers.h"
 #include "tools/tq-run/engine/engine.h"
-#include "tools/tq-run/cli/time_left.h"
 #include <array>
 #include <cerrno>
 #include <chrono>

@@ -9,10 +9,10 @@
 #include "model/weights/channel_scales.h"
 #include "tools/check/conformance/agreement.h"
 #include "tools/check/conformance/logits.h"
+#include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
-#include "tools/tq-run/cli/progress.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -190,8 +190,8 @@ std::string describe_device(const Device* device) {
     return printable(fmt::format("{}, {} {}", c.name, c.driver_name, c.driver_info), 160);
 }
 
-bool rounds_to_halves(const Device* device) {
-    return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_halves();
+bool rounds_to_fp16(const Device* device) {
+    return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_fp16();
 }
 
 // Compares the prompt `ids` and `decode` tokens after it, with a cache of `options`. Nothing after Ctrl-C.
@@ -199,7 +199,7 @@ std::optional<Agreement> compare(const Setup& setup, Device* other, const Forwar
                                  uint32_t decode, Console& console) {
     const std::string cache = describe(forward.kv);
     conformance::AgreementOptions options{.decode = decode,
-                                          .halves = rounds_to_halves(setup.device.get()) || rounds_to_halves(other),
+                                          .halves = rounds_to_fp16(setup.device.get()) || rounds_to_fp16(other),
                                           .keep_going = [&](uint32_t done, uint32_t total) {
                                               console.status(fmt::format("{} cache: {} of {} tokens", cache, done, total));
                                               return !interrupted();

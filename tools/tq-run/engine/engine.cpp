@@ -15,13 +15,13 @@
 #include "model/gpu/tuning_file.h"
 #include "model/hub/names.h"
 #include "model/weights/synthetic/synthetic.h"
+#include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/engine/download.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/engine_devices.h"
 #include "tools/tq-run/engine/plan.h"
-#include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/ranks.h"
-#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <chrono>
 #include <system_error>

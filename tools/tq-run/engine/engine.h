@@ -1,11 +1,11 @@
 // A model on a device, ready to run, and its description for people.
 #pragma once
+#include "model/engine/session.h"
 #include "model/memory_plan.h"
 #include "model/model.h"
-#include "model/engine/session.h"
 #include "runtime/device_state.h"
-#include "tools/tq-run/cli/arguments.h"
 #include "tools/tq-run/build.h"
+#include "tools/tq-run/cli/arguments.h"
 #include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/placement.h"
 #include <chrono>

@@ -3,8 +3,8 @@
 #include "model/forward.h"
 #include "model/load.h"
 #include "model/memory_plan.h"
-#include "model/stages/ranks/rank_group.h"
 #include "model/stages/placement.h"
+#include "model/stages/ranks/rank_group.h"
 #include "runtime/device.h"
 #include "tools/tq-run/cli/arguments.h"
 #include <memory>

@@ -1,7 +1,7 @@
 #include "tools/tq-run/engine/placement_table.h"
 #include "base/printable.h"
-#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/engine/engine.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

@@ -2,13 +2,13 @@
 #include "tools/tq-run/engine/plan.h"
 #include "model/gpu/predict.h"
 #include "model/prefix/owner.h"
-#include "model/weights/synthetic/synthetic.h"
 #include "model/weights/mixture.h"
+#include "model/weights/synthetic/synthetic.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/placement_table.h"
 #include "tools/tq-run/engine/speculation.h"
-#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -9,8 +9,8 @@
 #include "model/prefix/store/directory_store.h"
 #include "model/prefix/store/hmac.h"
 #include "model/prefix/store/redis_store.h"
-#include "tools/tq-run/engine/prefill.h"
 #include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/engine/prefill.h"
 #include <algorithm>
 
 namespace tq {

@@ -36,8 +36,8 @@ Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, C
 std::filesystem::path verdicts_path(const Capabilities& device);
 
 // Opens the device as its verdict allows. If that is not all that the device has, a line on standard error says so. Returns
-// nullptr if no kernels passed: the CPU. If proving_seconds() is 0 (tools/tq-run/engine/drivers.h), it opens the device at once. Throws
-// LoadStopped on Ctrl-C.
+// nullptr if no kernels passed: the CPU. If proving_seconds() is 0 (tools/tq-run/engine/drivers.h), it opens the device at once.
+// Throws LoadStopped on Ctrl-C.
 std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console);
 
 // Opens a device, as it is, that a child has opened and run a kernel on just before: for commands that measure a device or are

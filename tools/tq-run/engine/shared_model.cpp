@@ -3,9 +3,9 @@
 #include "base/interrupt.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/tuning_file.h"
+#include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/plan.h"
-#include "tools/tq-run/cli/progress.h"
 
 namespace tq {
 

@@ -4,13 +4,13 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/cpu/forward.h"
-#include "model/gpu/forward.h"
 #include "model/engine/speculation/draft_model.h"
 #include "model/engine/speculation/mtp.h"
 #include "model/engine/speculation/ngram.h"
 #include "model/engine/speculation/vocabulary.h"
-#include "tools/tq-run/engine/engine_conditioning.h"
+#include "model/gpu/forward.h"
 #include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/engine/engine_conditioning.h"
 #include <algorithm>
 
 namespace tq {

@@ -4,9 +4,9 @@
 #include "model/files/formats/open.h"
 #include "model/text/grammar/matcher.h"
 #include "model/text/tokenizer.h"
+#include "tools/tq-run/cli/grammar_arguments.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
-#include "tools/tq-run/cli/grammar_arguments.h"
 #include <algorithm>
 
 namespace tq {

@@ -2,10 +2,10 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
+#include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
-#include "tools/tq-run/engine/generation.h"
-#include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/engine/generation_text.h"
 #include <charconv>
 #include <fmt/ranges.h>
 #include <optional>

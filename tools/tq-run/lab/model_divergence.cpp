@@ -4,10 +4,10 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "tools/check/quality/compare.h"
+#include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/divergence_report.h"
 #include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/cli/time_left.h"
 #include <algorithm>
 
 namespace tq {

@@ -6,12 +6,12 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/formats/json.h"
-#include "tools/tq-run/commands.h"
-#include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/lab/shard.h"
-#include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/shared_model.h"
+#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/lab/shard.h"
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>

@@ -5,14 +5,14 @@
 #include "base/printable.h"
 #include "model/files/formats/json.h"
 #include "tools/check/quality/compare.h"
+#include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/ranks.h"
+#include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/divergence_report.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include "tools/tq-run/lab/shard.h"
-#include "tools/tq-run/engine/ranks.h"
-#include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/cli/table.h"
-#include "tools/tq-run/cli/time_left.h"
 #include <algorithm>
 
 namespace tq {

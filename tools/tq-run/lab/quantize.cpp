@@ -4,14 +4,14 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/files/imatrix.h"
 #include "model/files/formats/gguf.h"
 #include "model/files/formats/quantise.h"
-#include "tools/tq-run/commands.h"
-#include "tools/tq-run/lab/model_divergence.h"
-#include "tools/tq-run/engine/part_file.h"
+#include "model/files/imatrix.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/part_file.h"
+#include "tools/tq-run/lab/model_divergence.h"
 #include <algorithm>
 
 namespace tq {

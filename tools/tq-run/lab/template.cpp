@@ -3,9 +3,9 @@
 #include "base/printable.h"
 #include "model/files/formats/open.h"
 #include "model/text/chat_template.h"
+#include "tools/tq-run/cli/json_input.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
-#include "tools/tq-run/cli/json_input.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

@@ -2,9 +2,9 @@
 #include "base/error.h"
 #include "model/files/formats/open.h"
 #include "model/text/tokenizer.h"
+#include "tools/tq-run/cli/json_input.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
-#include "tools/tq-run/cli/json_input.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 

@@ -5,9 +5,9 @@
 #include "base/printable.h"
 #include "model/files/kv_file.h"
 #include "tools/tq-run/cli/byte_files.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/lab/type_search.h"
-#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 
 namespace tq {

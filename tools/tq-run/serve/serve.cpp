@@ -2,12 +2,12 @@
 #include "base/interrupt.h"
 #include "model/files/formats/open.h"
 #include "tools/server/handlers.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefill.h"
 #include "tools/tq-run/engine/ranks.h"
 #include "tools/tq-run/serve/arguments.h"
-#include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <ctime>
 #include <thread>

@@ -1,7 +1,7 @@
 #include "tools/tq-run/talk/chat_session.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "tools/tq-run/engine/generation.h"
+#include "tools/tq-run/engine/generation_text.h"
 #include "tools/tq-run/talk/answer.h"
 #include "tools/tq-run/talk/history.h"
 #include "tools/tq-run/talk/kept_conversation.h"

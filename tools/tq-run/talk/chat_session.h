@@ -1,7 +1,7 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
-#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/cli/grammar_arguments.h"
+#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefix.h"
 #include "tools/tq-run/engine/speculation.h"
 #include "tools/tq-run/talk/conversation.h"

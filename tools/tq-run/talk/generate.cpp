@@ -1,10 +1,10 @@
 // tq-run generate: continues a text, without any template.
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "tools/tq-run/cli/grammar_arguments.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
-#include "tools/tq-run/engine/generation.h"
-#include "tools/tq-run/cli/grammar_arguments.h"
+#include "tools/tq-run/engine/generation_text.h"
 #include "tools/tq-run/engine/prefix.h"
 #include "tools/tq-run/engine/ranks.h"
 #include "tools/tq-run/engine/speculation.h"

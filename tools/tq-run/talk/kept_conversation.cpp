@@ -5,9 +5,9 @@
 #include "base/printable.h"
 #include "model/files/formats/json.h"
 #include "tools/tq-run/cli/columns.h"
+#include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/talk/history.h"
 #include "tools/tq-run/talk/saved_conversation.h"
-#include "tools/tq-run/cli/time_left.h"
 #include <algorithm>
 #include <ctime>
 #include <span>

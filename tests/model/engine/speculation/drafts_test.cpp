@@ -1,8 +1,8 @@
 // Speculative decoding on the CPU path: the answers of plain decoding, whatever is drafted.
 #include "model/cpu/forward.h"
-#include "model/reference/forward.h"
 #include "model/engine/speculation/draft_model.h"
 #include "model/engine/speculation/ngram.h"
+#include "model/reference/forward.h"
 #include "tests/support/speculation.h"
 
 using namespace tq;

@@ -1,10 +1,10 @@
 // The mask over a vocabulary against the plain definition, token by token; special tokens, ends, rewinding, and a grammar as a
 // sampler's constraint.
 #include "base/error.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/text/grammar/constraint.h"
 #include "model/text/grammar/gbnf.h"
 #include "model/text/grammar/json_schema.h"
-#include "model/engine/sampling/sampler.h"
 #include "model/text/tokenizer.h"
 #include "tests/support/text.h"
 #include "tests/support/vocabulary_file.h"

@@ -140,7 +140,7 @@ TEST_CASE("a model agrees with itself") {
 
 TEST_CASE("the device agrees with the CPU, and stores its values as the CPU would") {
     Device device;
-    const bool halves = gpu::tuning_for(device.capabilities()).rounds_to_halves();
+    const bool halves = gpu::tuning_for(device.capabilities()).rounds_to_fp16();
     for (const KvOptions& kv : {tq4, KvOptions{KvType::f32, KvType::f32}, KvOptions{KvType::q8_0, KvType::q4_0}}) {
         const std::string cache = describe(kv);
         CAPTURE(cache);

@@ -1,5 +1,5 @@
-// The ablation of tools/check/quality/ablation.h on the demo model: it finds nothing where all is correct, and every planted fault at
-// its stage.
+// The ablation of tools/check/quality/ablation.h on the demo model: it finds nothing where all is correct, and every planted
+// fault at its stage.
 #include "model/cpu/forward.h"
 #include "tests/support/faulty_forward.h"
 #include "tools/check/quality/ablation_record.h"

@@ -1,4 +1,4 @@
-#include "tools/tq-run/engine/generation.h"
+#include "tools/tq-run/engine/generation_text.h"
 #include "base/interrupt.h"
 #include "tools/tq-run/cli/progress.h"
 #include <fmt/format.h>

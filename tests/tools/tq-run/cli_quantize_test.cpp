@@ -4,6 +4,7 @@
 #include "model/files/formats/gguf_writer.h"
 #include "model/files/formats/open.h"
 #include "tests/support/child_process.h"
+#include "tests/support/huggingface_files.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/test_data.h"
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <doctest/doctest.h>
 #include <fstream>
+#include <random>
 
 using namespace tq;
 using namespace tq::test;
@@ -69,6 +71,49 @@ TEST_CASE("a Hugging Face directory becomes a file with the same logits, tokeniz
     CHECK(made.integer("qwen3.attention.value_length") == original.integer("qwen3.attention.key_length"));
     CHECK(made.integer("general.file_type") == 0);
     CHECK(!made.find("tie_word_embeddings"));
+}
+
+TEST_CASE("Llama's rows of q and k, and Llama 3's scaling of RoPE, as GGUF has them") {
+    HuggingFaceFiles files = small_huggingface_model();
+    json& config = files.documents["config.json"];
+    config["architectures"] = {"LlamaForCausalLM"};
+    config["model_type"] = "llama";
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", 8.0},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", 64}};
+    SafetensorsWriter weights;
+    std::mt19937 random(1);
+    for (const auto& [name, tensor] : files.weights.header.items()) {
+        if (contains(name, "q_norm") || contains(name, "k_norm")) continue;
+        const std::vector<uint64_t> shape = tensor["shape"];
+        std::string bytes;
+        for (uint64_t i = 0; i < shape[0] * (shape.size() > 1 ? shape[1] : 1); ++i)
+            bytes += raw(uint16_t(0x3d00 + (random() & 0x80ff))); // BF16: 0.03 to 0.12, of either sign
+        weights.add(name, "BF16", shape, bytes);
+    }
+    files.weights = weights;
+    const TemporaryDirectory from;
+    files.write(from);
+    const Place place;
+    const std::string to = place.path("out.gguf");
+    output(quantize({from.path().string(), to, "F32"}));
+    CHECK(logits(to) == logits(from.path().string()));
+    const ModelFile made = open_model_file(to);
+    CHECK(!made.find("llama.rope.scaling.type"));
+    REQUIRE(made.find_tensor("rope_freqs.weight"));
+    CHECK(made.find_tensor("rope_freqs.weight")->ne[0] == 32);
+    const auto q = [](const ModelFile& file, uint32_t row) { // as F32
+        const FileTensor& t = *file.find_tensor("blk.0.attn_q.weight");
+        std::vector<float> values(t.ne[0]);
+        const uint64_t bytes = row_bytes(t.type, t.ne[0]);
+        decode_row(t.type, values, t.data.subspan(row * bytes, bytes));
+        return values;
+    };
+    const ModelFile original = open_model_file(from.path());
+    for (const auto& [row, old_row] : {std::pair(0u, 0u), {1u, 32u}, {2u, 1u}, {63u, 63u}})
+        CHECK(q(made, row) == q(original, old_row));
 }
 
 TEST_CASE("a GGUF file keeps its keys and the tensors that stay in their format") {

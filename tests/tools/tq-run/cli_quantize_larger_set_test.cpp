@@ -1,5 +1,5 @@
 // tq-run quantize on directories of hybrids of the larger set: the order of value heads differs in GGUF files.
-#include "model/formats/open.h"
+#include "model/files/formats/open.h"
 #include "tests/support/child_process.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_file.h"

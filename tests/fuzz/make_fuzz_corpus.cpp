@@ -16,7 +16,7 @@
 #include <iterator>
 
 using namespace tq::test;
-using tq::GgmlType;
+using tq::GgmlType, tq::GgufWriter, tq::raw;
 
 namespace {
 

@@ -43,6 +43,8 @@ std::vector<float> means(const ModelFile& file, const FileTensor& sums, const st
     for (size_t i = 0; i < out.size(); ++i) {
         const float count = counts[i / sums.ne[0]];
         out[i] = count > 0 ? out[i] / count : 0;
+        if (!std::isfinite(out[i]))
+            fail("{}: '{}' has a mean that fp32 does not hold: the file is damaged", utf8_text(file.path()), printable(name));
     }
     return out;
 }

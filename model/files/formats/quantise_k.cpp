@@ -30,8 +30,11 @@ template <int n> std::array<float, n> weights_of(const float* x, const float* im
     const float rms = std::sqrt(sum(squares) / n);
     std::array<float, n> w;
     for (int i = 0; i < n; ++i) w[i] = rms + std::fabs(x[i]);
-    const bool counts = importance && std::any_of(importance, importance + n, [](float v) { return v > 0; });
-    for (int i = 0; counts && i < n; ++i) w[i] *= importance[i];
+    const float greatest = importance ? *std::max_element(importance, importance + n) : 0;
+    if (!(greatest > 0)) return w;
+    // The greatest is 1 to 2 then, so that sums of products neither overflow nor vanish. A power of two changes no other bits.
+    const float unit = std::ldexp(1.0f, -std::max(std::ilogb(greatest), -126));
+    for (int i = 0; i < n; ++i) w[i] *= importance[i] * unit;
     return w;
 }
 

@@ -119,6 +119,7 @@ TEST_CASE("a prediction for a model with a head says what its drafts would gain"
         CHECK(most > some);
         CHECK(most < 5 * plain);
         CHECK(drafts[1]["length"] >= drafts[0]["length"]);
+        CHECK(drafts[1]["length"] <= 3); // no longer than generate drafts
     }
     const Finished without = tq_run({"plan", "--synthetic", "qwen3.5-9b:q4_k_m", "--predict", "4090", "--json"});
     CHECK_FALSE(contains(without.output, "drafts"));

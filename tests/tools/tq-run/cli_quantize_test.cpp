@@ -213,15 +213,50 @@ TEST_CASE("what is refused, and leaves no file") {
     check_refused(quantize({demo, out, "Q3_K_M"}), 2, "one of F32 F16 BF16");
     check_refused(quantize({demo, out}), 2, "type");
     check_refused(quantize({place.path("none.gguf"), out, "Q4_0"}), 1, "none.gguf");
-    check_refused(quantize({demo, demo, "Q8_0", "--overwrite"}), 1, "is the model itself");
+    check_refused(quantize({demo, demo, "Q8_0", "--overwrite"}), 1, "would be written over");
     check_refused(quantize({demo, place.directory.path().string(), "Q8_0"}), 1, "is a directory");
     check_refused(quantize({demo, place.path("none/out.gguf"), "Q8_0"}), 1, "cannot write");
     check_refused(quantize({demo, out, "Q8_0", "--output-tensor-type", "iq4_nl"}), 2, "--output-tensor-type");
+    check_refused(quantize({demo, out, "Q8_0", "-f", place.path("none.txt")}), 1, "none.txt"); // before the work
+    check_refused(quantize({demo, out, "Q8_0", "-f", demo, "--device", "no such"}), 2, "no such");
+    fs::create_directories(place.path("out.gguf.part.log/full"));
+    check_refused(quantize({demo, out, "Q8_0"}), 1, "out.gguf.part.log is not a regular file");
+    CHECK(!place.has("out.gguf.part"));
+    fs::remove_all(place.path("out.gguf.part.log"));
     std::ofstream(out) << "mine";
     check_refused(quantize({demo, out, "Q8_0"}), 1, "exists: name another file, or give --overwrite");
     CHECK(slurp(out) == "mine");
     fs::remove(out);
     CHECK(fs::is_empty(place.directory.path()));
+}
+
+TEST_CASE("no file that is read is written over") {
+    const Place place;
+    const std::string out = place.path("out.gguf"), part = place.path("out.gguf.part"), bytes = slurp(demo);
+    const auto check_kept = [&](std::vector<std::string> arguments, const std::string& input) {
+        arguments.insert(arguments.end(), {"--overwrite", "--allow-requantize"});
+        const std::string before = slurp(input);
+        check_refused(quantize(std::move(arguments)), 1, "would be written over");
+        CHECK(slurp(input) == before);
+    };
+    fs::copy_file(demo, part);
+    check_kept({part, out, "Q4_0"}, part);
+    check_kept({demo, out, "Q4_0", "--imatrix", part}, part);
+    check_kept({demo, out, "Q4_0", "-f", part}, part);
+    fs::rename(part, place.path("in.gguf"));
+    fs::create_hard_link(place.path("in.gguf"), part);
+    check_kept({place.path("in.gguf"), out, "Q4_0"}, part);
+    fs::remove(part);
+    const std::string directory = place.path("directory");
+    fs::copy(test_data("qwen3-tied-hf"), directory);
+    for (const auto& file : fs::directory_iterator(directory))
+        check_kept({directory, file.path().string(), "Q4_0"}, file.path().string());
+#ifndef _WIN32
+    fs::create_symlink(place.path("in.gguf"), part);
+    check_kept({place.path("in.gguf"), out, "Q4_0"}, part);
+    check_refused(quantize({demo, out, "Q8_0"}), 1, "is a link");
+    CHECK(slurp(place.path("in.gguf")) == bytes);
+#endif
 }
 
 TEST_CASE("a weight that is NaN is named, and F16 has no room for all of F32") {

@@ -28,12 +28,14 @@ uint64_t size_of(const fs::path& path) {
 PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, const nlohmann::json& what, bool overwrite,
                    const IsRight& is_right)
     : path_(std::move(path)), draft_(with_ending(path_, ".part")), log_path_(with_ending(path_, ".part.log")), bytes_(bytes),
-      lock_{with_ending(path_, ".part.lock")} {
+      overwrite_(overwrite), lock_{with_ending(path_, ".part.lock")} {
     std::error_code error;
     if (fs::is_directory(path_, error)) fail("{} is a directory, not a file", shown(path_));
-    for (const fs::path* each : {&path_, &draft_})
-        if (fs::exists(*each, error) && !fs::is_regular_file(*each, error)) fail("{} is not a regular file", shown(*each));
-    if (fs::exists(path_, error) && !overwrite) fail("{} exists: name another file, or give --overwrite", shown(path_));
+    for (const fs::path* each : {&path_, &draft_, &log_path_})
+        if (fs::exists(*each, error) && !fs::is_regular_file(*each, error))
+            fail("{} is not a regular file: delete it, or name another file", shown(*each));
+    if (fs::is_symlink(draft_, error)) fail("{} is a link, which is not written through: delete it", shown(draft_));
+    refuse_existing();
     take_draft(header, bytes);
     open_log(what);
     keep_right(what, is_right);
@@ -42,6 +44,15 @@ PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, con
     file_.open(draft_, std::ios::binary | std::ios::in | std::ios::out);
     if (!file_) cannot_write();
     write(0, std::as_bytes(std::span(header)));
+}
+
+std::array<fs::path, 4> PartFile::names(const fs::path& path) {
+    return {path, with_ending(path, ".part"), with_ending(path, ".part.log"), with_ending(path, ".part.lock")};
+}
+
+void PartFile::refuse_existing() const {
+    std::error_code error;
+    if (!overwrite_ && fs::exists(path_, error)) fail("{} exists: name another file, or give --overwrite", shown(path_));
 }
 
 void PartFile::cannot_write() const {
@@ -130,6 +141,7 @@ const fs::path& PartFile::close() {
 
 void PartFile::commit() {
     std::error_code error, ignored;
+    refuse_existing(); // written by others meanwhile
     fs::rename(draft_, path_, error);
     if (error) fail("cannot write {}: {}", shown(path_), error.message());
     log_.reset();

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/file_system.h"
 #include "tools/check/quality/run_log.h"
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -29,15 +30,19 @@ class PartFile {
     PartFile(const PartFile&) = delete;
     PartFile& operator=(const PartFile&) = delete;
 
+    // The file, and those that are written beside it. The caller reads none of them.
+    static std::array<std::filesystem::path, 4> names(const std::filesystem::path& path);
+
     size_t finished() const { return log_->parts().size(); }       // parts, in order
     void write(uint64_t offset, std::span<const std::byte> bytes); // throws Error, of a full disk among others
     void finish(nlohmann::json part);                              // all its bytes are written
 
     // All parts are finished: returns the .part, which can be read now. Bytes that no part has are 0.
     const std::filesystem::path& close();
-    void commit(); // gives the file its name. Throws Error
+    void commit(); // gives the file its name. Throws an Error, also if such a file has come to be that is not to be overwritten
 
   private:
+    void refuse_existing() const;
     void take_draft(const std::string& header, uint64_t bytes);
     void open_log(const nlohmann::json& what);
     void keep_right(const nlohmann::json& what, const IsRight& is_right);
@@ -52,6 +57,7 @@ class PartFile {
 
     std::filesystem::path path_, draft_, log_path_;
     uint64_t bytes_;
+    bool overwrite_;
     Lock lock_;
     std::optional<quality::RunLog> log_;
     std::fstream file_;

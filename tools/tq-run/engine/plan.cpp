@@ -1,5 +1,6 @@
 // tq-run plan: whether a model fits, before anything is loaded.
 #include "tools/tq-run/engine/plan.h"
+#include "model/engine/speculation/mtp.h"
 #include "model/gpu/predict.h"
 #include "model/prefix/owner.h"
 #include "model/weights/mixture.h"
@@ -208,7 +209,7 @@ std::vector<PredictedCache> predict(const Setup& setup, const gpu::KnownGpu& gpu
             const gpu::PredictedCase here{gpu, setup.model.config, setup.model.weights, kv, depth};
             cache.times.push_back(gpu::predict_pass(here));
             for (size_t i = 0; i < cache.drafted.size(); i++)
-                cache.drafted[i].push_back(gpu::predict_drafting(here, acceptances[i]));
+                cache.drafted[i].push_back(gpu::predict_drafting(here, acceptances[i], MtpDrafter::draft_max));
         }
     }
     return all;

@@ -7,7 +7,6 @@
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/divergence_report.h"
-#include "tools/tq-run/lab/measured_text.h"
 #include <algorithm>
 
 namespace tq {
@@ -38,11 +37,15 @@ void add_flags(ArgumentParser& command, DivergenceArguments& a) {
         .values("cpu");
 }
 
+MeasuredText divergence_text(const DivergenceArguments& a, const Tokenizer& tokenizer) {
+    find_devices(a.device);
+    return read_measured_text(a.file, tokenizer, a.context_size);
+}
+
 int measure_divergence(const std::filesystem::path& measured_path, const std::filesystem::path& reference_path,
-                       const DivergenceArguments& a, uint32_t threads, Console& console) {
+                       const MeasuredText& text, const DivergenceArguments& a, uint32_t threads, Console& console) {
     Setup measured = set_up(model_arguments(measured_path, a, threads), console),
           reference = set_up(model_arguments(reference_path, a, threads), console);
-    const MeasuredText text = read_measured_text(a.file, reference.model.tokenizer, a.context_size);
     const KvOptions exact_cache{KvType::f16, KvType::f16};
     for (Setup* each : {&measured, &reference}) check_memory(*each, std::array{exact_cache});
     const SharedModel measured_model(measured, console), reference_model(reference, console);

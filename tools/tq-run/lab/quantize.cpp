@@ -86,7 +86,7 @@ class QuantizedFile {
         if (file.finished() > 0)
             write_error(fmt::format("tq-run: going on after {} of {} tensors\n", file.finished(), tensors().size()));
         if (!convert(file, console)) return false;
-        read_back(file.close(), console);
+        if (!read_back(file.close(), console)) return false;
         file.commit();
         return true;
     }
@@ -142,27 +142,29 @@ class QuantizedFile {
         return true;
     }
 
-    // Reads the file as a model, and compares every tensor with what was written and with the original.
-    void read_back(const fs::path& path, Console& console) {
+    // Reads the file as a model, and compares every tensor with what was written and with the original. False on Ctrl-C.
+    bool read_back(const fs::path& path, Console& console) {
         const ModelFile file = read_gguf(path);
         TransferStatus status(console);
         for (size_t i = 0; i < tensors().size(); ++i) {
+            if (interrupted()) return false;
             const ConvertedTensor& t = tensors()[i];
             const FileTensor* read = file.find_tensor(t.from.name);
             const auto sum = sums_.find(i);
             if (read == nullptr || read->type != t.type || read->data.size() != t.bytes() ||
                 (sum != sums_.end() && conversion_checksum(t, read->data) != sum->second))
                 fail("{}: tensor '{}' is not what was written: the disk may be damaged; run the command again",
-                     printable(utf8_text(path), 300), t.from.name);
+                     printable(utf8_text(path), 300), printable(t.from.name));
             const ConversionError error = conversion_error(pool_, t, read->data);
             check_mapped_files();
             Errors& all = errors_[t.type];
             all.add(error, t.bytes());
             status.update("reading it back", offset(i) + t.bytes(), bytes(), offset(i) + t.bytes());
             if (arguments_.console.verbose)
-                write_error(fmt::format("{}: {} to {}, rms error {:.3f} %\n", t.from.name, type_name(t.from.type),
+                write_error(fmt::format("{}: {} to {}, rms error {:.3f} %\n", printable(t.from.name), type_name(t.from.type),
                                         type_name(t.type), 100 * error.relative()));
         }
+        return true;
     }
 
     struct Errors {
@@ -188,11 +190,27 @@ class QuantizedFile {
     std::map<GgmlType, Errors> errors_;
 };
 
-void refuse_same_file(const QuantizeArguments& a, const Model& model) {
+// Whether the command reads the file, or a directory of Hugging Face that it reads has it.
+bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& model) {
     std::error_code error;
-    const fs::path in = utf8_path(a.in), out = utf8_path(a.out);
-    if (fs::equivalent(in, out, error) || fs::equivalent(model.file.path(), out, error))
-        fail("{} is the model itself: name another file", printable(a.out));
+    const fs::path in = utf8_path(a.in), parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    for (const fs::path& input : {in, utf8_path(a.imatrix), utf8_path(a.divergence.file)})
+        if (fs::equivalent(path, input, error)) return true;
+    if (!fs::is_regular_file(path, error)) return false;
+    const std::string ending = utf8_text(path.extension());
+    if ((ending == ".json" || ending == ".safetensors") && fs::equivalent(parent, in, error)) return true;
+    if (fs::file_size(path, error) == 0) return false;
+    const FileIdentity found = MappedFile(path).identity();
+    return std::ranges::any_of(model.file.identities(), [&](const FileIdentity& mapped) {
+        return mapped.device == found.device && mapped.number == found.number;
+    });
+}
+
+// Also for the files beside the new one, of which the first is written from its beginning.
+void refuse_inputs(const QuantizeArguments& a, const Model& model) {
+    for (const fs::path& path : PartFile::names(utf8_path(a.out)))
+        if (is_input(path, a, model))
+            fail("{} would be written over, which is read: name another OUT", printable(utf8_text(path), 300));
 }
 
 int run(const QuantizeArguments& given) {
@@ -205,7 +223,7 @@ int run(const QuantizeArguments& given) {
     const fs::path in = utf8_path(arguments.in), out = utf8_path(arguments.out);
     const Model model = load(in);
     for (const std::string& note : model.notes) write_error(fmt::format("tq-run: {}\n", note));
-    refuse_same_file(arguments, model);
+    refuse_inputs(arguments, model);
     const MixOptions mixed{arguments.pure, named_type(arguments.output_type), named_type(arguments.embedding_type)};
     Conversion conversion = plan_conversion(model, {mix, mixed, arguments.allow_requantize});
     QuantizedFile file(arguments, model, std::move(conversion));
@@ -213,14 +231,16 @@ int run(const QuantizeArguments& given) {
         write_text(file.heading());
         return 0;
     }
+    std::optional<MeasuredText> text;
+    if (!arguments.divergence.file.empty()) text = divergence_text(arguments.divergence, model.tokenizer);
     catch_interrupts();
     if (!file.write(console)) {
         write_error("tq-run: stopped; the same command goes on from there\n");
         return 130;
     }
     write_text(file.report());
-    if (arguments.divergence.file.empty()) return 0;
-    return measure_divergence(out, in, arguments.divergence, arguments.threads, console);
+    if (!text) return 0;
+    return measure_divergence(out, in, *text, arguments.divergence, arguments.threads, console);
 }
 
 } // namespace

@@ -146,6 +146,20 @@ TEST_CASE("values that a block can hold are kept, of any sign and size") {
     }
 }
 
+TEST_CASE("importances count by their ratios, however large or small they are") {
+    const std::vector<float> x = random_values(512, 7, false);
+    std::vector<float> importance(x.size());
+    for (size_t i = 0; i < x.size(); ++i) importance[i] = float(1 + i % 7);
+    for (const GgmlType type : k_types)
+        for (const int exponent : {-120, -60, 60, 124}) {
+            CAPTURE(type_name(type));
+            CAPTURE(exponent);
+            std::vector<float> scaled = importance;
+            for (float& v : scaled) v = std::ldexp(v, exponent);
+            CHECK(coded(type, x, scaled) == coded(type, x, importance));
+        }
+}
+
 TEST_CASE("errors of important columns are smaller") {
     const std::vector<float> x = random_values(256 * 16, 9, false);
     std::vector<float> importance(x.size());

@@ -136,6 +136,14 @@ void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, 
     write(beside.state);
 }
 
+bool saved_without_head(const std::filesystem::path& path) try {
+    const MappedFile file(path);
+    size_t ignored;
+    return !read_owner(utf8_text(path), file.bytes(), ignored)["shape"].ends_with(with_head);
+} catch (const Error&) {
+    return false;
+}
+
 PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheOwner& owner)
     : shown_(printable(utf8_text(path), 200)), file_(path), layout_(page_layout(owner.config, owner.kv)),
       window_layout_(window_layout(layout_)) {

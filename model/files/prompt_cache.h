@@ -31,6 +31,10 @@ uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const Save
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
                         const SavedSlot& beside, const std::function<void(std::span<const std::byte>)>& write);
 
+// Whether such a file was saved without the model's head for multi-token prediction. False if it cannot be read, of which
+// PromptCacheFile tells.
+bool saved_without_head(const std::filesystem::path& path);
+
 class PromptCacheFile {
   public:
     // Throws an Error that names the file and says what to do, when it is incomplete, or was saved with another model or cache.

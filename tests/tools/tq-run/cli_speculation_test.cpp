@@ -90,6 +90,8 @@ TEST_CASE("a hybrid model has the same text with drafts of its own head, and of 
     CHECK(contains(with_cache("plain", "mtp").error,
                    "saved without the model's head for multi-token prediction: give --spec none"));
     CHECK(contains(with_cache("head", "none").error, "saved with the model's head for multi-token prediction: give --spec mtp"));
+    const Finished goes_on = tq_run(command + Arguments{"--prompt-cache", (saved.path() / "plain").string()});
+    CHECK_MESSAGE(goes_on.output == plain.output, goes_on.error); // by default without the head that the file lacks
 
     const Finished none = generate({"--spec", "mtp"});
     CHECK(none.status == 1);

@@ -8,6 +8,7 @@
 #include "model/engine/speculation/mtp.h"
 #include "model/engine/speculation/ngram.h"
 #include "model/engine/speculation/vocabulary.h"
+#include "model/files/prompt_cache.h"
 #include "model/gpu/forward.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
@@ -55,7 +56,8 @@ SpeculationOptions SpeculationArguments::options() const {
     return {.draft_max = std::min(most, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
-Drafting SpeculationArguments::drafting() const {
+Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
+    if (by_default() && !prompt_cache.empty() && saved_without_head(utf8_path(prompt_cache))) return {};
     if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};
     if (!on()) return {};
     return {.on = true, .head = by_head() ? MtpHead::wanted : MtpHead::left_out, .pending = options().draft_max};

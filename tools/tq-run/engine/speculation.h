@@ -20,7 +20,8 @@ struct SpeculationArguments {
     bool drafts_by_model() const { return has("draft"); }
     void check() const; // throws UsageError where flags contradict each other
     SpeculationOptions options() const;
-    Drafting drafting() const;
+    // prompt_cache: a file of --prompt-cache, or empty; if that was saved without the model's head, it is left out by default.
+    Drafting drafting(const std::string& prompt_cache = "") const;
 };
 
 void add_flags(ArgumentParser& command, SpeculationArguments& arguments);

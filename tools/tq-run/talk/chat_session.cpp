@@ -42,7 +42,8 @@ std::string turns_text(size_t n) { return n == 1 ? "the oldest turn" : fmt::form
 } // namespace
 
 Chat::Chat(const ChatArguments& arguments, Console& console)
-    : arguments_(arguments), console_(console), engine_(start_engine(arguments.model, console, arguments.speculation.drafting())),
+    : arguments_(arguments), console_(console),
+      engine_(start_engine(arguments.model, console, arguments.speculation.drafting(arguments.prompt_cache.path))),
       drafts_(start_speculation(arguments.speculation, *engine_, arguments.model.threads, console)),
       prefix_(open_prefix_cache(arguments.prefix, *engine_, console, arguments.console.verbose)),
       session_(*engine_->forward, prefix_.get()), options_(chat_options(arguments, engine_->model)),

@@ -33,7 +33,7 @@ int run(const GenerateArguments& arguments) {
     arguments.prompt_cache.check();
     arguments.speculation.check();
     arguments.grammar.compile(arguments.sampling.ignore_end); // for its errors, before the model is loaded
-    const auto engine = start_engine(arguments.model, console, arguments.speculation.drafting());
+    const auto engine = start_engine(arguments.model, console, arguments.speculation.drafting(arguments.prompt_cache.path));
     const auto drafts = start_speculation(arguments.speculation, *engine, arguments.model.threads, console);
     const Tokenizer& tokenizer = engine->model.tokenizer;
     const SamplerOptions options =

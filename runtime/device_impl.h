@@ -28,6 +28,8 @@ struct Device::Impl : OpenDevice {
     const uint64_t timeout_ns;
     std::atomic<bool> lost = false, stuck = false;
 
+    BarrierForm barrier_form() const { return capabilities.narrow_barriers ? BarrierForm::narrow : BarrierForm::full; }
+
     size_t allocations() const {
         size_t count = 0;
         for (const auto& [memory, arena] : arenas) count += arena.blocks();

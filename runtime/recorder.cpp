@@ -111,7 +111,7 @@ void Recorder::Impl::stamp() {
 }
 
 void Recorder::Impl::wait(VkPipelineStageFlags from, VkPipelineStageFlags to) const {
-    barrier(commands, from, to, device.capabilities.narrow_barriers ? BarrierForm::narrow : BarrierForm::full);
+    barrier(commands, from, to, device.barrier_form());
 }
 
 // Records any command. Timed commands are separated by barriers, or each would be charged for its neighbours.

@@ -72,7 +72,7 @@ void Uploader::end() {
     check(vkResetCommandPool(device.handle, half.pool, 0), "resetting a command pool");
     if (!half.commands) half.commands = allocate_commands(device.handle, half.pool);
     begin_commands(half.commands);
-    barrier(half.commands, work_stages, copy_stage, BarrierForm::full);
+    barrier(half.commands, work_stages, copy_stage, device.barrier_form());
     const VkBufferCopy region{0, dst.offset, dst.bytes};
     vkCmdCopyBuffer(half.commands, half.staging.impl().handle, dst.buffer->impl().handle, 1, &region);
     end_commands(half.commands);

@@ -1,5 +1,6 @@
 #include "model/files/formats/gguf_writer.h"
 #include "base/ensure.h"
+#include "base/sizes.h"
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -56,8 +57,6 @@ Raw encode(const std::vector<std::string_view>& list) {
     return {type_list, bytes};
 }
 
-uint64_t align_up(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
-
 } // namespace
 
 template <class T> void GgufWriter::Section::number(T value, std::string what) {
@@ -105,12 +104,12 @@ void GgufWriter::add_tensor(std::string_view name, GgmlType type, const std::vec
     const BlockFormat* format = stored_format(type);
     ENSURE(format, "{}", type_name(type));
     tensors_.push_back({elements / format->elements * format->bytes, data_bytes_});
-    data_bytes_ += align_up(tensors_.back().bytes, alignment_);
+    data_bytes_ += round_up(tensors_.back().bytes, alignment_);
 }
 
 std::string GgufWriter::header() const {
     std::string bytes = "GGUF" + raw(version_) + raw(infos_.count) + raw(metadata_.count) + metadata_.bytes + infos_.bytes;
-    bytes.resize(align_up(bytes.size(), alignment_));
+    bytes.resize(round_up(bytes.size(), alignment_));
     return bytes;
 }
 
@@ -129,7 +128,7 @@ void GgufWriter::write(std::ostream& out, const Fill& fill) const {
         const auto begin = out.tellp();
         fill(i, out);
         ENSURE(!out || uint64_t(out.tellp() - begin) == tensors_[i].bytes, "{} bytes for tensor {}", tensors_[i].bytes, i);
-        out << std::string(align_up(tensors_[i].bytes, alignment_) - tensors_[i].bytes, '\0');
+        out << std::string(round_up(tensors_[i].bytes, alignment_) - tensors_[i].bytes, '\0');
     }
 }
 

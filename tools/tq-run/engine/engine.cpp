@@ -194,7 +194,8 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     return setup;
 }
 
-static Drafting here(Drafting drafting, bool on_cpu_alone) {
+// Without the head where it has not been measured to gain, unless it is asked for.
+static Drafting drafting_here(Drafting drafting, bool on_cpu_alone) {
     if (drafting.head == MtpHead::if_there && !on_cpu_alone) drafting.head = MtpHead::left_out;
     return drafting;
 }
@@ -205,7 +206,8 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
     if (chosen.empty() && arguments.profile)
         throw UsageError("--profile times the kernels of a Vulkan device, and this runs on the CPU: name a device with --device "
                          "(tq-run devices lists them)");
-    Setup setup = set_up_model(arguments, console, here(drafting, chosen.empty() && arguments.placement.layers_per_rank.empty()));
+    Setup setup =
+        set_up_model(arguments, console, drafting_here(drafting, chosen.empty() && arguments.placement.layers_per_rank.empty()));
     auto devices = open_devices(chosen, conformance::subject_of(setup.model.config, setup.model.weights, setup.options.kv),
                                 console, otherwise);
     if (arguments.measured) require_chosen(names, chosen, devices[0] ? devices.size() : 0);
@@ -252,7 +254,8 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console, const Draft
     if (arguments.memory_limit_bytes == 0) return set_up(arguments, console, WithoutGpu::cpu, drafting);
     auto device = arguments.device.empty() ? nullptr : choose_device(arguments.device);
     const bool on_cpu = !device && !arguments.device.empty();
-    Setup setup = set_up_model(arguments, console, here(drafting, on_cpu && arguments.placement.layers_per_rank.empty()));
+    Setup setup =
+        set_up_model(arguments, console, drafting_here(drafting, on_cpu && arguments.placement.layers_per_rank.empty()));
     setup.imagined = true;
     if (device) {
         setup.device_name = describe_device(*device);

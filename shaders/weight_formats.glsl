@@ -7,12 +7,12 @@ uint moved(uint v, int left) { return left >= 0 ? v << left : v >> -left; }
 uint pairs_of(uvec2 pairs, uint k, uint to) { return moved(pairs[k / 4], int(to) - int(2 * (k % 4))) & (0x03030303u << to); }
 uint bits_of(uint bits, uint k, uint to) { return moved(bits, int(to) - int(k)) & (0x01010101u << to); }
 
-#if defined(FORMAT_iq4_nl) || defined(FORMAT_iq4_xs) || defined(FORMAT_mxfp4)
+#if defined(FORMAT_iq4_nl) || defined(FORMAT_iq4_xs) || defined(FORMAT_mxfp4) || defined(FORMAT_nvfp4)
 #define LEVEL_TABLE
 shared float levels[16]; // drivers put constant arrays into slow memory
 void prepare_weights() {
     for (uint i = gl_LocalInvocationID.x; i < 16; i += workgroup) {
-#ifdef FORMAT_mxfp4
+#if defined(FORMAT_mxfp4) || defined(FORMAT_nvfp4)
         const uint low = i < 4 ? MXFP4_LEVELS_0 : MXFP4_LEVELS_1, high = i < 12 ? MXFP4_LEVELS_2 : MXFP4_LEVELS_3;
 #else
         const uint low = i < 4 ? IQ4_LEVELS_0 : IQ4_LEVELS_1, high = i < 12 ? IQ4_LEVELS_2 : IQ4_LEVELS_3;
@@ -49,7 +49,7 @@ vec4 levels_of(uint v) { return bytes(v); }
 #define RAW_WORDS 4
 #elif defined(FORMAT_tq2_0)
 #define RAW_WORDS 3
-#elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1) || defined(FORMAT_iq4_xs)
+#elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1) || defined(FORMAT_iq4_xs) || defined(FORMAT_nvfp4)
 #define RAW_WORDS 2
 #elif GRID_ENTRIES == 0
 #define RAW_WORDS 1 // where there is none, it is not used
@@ -186,6 +186,29 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     const uint e = (raw.w[0] >> (8 * (j & 3))) & 0xff;
     // 2^(e - 128), as levels are doubled; the NaN e = 255 was refused when the file was read
     return scaled(uintBitsToFloat(e < 2 ? 0x00200000u << e : (e - 1) << 23));
+}
+
+#elif defined(FORMAT_nvfp4) // row: nibbles, then one byte of scale per 16, then what all weights are multiplied by
+#define SPLIT_SCALES
+#define HEADER_VECTORS 2
+uint row_vectors(uint cols) { return cols / 32 + (cols / 64 + 3) / 4 + 1; }
+uint header_at(uint cols, uint s, uint k) { return k == 0 ? cols / 32 + s : row_vectors(cols) - 1; }
+Raw32 fetch32(uint row, Header h, uint s, uint j) {
+    Raw32 raw = fetch_levels(row, s, j);
+    raw.w[0] = header_word(row, h, s, 0, j >> 1);
+    raw.w[1] = header_word(row, h, s, 1, 0);
+    return raw;
+}
+uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k); }
+// Returns half of a number with four bits of exponent and three of fraction, as levels are doubled; of 127 it is 0.
+float scale_of(uint bits) {
+    const uint number = bits & 0x7fu;
+    const float normal = uintBitsToFloat((number << 20) + (119u << 23));
+    return (bits & 0xffu) == 0x7fu ? 0.0 : number < 8 ? float(number) / 1024.0 : normal;
+}
+Scales32 scales32(Raw32 raw, uint s, uint j) {
+    const uint both = raw.w[0] >> (16 * (j & 1));
+    return scaled(uintBitsToFloat(raw.w[1]) * vec2(scale_of(both), scale_of(both >> 8)));
 }
 
 #elif defined(FORMAT_q2_k) // row: blocks of (1 vector of scales and minima, 4 of bit pairs), then fp16 d and dmin per block

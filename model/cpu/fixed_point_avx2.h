@@ -19,6 +19,7 @@ struct Floats {
 HWY_INLINE Ints twice(__m256i v) { return {v, v}; }
 HWY_INLINE Ints bytes(int value) { return twice(_mm256_set1_epi8(char(value))); }
 HWY_INLINE Floats no_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+HWY_INLINE Floats load_floats(const float* p) { return {_mm256_load_ps(p), _mm256_load_ps(p + 8)}; }
 HWY_INLINE Ints load_64(const uint8_t* p) { return {load_32(p), load_32(p + 32)}; }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) { return {load_32(p), load_32(q)}; }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return twice(load_32(p)); }
@@ -77,6 +78,14 @@ HWY_INLINE Ints nibbles_of_16(const uint8_t* p, const uint8_t* q) {
     const __m256i shifts = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
     return low_bits({_mm256_srlv_epi32(_mm256_broadcastsi128_si256(load_16(p)), shifts),
                      _mm256_srlv_epi32(_mm256_broadcastsi128_si256(load_16(q)), shifts)},
+                    4);
+}
+
+// Unpacks 32 bytes of nibbles, of each eight the low ones, then the high ones.
+HWY_INLINE Ints nibbles_of_eights(const uint8_t* p) {
+    const __m256i bytes = load_32(p), shifts = _mm256_setr_epi64x(0, 4, 0, 4);
+    return low_bits({_mm256_srlv_epi64(_mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(1, 1, 0, 0)), shifts),
+                     _mm256_srlv_epi64(_mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(3, 3, 2, 2)), shifts)},
                     4);
 }
 

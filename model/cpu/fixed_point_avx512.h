@@ -11,6 +11,7 @@ using Floats = __m512;
 
 HWY_INLINE Ints bytes(int value) { return _mm512_set1_epi8(char(value)); }
 HWY_INLINE Floats no_floats() { return _mm512_setzero_ps(); }
+HWY_INLINE Floats load_floats(const float* p) { return _mm512_load_ps(p); }
 HWY_INLINE Ints load_64(const uint8_t* p) { return _mm512_loadu_si512(p); }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(load_32(p)), load_32(q), 1);
@@ -51,6 +52,12 @@ HWY_INLINE Ints nibbles_of_32(const uint8_t* p) { return low_bits(shift_right(tw
 HWY_INLINE Ints nibbles_of_16(const uint8_t* p, const uint8_t* q) {
     const Ints both = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load_16(p)), 0xff00, load_16(q));
     return low_bits(_mm512_srlv_epi32(both, _mm512_broadcast_i64x4(_mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4))), 4);
+}
+
+// Unpacks 32 bytes of nibbles, of each eight the low ones, then the high ones.
+HWY_INLINE Ints nibbles_of_eights(const uint8_t* p) {
+    const Ints twice = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(load_32(p)));
+    return low_bits(_mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4)), 4);
 }
 
 // Looks up levels in a table of 16 signed bytes, and adds `offset`.

@@ -77,6 +77,11 @@ struct IQ4_NL : ScaledBlocks<18, 8> {
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) { return iq4_levels_of(Q4_0::levels(block, v)); }
 };
 
+HWY_INLINE Ints mxfp4_levels_of(Ints nibbles) {
+    return in_table(nibbles, _mm_setr_epi32(int(MXFP4_LEVELS_0), int(MXFP4_LEVELS_1), int(MXFP4_LEVELS_2), int(MXFP4_LEVELS_3)),
+                    128);
+}
+
 struct MXFP4 : BlocksOf32<17, 8> {
     static constexpr bool has_minimum = false;
     static constexpr int offset_bits = 7;
@@ -86,8 +91,22 @@ struct MXFP4 : BlocksOf32<17, 8> {
         return {pairs_of_runs(_mm256_load_ps(d)), no_floats()};
     }
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        const __m128i table = _mm_setr_epi32(int(MXFP4_LEVELS_0), int(MXFP4_LEVELS_1), int(MXFP4_LEVELS_2), int(MXFP4_LEVELS_3));
-        return in_table(nibbles_of_16(block + 34 * v + 1, block + 34 * v + 18), table, 128);
+        return mxfp4_levels_of(nibbles_of_16(block + 34 * v + 1, block + 34 * v + 18));
+    }
+};
+
+struct NVFP4 {
+    static constexpr size_t bytes_of_256 = 144;
+    static constexpr int level_bits = 8;
+    static constexpr bool has_minimum = false;
+    static constexpr int offset_bits = 7;
+    static HWY_INLINE Scales scales(const uint8_t* block) {
+        alignas(64) float d[16]; // in the order of lanes
+        for (size_t lane = 0; lane < 16; lane++) d[lane] = nvfp4_scale(block[36 * (run_of(lane) / 4) + run_of(lane) % 4]);
+        return {load_floats(d), no_floats()};
+    }
+    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
+        return mxfp4_levels_of(nibbles_of_eights(block + 36 * v + 4));
     }
 };
 
@@ -291,6 +310,7 @@ Dots* dots_for(GgmlType type) {
     case GgmlType::IQ4_NL: return dots<IQ4_NL>;
     case GgmlType::IQ4_XS: return dots<IQ4_XS>;
     case GgmlType::MXFP4: return dots<MXFP4>;
+    case GgmlType::NVFP4: return dots<NVFP4>;
     default: return nullptr;
     }
 }

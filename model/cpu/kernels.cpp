@@ -77,8 +77,7 @@ void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::s
     pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
         std::vector<std::byte> scratch;
         for (uint32_t t = begin; t < end; t++)
-            decode_weights(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols),
-                           embedding.read(ids[t], 1, scratch));
+            embedding.decode(ids[t], h.subspan(size_t(t) * embedding.cols, embedding.cols), scratch);
     });
 }
 

@@ -190,7 +190,10 @@ void put_sums(const Product& p, const float* sums, size_t token, size_t tokens, 
     for (size_t t = 0; t < tokens; t++) {
         float* const y = &p.y[(token + t) * p.w.rows + first];
         const float* const of_token = sums + t * dots_rows;
-        for (uint32_t r = 0; r < count; r++) y[r] = p.accumulate ? y[r] + of_token[r] : of_token[r];
+        for (uint32_t r = 0; r < count; r++) {
+            const float product = of_token[r] * p.w.factor(first + r);
+            y[r] = p.accumulate ? y[r] + product : product;
+        }
     }
 }
 

@@ -39,7 +39,8 @@ void swiglu(float* gate, const float* up, size_t count);
 
 inline void put(const Product& p, size_t token, size_t row, float value) {
     float& y = p.y[token * p.w.rows + row];
-    y = p.accumulate ? y + value : value;
+    const float product = value * p.w.factor(uint32_t(row));
+    y = p.accumulate ? y + product : product;
 }
 
 // The distance of prefetches in bytes: hardware prefetchers do not cross pages.

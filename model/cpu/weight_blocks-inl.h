@@ -113,6 +113,24 @@ template <class Use> HWY_INLINE void each_mxfp4(const uint8_t* row, size_t cols,
     for (size_t at = 0; at < cols; at += 32, row += 17) use_table(use, at, row + 1, mxfp4_levels, mxfp4_scale(row[0]));
 }
 
+template <class Use> HWY_INLINE void each_nvfp4(const uint8_t* row, size_t cols, Use& use) {
+    const hn::FixedTag<int8_t, 16> d;
+    const hn::FixedTag<uint64_t, 2> halves;
+    HWY_ALIGN int8_t small[16], levels[32];
+    for (size_t i = 0; i < 16; i++) small[i] = int8_t(mxfp4_levels[i]);
+    const auto values = hn::Load(d, small);
+    for (size_t at = 0; at < cols; at += 32, row += at % 64 == 0 ? 36 : 0) {
+        const size_t half = at % 64 / 32;
+        const auto q = hn::LoadU(hn::FixedTag<uint8_t, 16>(), row + 4 + 16 * half);
+        const auto low = hn::BitCast(halves, hn::TableLookupBytes(values, hn::BitCast(d, low_bits(q, 4)))),
+                   high = hn::BitCast(halves, hn::TableLookupBytes(values, hn::BitCast(d, hn::ShiftRight<4>(q))));
+        hn::Store(hn::BitCast(d, hn::InterleaveLower(halves, low, high)), d, levels);
+        hn::Store(hn::BitCast(d, hn::InterleaveUpper(halves, low, high)), d, levels + 16);
+        const float scales[2] = {nvfp4_scale(row[2 * half]), nvfp4_scale(row[2 * half + 1])};
+        use_levels<16>(use, at, levels, 32, scales);
+    }
+}
+
 // Passes a row to `use`. Returns false where there is no fast way: cols is not a multiple of 32, or no matrix has the format.
 template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* row, size_t cols, Use& use) {
     if (cols % 32 != 0) return false;
@@ -141,6 +159,7 @@ template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* r
     case GgmlType::IQ4_XS: each_iq4_xs(row, cols, use); break;
     case GgmlType::TQ2_0: each_tq2_0(row, cols, use); break;
     case GgmlType::MXFP4: each_mxfp4(row, cols, use); break;
+    case GgmlType::NVFP4: each_nvfp4(row, cols, use); break;
     case GgmlType::TQ1_0: return false; // becomes TQ2_0
     }
     return true;

@@ -99,6 +99,9 @@ class Planner {
             fail("{}: tensor '{}' is quantised already ({}), and would lose more: take a file in F16, BF16 or F32, or give "
                  "--allow-requantize",
                  utf8_text(model_.file.path()), printable(name), type_name(from.type));
+        if (type != from.type && block_format(from.type)->has_factor)
+            fail("{}: tensor '{}' is in {}, which tq-run quantize copies but does not convert", utf8_text(model_.file.path()),
+                 printable(name), type_name(from.type));
         if (type != from.type && !has_encoder(type)) fail("tq-run quantize does not make {}", type_name(type));
         out_.writer.add_tensor(name, type, ne);
         out_.tensors.push_back({std::move(from), std::move(ne), type});
@@ -141,13 +144,12 @@ std::optional<uint64_t> convert_tensor(ThreadPool& pool, const ConvertedTensor& 
             std::vector<float> values(t.from.cols);
             std::vector<std::byte> scratch;
             for (uint32_t r = begin; r < end; ++r) {
-                const std::span<const std::byte> from = t.from.read(first + r, 1, scratch);
                 const std::span to = std::span(piece).subspan(r * row, row);
                 if (t.type == t.from.type) {
-                    std::memcpy(to.data(), from.data(), row);
+                    std::memcpy(to.data(), t.from.read(first + r, 1, scratch).data(), row);
                     continue;
                 }
-                decode_row(t.from.type, values, from);
+                t.from.decode(first + r, values, scratch);
                 quantise_row(t.type, to, values, importance_of(importance, t, first + r));
             }
         });
@@ -182,7 +184,7 @@ ConversionError conversion_error(ThreadPool& pool, const ConvertedTensor& t, std
         std::vector<float> original(t.from.cols), copy(t.from.cols);
         std::vector<std::byte> scratch;
         for (uint32_t r = begin; r < end; ++r) {
-            decode_row(t.from.type, original, t.from.read(r, 1, scratch));
+            t.from.decode(r, original, scratch);
             decode_row(t.type, copy, bytes.subspan(r * row, row));
             for (size_t i = 0; i < original.size(); ++i) {
                 const double difference = double(copy[i]) - original[i];

@@ -34,7 +34,10 @@ std::string shape_text(const Config& c) {
                               r.beta_slow);
 }
 
-std::string tensor_text(const Tensor& t) { return fmt::format("{} {} {} {}\n", t.name, type_name(t.type), t.rows, t.cols); }
+std::string tensor_text(const Tensor& t) {
+    const std::string factors = t.factors.empty() ? "" : ' ' + hex(checksum(std::as_bytes(std::span(t.factors))));
+    return fmt::format("{} {} {} {}{}\n", t.name, type_name(t.type), t.rows, t.cols, factors);
+}
 
 class Hasher {
   public:

@@ -46,7 +46,7 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols) {
     ENSURE(cols % 32 == 0 && cols % l.elements == 0, "{} columns of {}", cols, type_name(type));
     uint64_t bytes = 0;
     for (const BlockPart part : l.parts) bytes += round_up(uint64_t(cols / l.elements) * part.bytes, 16);
-    return bytes;
+    return bytes + (l.has_factor ? 16 : 0);
 }
 
 uint64_t device_rows_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave) {
@@ -86,7 +86,7 @@ class Repacker {
     bool as_is() const { return format_.parts[0].bytes == format_.bytes && changed_.empty(); }
 
     // to[device_row_bytes] = a row in the device's layout. Returns false where a scale cannot be raised.
-    bool operator()(std::byte* to, const std::byte* from) {
+    bool operator()(std::byte* to, const std::byte* from, float factor) {
         if (as_is()) {
             std::memcpy(to, from, blocks_ * format_.bytes);
             return true;
@@ -100,6 +100,8 @@ class Repacker {
             std::memset(to + bytes, 0, round_up(bytes, 16) - bytes);
             to += round_up(bytes, 16);
         }
+        const float last[4] = {factor, 0, 0, 0};
+        if (format_.has_factor) std::memcpy(to, last, sizeof last);
         return done;
     }
 
@@ -127,8 +129,8 @@ class Repacker {
 
 } // namespace
 
-bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
-                 uint32_t step) {
+bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first, uint32_t step,
+                 std::span<const float> factors) {
     const BlockFormat& l = format_of(layout.type);
     const uint32_t interleave = layout.interleave;
     const uint64_t blocks = layout.cols / l.elements, to_row = device_row_bytes(layout.type, layout.cols),
@@ -147,12 +149,13 @@ bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<con
         const uint64_t row = first + r * step;
         std::byte* out = to.data() + row / interleave * interleave * to_row + row % interleave * 16;
         const std::byte* in = from.data() + r * from_row;
+        const float factor = factors.empty() ? 1 : factors[r];
         if (interleave == 1) {
-            done = repack(out, in) && done;
+            done = repack(out, in, factor) && done;
             continue;
         }
         if (!repack.as_is()) {
-            done = repack(packed.data(), in) && done;
+            done = repack(packed.data(), in, factor) && done;
             in = packed.data();
         }
         for (uint64_t word = 0; word < to_row / 16; word++) std::memcpy(out + word * interleave * 16, in + word * 16, 16);

@@ -36,8 +36,8 @@ struct RowLayout {
 };
 
 // Writes whole rows of weights, in the file's format, to rows first, first + step, ... of those [device_rows_bytes] that begin at
-// `to`. Returns false where a scale cannot be raised: then its row is undefined.
+// `to`. factors: of each row, where the format has some. Returns false where a scale cannot be raised: then its row is undefined.
 [[nodiscard]] bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
-                               uint32_t step = 1);
+                               uint32_t step = 1, std::span<const float> factors = {});
 
 } // namespace tq::gpu

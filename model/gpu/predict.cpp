@@ -44,6 +44,7 @@ double instructions_per_weight(GgmlType type) {
     // Counted with Mesa 26.2, and divided by what its Q4_K takes more.
     case GgmlType::TQ1_0:
     case GgmlType::TQ2_0: return 2.47;
+    case GgmlType::NVFP4: return 3.45;
     case GgmlType::IQ1_S: return 4.13;
     case GgmlType::IQ2_XXS: return 4.38;
     case GgmlType::IQ1_M: return 4.56;

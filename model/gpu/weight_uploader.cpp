@@ -74,7 +74,8 @@ bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& sl
         try {
             for (uint32_t k = 0; k < step; k++)
                 read_rows(pool_, tensors[k], first / step, here / step, [&](uint32_t at, std::span<const std::byte> rows) {
-                    if (!repack_rows(layout, to, rows, (at - first / step) * step + k, step)) all = false;
+                    const auto factors = tensors[k].row_factors(at, uint32_t(rows.size() / tensor.row_bytes()));
+                    if (!repack_rows(layout, to, rows, (at - first / step) * step + k, step, factors)) all = false;
                 });
         } catch (...) { // the next layers of a stream may still be read
             uploader_.cancel();

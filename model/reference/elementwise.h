@@ -24,8 +24,9 @@ inline float inverse_rms(std::span<const float> x, float eps) {
 // h[t] = row ids[t] of `embedding`. h: [ids.size()][cols]
 inline void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
     pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
+        std::vector<std::byte> scratch;
         for (uint32_t t = begin; t < end; t++)
-            decode_row(embedding.type, h.subspan(size_t(t) * embedding.cols, embedding.cols), embedding.row(ids[t]));
+            embedding.decode(ids[t], h.subspan(size_t(t) * embedding.cols, embedding.cols), scratch);
     });
 }
 

@@ -27,8 +27,9 @@ void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<con
     ENSURE(y.size() == tokens * w.rows, "{}: {} outputs for {} tokens", w.name, y.size(), tokens);
     pool.each(w.rows, 16, [&](uint32_t begin, uint32_t end) {
         std::vector<float> row(w.cols);
+        std::vector<std::byte> scratch;
         for (uint32_t r = begin; r < end; r++) {
-            decode_row(w.type, row, w.row(r));
+            w.decode(r, row, scratch);
             for (size_t t = 0; t < tokens; t++) {
                 float& out = y[t * w.rows + r];
                 const float sum = dot(row.data(), &x[t * w.cols], w.cols);

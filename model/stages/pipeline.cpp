@@ -91,8 +91,7 @@ Pipeline::~Pipeline() {
 void Pipeline::embed(const PassRows& rows) {
     const size_t cols = config_.hidden_size;
     h_.resize(rows.count() * cols);
-    for (uint32_t i = 0; i < rows.count(); i++)
-        decode_row(token_embd_.type, std::span(h_).subspan(i * cols, cols), token_embd_.read(rows.ids[i], 1, scratch_));
+    for (uint32_t i = 0; i < rows.count(); i++) token_embd_.decode(rows.ids[i], std::span(h_).subspan(i * cols, cols), scratch_);
     if (tap_) tap_("embed", h_);
 }
 

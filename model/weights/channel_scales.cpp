@@ -24,7 +24,7 @@ std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<con
         std::vector<float> row(w.cols);
         std::vector<std::byte> scratch;
         for (uint32_t r = begin; r < end; r++) {
-            decode_row(w.type, row, w.read(r, 1, scratch));
+            w.decode(r, row, scratch);
             for (uint32_t i = 0; i < w.cols; i++) {
                 const double product = double(row[i]) * norm[i];
                 out[r] += product * product;
@@ -44,7 +44,7 @@ std::vector<double> column_squares(ThreadPool& pool, const Tensor& w) {
         std::vector<float> row(w.cols);
         std::vector<std::byte> scratch;
         for (uint32_t r = begin * run; r < std::min(end * run, rows); r++) {
-            decode_row(w.type, row, w.read(r * step, 1, scratch));
+            w.decode(r * step, row, scratch);
             std::vector<double>& sum = sums[r / run];
             for (uint32_t c = 0; c < w.cols; c++) sum[c] += double(row[c]) * row[c];
         }

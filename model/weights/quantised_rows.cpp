@@ -16,7 +16,7 @@ class QuantisedRows final : public RowSource {
         std::vector<float> values(from_.cols);
         std::vector<std::byte> scratch;
         for (uint32_t r = 0; r < count; ++r) {
-            decode_row(from_.type, values, from_.read(first + r, 1, scratch));
+            from_.decode(first + r, values, scratch);
             quantise_row(type_, to.subspan(r * bytes, bytes), values);
         }
     }

@@ -55,7 +55,7 @@ class FloatRows final : public RowSource {
         std::vector<float> values(from_.cols);
         std::vector<std::byte> scratch;
         for (uint32_t r = 0; r < count; r++) {
-            decode_row(from_.type, values, from_.read(first + r, 1, scratch));
+            from_.decode(first + r, values, scratch);
             std::memcpy(to.data() + r * values.size() * sizeof(float), values.data(), values.size() * sizeof(float));
         }
     }
@@ -71,13 +71,19 @@ Tensor stacked(std::string name, std::vector<Tensor> parts) {
     for (const Tensor& p : parts)
         ENSURE(p.type == first.type && p.cols == first.cols && p.rows == first.rows, "{} and {}", p.name, first.name);
     const auto rows = uint32_t(parts.size() * first.rows);
-    return {std::move(name), first.type, rows, first.cols, {}, std::make_shared<StackedRows>(std::move(parts))};
+    std::vector<float> factors;
+    if (std::ranges::any_of(parts, [](const Tensor& p) { return !p.factors.empty(); }))
+        for (const Tensor& p : parts) factors.push_back(p.factor(0));
+    Tensor out{std::move(name), first.type, rows, first.cols, {}, nullptr, std::move(factors)};
+    out.source = std::make_shared<StackedRows>(std::move(parts));
+    return out;
 }
 
 Tensor picked(std::string name, const Tensor& from, std::vector<uint32_t> rows) {
     ENSURE(std::ranges::all_of(rows, [&](uint32_t r) { return r < from.rows; }), "{}: {} rows", from.name, from.rows);
     const auto count = uint32_t(rows.size());
-    return {std::move(name), from.type, count, from.cols, {}, std::make_shared<PickedRows>(from, std::move(rows))};
+    ENSURE(from.factors.size() <= 1, "{}: {} factors", from.name, from.factors.size());
+    return {std::move(name), from.type, count, from.cols, {}, std::make_shared<PickedRows>(from, std::move(rows)), from.factors};
 }
 
 Tensor in_f32(const Tensor& t) {

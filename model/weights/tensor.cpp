@@ -12,11 +12,23 @@ std::span<const std::byte> Tensor::read(uint32_t first, uint32_t count, std::vec
     return scratch;
 }
 
+std::vector<float> Tensor::row_factors(uint32_t first, uint32_t count) const {
+    std::vector<float> out;
+    for (uint32_t r = first; r < first + count && !factors.empty(); r++) out.push_back(factor(r));
+    return out;
+}
+
+void Tensor::decode(uint32_t r, std::span<float> y, std::vector<std::byte>& scratch) const {
+    decode_row(type, y, read(r, 1, scratch));
+    if (factors.empty()) return;
+    for (float& v : y) v *= factor(r);
+}
+
 std::vector<float> to_floats(const Tensor& tensor) {
     std::vector<float> values(size_t(tensor.rows) * tensor.cols);
     std::vector<std::byte> scratch;
     for (uint32_t r = 0; r < tensor.rows; r++)
-        decode_row(tensor.type, std::span(values).subspan(size_t(r) * tensor.cols, tensor.cols), tensor.read(r, 1, scratch));
+        tensor.decode(r, std::span(values).subspan(size_t(r) * tensor.cols, tensor.cols), scratch);
     return values;
 }
 

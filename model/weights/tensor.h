@@ -24,6 +24,9 @@ struct Tensor {
     uint32_t rows, cols;
     std::span<const std::byte> data; // all rows, not aligned; empty if `source` makes them
     std::shared_ptr<const RowSource> source = nullptr;
+    // NVFP4: what the values of the blocks are multiplied by, a number for each of as many equal parts of the rows (the matrices
+    // of a stack). Empty: 1.
+    std::vector<float> factors = {};
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }
@@ -34,12 +37,22 @@ struct Tensor {
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
     // Returns rows first .. first + count - 1 as a matrix, likewise, or of one matrix of a mapped stack.
     Tensor slice(uint32_t first, uint32_t count) const {
-        return {name, type, count, cols,
-                source ? source->mapped_rows(first, count) : data.subspan(first * row_bytes(), count * row_bytes())};
+        return {.name = name,
+                .type = type,
+                .rows = count,
+                .cols = cols,
+                .data = source ? source->mapped_rows(first, count) : data.subspan(first * row_bytes(), count * row_bytes()),
+                .factors = row_factors(first, factors.empty() ? 0 : 1)};
     }
+
+    float factor(uint32_t r) const { return factors.empty() ? 1 : factors[size_t(r) * factors.size() / rows]; }
+    // Returns those of rows first .. first + count - 1, one for each; empty: 1.
+    std::vector<float> row_factors(uint32_t first, uint32_t count) const;
 
     // Returns rows first .. first + count - 1, in place or made in `scratch`, which the result may point into.
     std::span<const std::byte> read(uint32_t first, uint32_t count, std::vector<std::byte>& scratch) const;
+    // y[cols] = the values of row r, fp32.
+    void decode(uint32_t r, std::span<float> y, std::vector<std::byte>& scratch) const;
 };
 
 // Returns the values of a whole vector or small matrix, fp32.

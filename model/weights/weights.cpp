@@ -7,6 +7,7 @@
 #include "model/weights/paired_rows.h"
 #include "model/weights/quantised_rows.h"
 #include "model/weights/stacked_rows.h"
+#include <cmath>
 #include <fmt/ranges.h>
 
 namespace tq {
@@ -27,14 +28,14 @@ class FileSource final : public TensorSource {
     Tensor matrix(const std::string& name, uint32_t rows, uint32_t cols) override {
         const FileTensor& t = take(name);
         check_shape(t, {cols, rows, 1, 1});
-        return matrix_of(t, rows, cols);
+        return matrix_of(t, rows, cols, 1);
     }
 
     Tensor experts(const std::string& name, uint32_t count, uint32_t rows, uint32_t cols) override {
         if (const std::string stack = name + "_exps.weight"; has(stack) || !has(name + ".0.weight")) {
             const FileTensor& t = take(stack);
             check_shape(t, {cols, rows, count, 1});
-            return matrix_of(t, count * rows, cols);
+            return matrix_of(t, count * rows, cols, count);
         }
         std::vector<Tensor> all;
         for (uint32_t i = 0; i < count; i++) {
@@ -104,14 +105,28 @@ class FileSource final : public TensorSource {
             fail("{}: tensor '{}' has shape [{}], not [{}]", path_, t.name, fmt::join(t.ne, ", "), fmt::join(ne, ", "));
     }
 
-    Tensor matrix_of(const FileTensor& t, uint32_t rows, uint32_t cols) const {
+    // matrices: of the stack that the tensor is.
+    Tensor matrix_of(const FileTensor& t, uint32_t rows, uint32_t cols, uint32_t matrices) {
         if (!block_format(t.type)) {
             std::string known;
             for (const GgmlType type : weight_formats) known += (known.empty() ? "" : ", ") + type_name(type);
             fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, t.name,
                  type_name(t.type), known);
         }
-        return {t.name, t.type, rows, cols, t.data};
+        return {t.name, t.type, rows, cols, t.data, nullptr, factors_of(t, matrices)};
+    }
+
+    // Returns the numbers beside a matrix in NVFP4: "blk.3.ffn_up.scale" of "blk.3.ffn_up.weight". Those that its inputs would be
+    // quantised by, input_scale, are passed over.
+    std::vector<float> factors_of(const FileTensor& t, uint32_t matrices) {
+        if (!block_format(t.type)->has_factor || !t.name.ends_with(".weight")) return {};
+        const std::string stem = t.name.substr(0, t.name.size() - std::string_view("weight").size());
+        left_.erase(stem + "input_scale");
+        if (!has(stem + "scale")) return {};
+        std::vector<float> factors = to_floats(vector(stem + "scale", matrices));
+        for (const float f : factors)
+            if (!std::isfinite(f)) fail("{}: tensor '{}scale' has a number that is NaN or infinite", path_, stem);
+        return factors;
     }
 
     std::string path_;

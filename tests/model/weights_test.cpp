@@ -258,6 +258,24 @@ TEST_CASE("formats that we cannot run are named with their tensor") {
     CHECK(weights_error(norm).empty());
 }
 
+TEST_CASE("a matrix in NVFP4 may have a number that it is multiplied by, and no other") {
+    Draft d = small_draft();
+    d.tensor("blk.0.ffn_down.weight").type = GgmlType::NVFP4; // it has 64 columns
+    CHECK(weights_error(d).empty());
+    d.tensors.push_back({"blk.0.ffn_down.input_scale", GgmlType::F32, {1}});
+    CHECK(weights_error(d).empty());
+    d.tensors.push_back({"blk.0.ffn_down.scale", GgmlType::F32, {1}});
+    CHECK(weights_error(d).empty());
+    const TemporaryFile file(d.bytes());
+    const ModelFile g = read_gguf(file.path());
+    CHECK(read_weights(g, read_config(g)).layers[0].ffn_down.factors == std::vector<float>{0});
+    d.tensors.back().ne = {2};
+    check_contains(weights_error(d), "tensor 'blk.0.ffn_down.scale' has shape [2, 1, 1, 1], not [1, 1, 1, 1]");
+    Draft other = small_draft();
+    other.tensors.push_back({"blk.0.ffn_down.scale", GgmlType::F32, {1}});
+    check_contains(weights_error(other), "tensor 'blk.0.ffn_down.scale' does not belong to a model of 'qwen3'");
+}
+
 TEST_CASE("a tensor of another architecture is refused, for ignoring it would give wrong answers") {
     Draft d = small_draft();
     d.tensors.push_back({"blk.0.attn_q.bias", GgmlType::F32, {128}});
@@ -334,13 +352,9 @@ TEST_CASE("random weights have the deviation that keeps activations sane, and th
         const ModelFile a = read_gguf(file.path()), b = read_gguf(again.path());
         const Tensor t = read_weights(a, read_config(a)).layers[1].attn_q;
         double sum = 0, squares = 0;
-        std::vector<float> row(t.cols);
-        for (uint32_t r = 0; r < t.rows; ++r) {
-            decode_row(t.type, row, t.row(r));
-            for (const float x : row) {
-                sum += x;
-                squares += x * x;
-            }
+        for (const float x : to_floats(t)) {
+            sum += x;
+            squares += x * x;
         }
         const double n = double(t.rows) * t.cols;
         CHECK(std::sqrt(squares / n) * 16 == doctest::Approx(1).epsilon(0.06));

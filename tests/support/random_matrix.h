@@ -21,6 +21,11 @@ inline void put_scales(GgmlType type, std::byte* block, float scale, float minim
     if (format.scales.scale >= 0) set_block_scales(format, block, float_to_half(scale), float_to_half(minimum));
 }
 
+// From 1 / 4 to 15 / 4.
+inline void put_nvfp4_scales(std::byte* block, Random& random) {
+    for (int i = 0; i < 4; i++) block[i] = std::byte(0x30 + random.bits() % 32);
+}
+
 // Random levels and scales, all finite.
 struct Matrix {
     std::vector<std::byte> bytes;
@@ -34,10 +39,12 @@ struct Matrix {
             if (type == GgmlType::F32) std::memcpy(&bytes[at], &value, 4);
             if (type == GgmlType::BF16) std::memcpy(&bytes[at], reinterpret_cast<const char*>(&value) + 2, 2);
             if (type == GgmlType::MXFP4) bytes[at] = std::byte(112 + random.bits() % 16);
+            if (type == GgmlType::NVFP4) put_nvfp4_scales(&bytes[at], random);
             const float scale = random.normal() / 64;
             put_scales(type, &bytes[at], scale, random.normal() / 64);
         }
         tensor = {"random", type, rows, cols, bytes};
+        if (format.has_factor) tensor.factors = {random.normal() / 64};
     }
 };
 

@@ -91,6 +91,9 @@ void put_block(GgmlType type, char* p, float deviation, Random& random) {
     case GgmlType::IQ4_NL: return put_half(p, d / 67.4f);
     case GgmlType::IQ4_XS: return put_half(p, d / (67.4f * 18.5f));
     case GgmlType::MXFP4: *p = mxfp4_exponent(deviation / 5.85f, random); return;
+    case GgmlType::NVFP4: // from 1 to 15 / 8, in halves; the rest is the matrix's
+        for (int i = 0; i < 4; ++i) p[i] = char(0x38 + random.below(8));
+        return;
     case GgmlType::Q2_K: // a minimum like each scale, 8 to 15
         for (int i = 0; i < 16; ++i) p[i] = char((8 + random.below(8)) * 17);
         return put_half(p + 80, d / (1.12f * 11.7f)), put_half(p + 82, d / (1.12f * 11.7f) * 1.5f);
@@ -123,6 +126,7 @@ struct Shape {
     std::string name;
     GgmlType type;
     uint32_t rows, cols, matrices = 1; // of a stack, each of these rows
+    float factor = 1;                  // of "NAME.scale": the mean of its numbers
 
     uint64_t bytes() const { return row_bytes(type, cols) * rows * matrices; }
     bool in_layer() const { return name.starts_with("blk."); }
@@ -131,17 +135,22 @@ struct Shape {
     // Of a vector's values. Rates of decay are below 0, and gates, as biases, near 0.
     float mean() const {
         if (name.ends_with(".ssm_a")) return -0.5f;
-        return name.ends_with(".bias") || name.ends_with("_shexp.weight") ? 0 : 1;
+        return name.ends_with(".bias") || name.ends_with("_shexp.weight") ? 0 : factor;
     }
-    float spread() const { return name.ends_with(".bias") ? 0.5f : 0.1f; }
+    float spread() const { return name.ends_with(".bias") ? 0.5f : 0.1f * factor; }
 };
 
 std::vector<Shape> tensors(const RandomModel& model) {
     const Config& c = model.config;
     std::vector<Shape> all;
     const auto matrix = [&](std::string name, uint32_t rows, uint32_t cols, uint32_t matrices = 1) {
-        const bool fits = cols % block_format(model.type)->elements == 0;
+        const bool embedding = name == "token_embd.weight"; // which no file has in a format with factors
+        const bool fits = cols % block_format(model.type)->elements == 0 && !(embedding && block_format(model.type)->has_factor);
         all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols, matrices});
+        if (!fits || !block_format(model.type)->has_factor) return;
+        const std::string stem = all.back().name.substr(0, all.back().name.size() - std::string_view("weight").size());
+        all.push_back({stem + "scale", GgmlType::F32, 1, matrices, 1, 1 / std::sqrt(float(cols)) / 4.3f});
+        all.push_back({stem + "input_scale", GgmlType::F32, 1, matrices});
     };
     const auto norm = [&](std::string name, uint32_t cols) { all.push_back({std::move(name), GgmlType::F32, 1, cols}); };
     const auto attention = [&](const std::string& blk) {

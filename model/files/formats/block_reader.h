@@ -37,4 +37,12 @@ inline float mxfp4_scale(uint8_t e) {
     return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
+// Returns half of a number with four bits of exponent and three of fraction, the scale of levels that are stored doubled. As in
+// ggml, the upper bit has no meaning, and 127, NaN elsewhere, is 0.
+inline float nvfp4_scale(uint8_t bits) {
+    const uint32_t number = bits & 0x7f;
+    if (bits == 0x7f) return 0;
+    return number < 8 ? float(number) * 0x1p-10f : std::bit_cast<float>((number << 20) + (119u << 23));
+}
+
 } // namespace tq

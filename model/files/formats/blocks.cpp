@@ -111,6 +111,18 @@ void decode_mxfp4(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 17) decode_levels(y, x + 1, mxfp4_scale(uint8_t(x[0])), mxfp4_levels);
 }
 
+// four bytes of scales, each of 16 weights; 32 bytes of nibbles, in each eight the low ones, then the high ones
+void decode_nvfp4(float* y, const std::byte* x, size_t blocks) {
+    for (size_t run = 0; run < 4 * blocks; ++run, y += 16) {
+        const std::byte *block = x + run / 4 * 36, *levels = block + 4 + run % 4 * 8;
+        const float d = nvfp4_scale(uint8_t(block[run % 4]));
+        for (int i = 0; i < 8; ++i) {
+            y[i] = d * mxfp4_levels[size_t(levels[i] & std::byte(15))];
+            y[8 + i] = d * mxfp4_levels[size_t(levels[i] >> 4)];
+        }
+    }
+}
+
 // Indexed by type id; {} where ggml dropped the type. Types without a decoder are listed to be named and skipped.
 constexpr std::array<BlockFormat, 43> formats{{
     {"F32", 1, 4, decode_f32, {}, {{{0, 4}}}},
@@ -154,7 +166,13 @@ constexpr std::array<BlockFormat, 43> formats{{
     {},
     {},
     {"MXFP4", 32, 17, decode_mxfp4, {}, {{{1, 16}, {0, 1}}}},
-    {"NVFP4", 64, 36},
+    {.name = "NVFP4",
+     .elements = 64,
+     .bytes = 36,
+     .decode = decode_nvfp4,
+     .parts = {{{0, 32}, {32, 4}}}, // nibbles; scales
+     .arrange = arrange_nvfp4,
+     .has_factor = true},
     {"Q1_0", 128, 18},
     {"Q2_0", 64, 18},
 }};

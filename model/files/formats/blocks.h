@@ -36,14 +36,15 @@ enum class GgmlType : uint32_t {
     TQ1_0 = 34,
     TQ2_0 = 35,
     MXFP4 = 39,
+    NVFP4 = 40,
 };
 
 // All formats that matrices of a model can have. TQ1_0, which can be decoded, too, becomes TQ2_0 when a model is loaded.
 inline constexpr auto weight_formats = std::array{
-    GgmlType::F32,     GgmlType::F16,   GgmlType::BF16,   GgmlType::Q8_0,    GgmlType::Q4_0,   GgmlType::Q4_1,
-    GgmlType::Q5_0,    GgmlType::Q5_1,  GgmlType::Q2_K,   GgmlType::Q3_K,    GgmlType::Q4_K,   GgmlType::Q5_K,
-    GgmlType::Q6_K,    GgmlType::IQ1_S, GgmlType::IQ1_M,  GgmlType::IQ2_XXS, GgmlType::IQ2_XS, GgmlType::IQ2_S,
-    GgmlType::IQ3_XXS, GgmlType::IQ3_S, GgmlType::IQ4_NL, GgmlType::IQ4_XS,  GgmlType::TQ2_0,  GgmlType::MXFP4,
+    GgmlType::F32,    GgmlType::F16,     GgmlType::BF16,   GgmlType::Q8_0,  GgmlType::Q4_0,    GgmlType::Q4_1,  GgmlType::Q5_0,
+    GgmlType::Q5_1,   GgmlType::Q2_K,    GgmlType::Q3_K,   GgmlType::Q4_K,  GgmlType::Q5_K,    GgmlType::Q6_K,  GgmlType::IQ1_S,
+    GgmlType::IQ1_M,  GgmlType::IQ2_XXS, GgmlType::IQ2_XS, GgmlType::IQ2_S, GgmlType::IQ3_XXS, GgmlType::IQ3_S, GgmlType::IQ4_NL,
+    GgmlType::IQ4_XS, GgmlType::TQ2_0,   GgmlType::MXFP4,  GgmlType::NVFP4,
 };
 
 // The offsets in bytes of the fp16 numbers of a block that scale its levels; -1: it has none.
@@ -73,6 +74,8 @@ struct BlockFormat {
     std::array<BlockPart, 3> parts = {};
     void (*arrange)(std::byte* to, const std::byte* from) = nullptr; // device_blocks.h
     std::span<const uint32_t> grid = {};                             // that a matrix on a device begins with (grids.h)
+    bool has_factor =
+        false; // weights are these times a number of the matrix (Tensor::factors), which a row on a device ends with
 };
 
 // Returns nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").

@@ -183,6 +183,21 @@ void arrange_iq3_s(std::byte* to, const std::byte* from) {
     std::memcpy(to + 106, from + 106, 4);
 }
 
+void arrange_nvfp4(std::byte* to, const std::byte* from) {
+    constexpr uint32_t low_nibbles = 0x0f0f0f0fu, high_nibbles = 0xf0f0f0f0u;
+    const auto scales = load_words<1>(from);
+    const auto in = load_words<8>(from + 4); // two for each 16 weights
+    Words<8> out;
+    for (int half = 0; half < 8; half += 4)
+        for (int k = 0; k < 2; k++) {
+            const uint32_t first = in[half + k], second = in[half + 2 + k];
+            out[half + k] = (first & low_nibbles) | (second & low_nibbles) << 4;
+            out[half + 2 + k] = (first >> 4 & low_nibbles) | (second & high_nibbles);
+        }
+    store_words(to, out);
+    store_words(to + 32, scales);
+}
+
 void arrange_iq1_m(std::byte* to, const std::byte* from) {
     std::memcpy(to, from, 48);
     uint64_t d = 0, scales = 0;

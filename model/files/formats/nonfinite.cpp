@@ -58,6 +58,7 @@ std::optional<uint64_t> find_nonfinite_block(GgmlType type, std::span<const std:
     case GgmlType::BF16: return find<uint16_t>(x, blocks, 2, [](uint16_t v) { return (v & 0x7f80) == 0x7f80; });
     case GgmlType::F16: return find<uint16_t>(x, blocks, 2, bad_half);
     case GgmlType::MXFP4: return find_mxfp4(x, blocks);
+    case GgmlType::NVFP4: return std::nullopt; // all scales are finite
     default: break;
     }
     const BlockScales& at = format->scales;

@@ -95,23 +95,26 @@ class NumberRows final : public RowSource {
     uint32_t seed_, random_, fixed_;
 };
 
-// MXFP4, whose scale is a power of two, one for all blocks; its levels are symmetric.
-class Mxfp4Rows final : public RowSource {
+// MXFP4 and NVFP4, whose scale is one byte, the same for all blocks; their levels are symmetric.
+class Fp4Rows final : public RowSource {
   public:
-    Mxfp4Rows(uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(GgmlType::MXFP4, cols)), seed_(seed) {
-        constexpr double level_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
-        exponent_ = std::byte(std::clamp(128 + int(std::lround(std::log2(deviation / level_deviation))), 2, 252));
-    }
+    static constexpr double level_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
+
+    // Each block begins with `scales` bytes of scales.
+    Fp4Rows(GgmlType type, size_t scales, int scale, uint32_t cols, uint32_t seed)
+        : type_(type), scales_(scales), scale_(std::byte(scale)), bytes_(row_bytes(type, cols)), seed_(seed) {}
 
     void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
         for (uint32_t r = 0; r < count; r++) fill(to.subspan(r * bytes_, bytes_), seed_, first + r);
-        for (size_t at = 0; at < to.size(); at += block_format(GgmlType::MXFP4)->bytes) to[at] = exponent_;
+        for (size_t at = 0; at < to.size(); at += block_format(type_)->bytes) std::ranges::fill(to.subspan(at, scales_), scale_);
     }
 
   private:
+    GgmlType type_;
+    size_t scales_;
+    std::byte scale_;
     uint64_t bytes_;
     uint32_t seed_;
-    std::byte exponent_;
 };
 
 class VectorRows final : public RowSource {
@@ -151,14 +154,22 @@ double block_deviation(GgmlType type) {
 Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t cols, double deviation, uint32_t seed) {
     const BlockFormat* format = block_format(type);
     ENSURE(format && cols % std::max(format->elements, 2u) == 0, "{} columns of {}", cols, type_name(type));
+    const double scale = deviation / Fp4Rows::level_deviation;
     std::shared_ptr<const RowSource> source;
-    if (format->elements == 1)
+    std::vector<float> factors;
+    if (format->elements == 1) {
         source = std::make_shared<NumberRows>(type, cols, deviation, seed);
-    else if (type == GgmlType::MXFP4)
-        source = std::make_shared<Mxfp4Rows>(cols, deviation, seed);
-    else
+    } else if (type == GgmlType::MXFP4) {
+        const int exponent = std::clamp(128 + int(std::lround(std::log2(scale))), 2, 252);
+        source = std::make_shared<Fp4Rows>(type, 1, exponent, cols, seed);
+    } else if (type == GgmlType::NVFP4) {
+        constexpr int two = 0x40; // so that halves are 1
+        source = std::make_shared<Fp4Rows>(type, 4, two, cols, seed);
+        factors = {float(scale)};
+    } else {
         source = std::make_shared<BlockRows>(type, cols, deviation, seed);
-    return {std::move(name), type, rows, cols, {}, std::move(source)};
+    }
+    return {std::move(name), type, rows, cols, {}, std::move(source), std::move(factors)};
 }
 
 Tensor synthetic_vector(std::string name, uint32_t cols, float low, float high, uint32_t seed) {

@@ -126,7 +126,7 @@ TEST_CASE("products of matrices") {
     on_each_target([&] {
         Random random{2};
         for (const GgmlType type : weight_formats)
-            for (const uint32_t cols : {32u, 96u, 256u, 256u * 3, 256u * 3 + 128})
+            for (const uint32_t cols : {32u, 64u, 96u, 256u, 256u * 3, 256u * 3 + 128})
                 for (const uint32_t rows : {1u, 3u, 17u, 150u}) {
                     if (cols % block_format(type)->elements != 0) continue;
                     const Matrix m(type, rows, cols, random);
@@ -188,6 +188,7 @@ TEST_CASE("products of the largest levels with activations of one size") {
             for (size_t at = 0; at < m.bytes.size(); at += block_format(type)->bytes) {
                 std::fill_n(m.bytes.begin() + std::ptrdiff_t(at), block_format(type)->bytes, std::byte(byte));
                 if (type == GgmlType::MXFP4) m.bytes[at] = std::byte(120);
+                if (type == GgmlType::NVFP4) std::fill_n(&m.bytes[at], 4, std::byte(0x38));
                 put_scales(type, &m.bytes[at], 0.03f, 0.03f);
             }
             for (const float x : {1.0f, -1.0f}) {

@@ -25,12 +25,12 @@ import qwen3  # noqa: E402
 HIGHEST = {"IQ1_M": [55], "Q2_K": [81, 83], "Q3_K": [109], "Q4_K": [1, 3], "Q5_K": [1, 3], "Q6_K": [209], "TQ1_0": [53], "TQ2_0": [65],
            "Q4_1": [1, 3], "Q5_1": [1, 3], "MXFP4": [0]}
 HASHED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S",
-          "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4"]
+          "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4"]
 
 MATRICES = {"token_embd": "IQ3_S", "output": "IQ3_XXS", "blk.0.attn_q": "IQ2_XXS", "blk.0.attn_k": "IQ2_XS", "blk.0.attn_v": "IQ2_S",
             "blk.0.attn_output": "IQ3_XXS", "blk.0.ffn_gate": "IQ1_S", "blk.0.ffn_up": "IQ1_M", "blk.0.ffn_down": "TQ2_0",
-            "blk.1.attn_q": "TQ1_0", "blk.1.attn_k": "IQ1_M", "blk.1.attn_v": "IQ3_S", "blk.1.attn_output": "IQ2_XXS",
-            "blk.1.ffn_gate": "IQ2_S", "blk.1.ffn_up": "IQ2_XS", "blk.1.ffn_down": "IQ1_S"}
+            "blk.1.attn_q": "TQ1_0", "blk.1.attn_k": "IQ1_M", "blk.1.attn_v": "IQ3_S", "blk.1.attn_output": "NVFP4",
+            "blk.1.ffn_gate": "NVFP4", "blk.1.ffn_up": "NVFP4", "blk.1.ffn_down": "IQ1_S"}
 
 
 def put_scale(kind, block, value):
@@ -53,6 +53,16 @@ def random_blocks(kind, count, random):
     return block
 
 
+def random_nvfp4(rows, cols, random):
+    """Random levels and scales, and the number that all are multiplied by."""
+    number = GGMLQuantizationType["NVFP4"]
+    data = random_blocks("NVFP4", rows * cols // 64, random)
+    data[:, :4] = random.integers(0x30, 0x48, (len(data), 4))
+    values = quants.dequantize(data, number).astype(np.float64)
+    factor = np.float32(1 / values.std() / np.sqrt(cols))
+    return gguf.Tensor(int(number), rows, cols, data.tobytes()), float(factor) * values.reshape(rows, cols), factor
+
+
 def random_matrix(kind, rows, cols, random):
     """Random levels, scaled to a standard deviation of about 1 / sqrt(cols)."""
     number = GGMLQuantizationType[kind]
@@ -69,10 +79,13 @@ def random_matrix(kind, rows, cols, random):
 def make_model():
     metadata, tensors = gguf.read(make_golden.DATA / "qwen3-mixed.gguf")
     metadata["general.name"] = gguf.TEXT, gguf.text("formats of few bits")
-    random, values = np.random.default_rng(1), {}
-    for name, t in tensors.items():
+    random, values = np.random.default_rng(2), {}
+    for name, t in list(tensors.items()):
         kind = MATRICES.get(name.removesuffix(".weight"))
-        if kind:
+        if kind == "NVFP4":
+            tensors[name], values[name], factor = random_nvfp4(t.rows, t.cols, random)
+            tensors[name.replace("weight", "scale")] = gguf.Tensor(0, 1, 1, factor.tobytes(), True)
+        elif kind:
             tensors[name], values[name] = random_matrix(kind, t.rows, t.cols, random)
         else:
             values[name] = t.values()[0]
@@ -95,7 +108,8 @@ def print_hashes():
     for kind in HASHED:
         number = GGMLQuantizationType[kind]
         data = generated(200 * GGML_QUANT_SIZES[number][1]).reshape(200, -1)
-        data[:, HIGHEST.get(kind, [1])] &= 0x7F if kind == "MXFP4" else 0xBF  # finite
+        if kind != "NVFP4":  # whose scales are all finite
+            data[:, HIGHEST.get(kind, [1])] &= 0x7F if kind == "MXFP4" else 0xBF
         values = quants.dequantize(data, number).astype(np.float32)
         print(f'{{GgmlType::{kind}, "{hashlib.blake2s(values.tobytes(), digest_size=8).hexdigest()}"}},')
 

@@ -164,19 +164,21 @@ struct Stack {
     gpu::Matrix matrix;
 
     Stack(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s)
-        : tensor(rig.random, type, s.experts.count * s.rows, s.cols),
-          matrix(rig.matrix(tensor.tensor, s.max_rows, tuning.weight_interleave)) {}
+        : tensor(rig.random, type, s.experts.count * s.rows, s.cols) {
+        if (block_format(type)->has_factor) // each expert's own
+            tensor.tensor.factors = rig.random.normals(s.experts.count);
+        matrix = rig.matrix(tensor.tensor, s.max_rows, tuning.weight_interleave);
+    }
 
     // [pairs][rows]: of the pairs' experts and rows of x, one of which `per_x` pairs share.
     std::vector<float> times(Rig& rig, std::span<const uint32_t> ids, std::span<const float> x, uint32_t per_x,
                              const gpu::Experts& e) const {
         const Tensor& all = tensor.tensor;
         const uint32_t rows = all.rows / e.count;
-        const size_t bytes = all.data.size() / e.count;
         std::vector<float> out(ids.size() * rows);
         for (size_t pair = 0; pair < ids.size(); pair++) {
-            const Tensor one{"expert", all.type, rows, all.cols, all.data.subspan(ids[pair] * bytes, bytes)};
-            ref::matmul(rig.pool, std::span(out).subspan(pair * rows, rows), one, x.subspan(pair / per_x * all.cols, all.cols));
+            ref::matmul(rig.pool, std::span(out).subspan(pair * rows, rows), all.slice(ids[pair] * rows, rows),
+                        x.subspan(pair / per_x * all.cols, all.cols));
         }
         return out;
     }

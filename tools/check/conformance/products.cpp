@@ -19,8 +19,9 @@ constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmu
 double expected_norm(const Tensor& w, std::span<const float> x) {
     double squares = 0;
     std::vector<float> row(w.cols);
+    std::vector<std::byte> scratch;
     for (uint32_t r = 0; r < w.rows && w.rows < 64; r++) {
-        decode_row(w.type, row, w.row(r));
+        w.decode(r, row, scratch);
         for (size_t i = 0; i < x.size(); i++) squares += double(row[i % w.cols]) * row[i % w.cols] * x[i] * x[i];
     }
     return std::sqrt(squares);

@@ -20,6 +20,13 @@ void fill_random(std::span<std::byte> to, Random& random) {
     }
 }
 
+// Mostly from 1 / 4 to 15 / 4; rarely less than all normal numbers, or the code that is NaN elsewhere; the upper bit has no
+// meaning.
+std::byte nvfp4_scale_byte(Random& random) {
+    const uint64_t kind = random.below(16), upper = random.below(2) << 7;
+    return std::byte(upper | (kind == 0 ? random.below(8) : kind == 1 && upper == 0 ? 0x7f : 0x30 + random.below(32)));
+}
+
 // Fills a block: where it is a single number, with a normally distributed one; else with random bits, and a normally distributed
 // scale of standard deviation 1 / `deviation` (a minimum's is BlockScales::ratio times that; MXFP4's is one of eight powers of
 // two).
@@ -40,6 +47,10 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random, doubl
         block[0] = std::byte(121 + random.below(8));
         return;
     }
+    if (type == GgmlType::NVFP4) {
+        for (std::byte& scale : block.first(4)) scale = nvfp4_scale_byte(random);
+        return;
+    }
     const BlockFormat& format = *block_format(type);
     const float minimum = format.scales.minimum >= 0 ? random.normal() * format.scales.ratio / float(deviation) : 0;
     set_block_scales(format, block.data(), float_to_half(value / float(deviation)), float_to_half(minimum));
@@ -50,11 +61,12 @@ void fill_block(GgmlType type, std::span<std::byte> block, Random& random, doubl
 RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_t cols, int exponent)
     : bytes(row_bytes(type, cols) * rows) {
     const uint32_t block = block_format(type)->bytes;
-    const bool plain = block_format(type)->elements == 1 || type == GgmlType::MXFP4;
+    const bool plain = block_format(type)->elements == 1 || type == GgmlType::MXFP4 || type == GgmlType::NVFP4;
     const double deviation =
         plain ? 1 : std::ldexp(4 * block_deviation(type), -exponent); // keeps sums small: SwiGLU multiplies their errors
     for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
     tensor = {"random", type, rows, cols, bytes};
+    if (block_format(type)->has_factor) tensor.factors = {random.normal() / 16};
 }
 
 } // namespace tq::conformance

@@ -200,7 +200,9 @@ std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows
         std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
         std::ranges::copy(grid, packed.begin());
         const std::span rows_of_it = std::span(packed).subspan(grid.size());
-        if (!gpu::repack_rows(layout, rows_of_it, tensor.data.subspan(first * row, rows * row), 0)) return std::nullopt;
+        if (!gpu::repack_rows(layout, rows_of_it, tensor.data.subspan(first * row, rows * row), 0, 1,
+                              tensor.row_factors(first, rows)))
+            return std::nullopt;
         matrix.slices.push_back({upload(packed), first, rows});
     }
     return matrix;

@@ -27,7 +27,7 @@ constexpr Hashed hashes[] = {
     {GgmlType::IQ2_XXS, "97a457ee99bee2c9"}, {GgmlType::IQ2_XS, "a3d983e31e8675f9"}, {GgmlType::IQ2_S, "95b0a14b18a03d43"},
     {GgmlType::IQ3_XXS, "328746f576a5a5d4"}, {GgmlType::IQ3_S, "756fe68d86518304"},  {GgmlType::IQ4_NL, "95040e5a02c9d088"},
     {GgmlType::IQ4_XS, "c67afa2b8c0e6dc0"},  {GgmlType::TQ1_0, "9b36da40502be96c"},  {GgmlType::TQ2_0, "61182bb9a0805816"},
-    {GgmlType::MXFP4, "8c0ef55ccb4d4803"},
+    {GgmlType::MXFP4, "8c0ef55ccb4d4803"},   {GgmlType::NVFP4, "75ae28bc4723dde0"},
 };
 
 // The highest bytes of a block's fp16 numbers.

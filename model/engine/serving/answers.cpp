@@ -2,8 +2,8 @@
 // they are drafted and verified: a draft's tokens are rows of one pass after the last token, and each row has the logits that it
 // would have alone (Forward::max_separate_rows). Tokens are sampled from these rows in order until one is not the drafted one,
 // which makes the rows after it worthless: they are cut from the cache. The tokens, the sampler's state and the cache are the
-// same each way. The device samples only while one sequence is alone. All answers of a pass are drafted together, while no prompt
-// runs.
+// same each way. The device samples only while one sequence is alone. All answers of a pass are drafted together; beside a
+// prompt, whose time says nothing about drafts, by what passes without one have shown.
 #include "base/ensure.h"
 #include "model/engine/serving/batch.h"
 #include "model/engine/serving/logprobs.h"
@@ -29,8 +29,8 @@ std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* 
     return DraftRequest{*sequence.slot, sequence.ids, most - 1};
 }
 
-// For a pass of tokens of answers alone. They are separate rows, of which a pass has no more than it computes at once.
-void Batch::add_drafts(std::span<Part> parts) {
+// parts: the tokens of answers. They are separate rows, of which a pass has no more than it computes at once.
+void Batch::add_drafts(std::span<Part> parts, bool beside_prompts) {
     const auto with = std::ranges::find_if(parts, [](const Part& part) { return part.sequence->request.speculation; });
     const uint32_t streams = uint32_t(parts.size()), rows = model_.forward->max_separate_rows();
     if (with == parts.end() || !drafts_ || streams >= rows) return;
@@ -43,7 +43,8 @@ void Batch::add_drafts(std::span<Part> parts) {
             asking.push_back(&part);
         }
     if (requests.empty()) return;
-    std::vector<std::vector<uint32_t>> drafts = speculation->draft(*model_.forward, requests, streams, rows - streams);
+    std::vector<std::vector<uint32_t>> drafts =
+        speculation->draft(*model_.forward, requests, streams, rows - streams, !beside_prompts);
     for (size_t i = 0; i < drafts.size(); i++) asking[i]->draft = std::move(drafts[i]);
 }
 

@@ -60,7 +60,7 @@ void Batch::step() {
         for (const std::string& warning : model_.prefix->take_warnings()) options_.warn(warning);
 }
 
-// A token of every answer, with a draft if no prompt runs; and of the prompts, each in its turn, a block together.
+// A token of every answer, with a draft; and of the prompts, each in its turn, a block together.
 std::vector<Batch::Part> Batch::next_parts() {
     std::vector<Part> parts;
     std::vector<Sequence*> prompts;
@@ -72,7 +72,7 @@ std::vector<Batch::Part> Batch::next_parts() {
         }
         parts.push_back({sequence.get(), done, done + 1, done + 1 == sequence->ids.size()});
     }
-    if (prompts.empty()) add_drafts(parts);
+    add_drafts(parts, !prompts.empty());
     BlockKernels kernels = model_.forward->block_kernels();
     if (kernels.block == 0) kernels.block = separate_slice;
     uint32_t room = kernels.block;

@@ -127,7 +127,7 @@ class Batch {
     uint32_t position(const Sequence& sequence) const { return model_.forward->cache().position(*sequence.slot); }
 
     // answers.cpp
-    void add_drafts(std::span<Part> parts);
+    void add_drafts(std::span<Part> parts, bool beside_prompts);
     std::optional<DraftRequest> draft_request(Part& part, const Speculation* speculation);
     void begin_drafts(Sequence& sequence);
     void cut_draft(Part& part);

@@ -27,9 +27,11 @@ SpeculationPolicy::SpeculationPolicy(const std::vector<double>& priors) {
     begin(1);
 }
 
-void SpeculationPolicy::begin(uint32_t streams) {
+void SpeculationPolicy::begin(uint32_t streams, bool timed) {
     times_ = &all_.try_emplace(streams, Times{.streams = streams, .trial_interval = first_interval}).first->second;
     times_->trying = false;
+    times_->drafting_ns = 0;
+    timed_ = timed;
     planned_ = {streams, 0, double(streams)};
 }
 
@@ -94,12 +96,12 @@ uint32_t SpeculationPolicy::add(uint32_t length, double tokens) {
 uint32_t SpeculationPolicy::length(uint32_t kind, uint32_t most) {
     Times& t = *times_;
     most = std::min(most, max_rows - std::min(max_rows, planned_.rows));
-    if (most == 0 || t.plain_ns.samples == 0 || t.since_plain >= remeasured) return 0;
+    if (most == 0 || t.plain_ns.samples == 0 || (timed_ && t.since_plain >= remeasured)) return 0;
     const uint32_t tried = std::min(most, trial_length);
     if (t.trying) return add(tried, planned_.tokens);
     const Choice choice = best(kind, most);
     if (choice.gain >= 1 + margin / t.streams) return may_try(-credit * t.plain_ns.value) ? add(choice.length, choice.tokens) : 0;
-    if (planned_.drafted > 0 || t.since_trial < t.trial_interval) return 0;
+    if (!timed_ || planned_.drafted > 0 || t.since_trial < t.trial_interval) return 0;
     const double cost_ns = time(planned_.rows + tried, tried) * t.plain_ns.value;
     t.trying = may_try(std::max(cost_ns - t.plain_ns.value, 0.0));
     return t.trying ? add(tried, planned_.tokens) : 0;

@@ -15,8 +15,9 @@ class SpeculationPolicy {
     // priors: Drafter::priors()
     explicit SpeculationPolicy(const std::vector<double>& priors);
 
-    // A pass of so many streams is next: what follows is about it. At least 1.
-    void begin(uint32_t streams);
+    // A pass of so many streams is next, at least 1: what follows is about it. timed: its time will be noted. In others, which
+    // read prompts too, nothing is tried.
+    void begin(uint32_t streams, bool timed = true);
 
     // Returns the length of a draft of this kind, for a stream that has none yet, with which the pass promises the most tokens
     // per second, at most `most`; 0 where it promises more without. Drafts that lose time, or whose times are not known, are
@@ -85,6 +86,7 @@ class SpeculationPolicy {
     std::map<uint32_t, Times> all_; // by number of streams
     Times* times_;                  // of the pass that is next
     Planned planned_;
+    bool timed_ = true;
 };
 
 } // namespace tq

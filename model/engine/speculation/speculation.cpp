@@ -138,14 +138,14 @@ void Speculation::draft_at_cost(Forward& model, const Source& source, Pass& pass
 }
 
 std::vector<std::vector<uint32_t>> Speculation::draft(Forward& model, std::span<const DraftRequest> requests, uint32_t streams,
-                                                      uint32_t most) {
+                                                      uint32_t most, bool timed) {
     for (const DraftRequest& request : requests) resolve(request);
     Pass pass{requests, most, std::vector<std::vector<uint32_t>>(requests.size())};
-    policy_.begin(streams);
+    policy_.begin(streams, timed);
     wasted_ns_ = 0;
     for (const Source& source : sources_)
         source.drafter->is_free() ? draft_freely(model, source, pass) : draft_at_cost(model, source, pass);
-    tell(pass, streams);
+    if (timed) tell(pass, streams);
     return std::move(pass.out);
 }
 

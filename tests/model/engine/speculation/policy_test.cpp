@@ -141,6 +141,20 @@ TEST_CASE("nothing is drafted before a token's time is known, and that is measur
     CHECK(length(0) == 0);
 }
 
+TEST_CASE("beside a prompt, drafts that pay are made, and none is tried") {
+    SpeculationPolicy good({0.99}), bad({0.01});
+    const auto tries = [](SpeculationPolicy& policy, bool timed) {
+        policy.begin(1, timed);
+        return policy.length(0, 7);
+    };
+    CHECK(tries(good, false) == 0); // what a pass costs is not known
+    for (SpeculationPolicy* policy : {&good, &bad})
+        for (int i = 0; i < 100; i++) policy->ran_plain(1, 100);
+    CHECK(tries(good, false) == 7);
+    CHECK(tries(bad, false) == 0);
+    CHECK(tries(bad, true) > 0);
+}
+
 TEST_CASE("the cost of rows is measured, interpolated and extrapolated") {
     SpeculationPolicy policy({0.5});
     policy.ran_plain(1, 100);

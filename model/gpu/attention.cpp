@@ -155,10 +155,13 @@ Parts cut_into_parts(const Pass& pass, uint64_t bytes, uint32_t heads, uint32_t 
 void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts,
              uint32_t group, const Buffer* v_scales) {
     const uint32_t splits = parts.splits, rotation = values.rotation_constant();
-    const auto params = with_signs(
-        attention_combine_params{
-            heads, splits, parts.step, uint32_t(parts.window_at / 4), uint32_t(parts.sinks_at / 4), group, {}},
-        values.rotation);
+    const auto params = with_signs(attention_combine_params{.heads = heads,
+                                                            .splits = splits,
+                                                            .part_step = parts.step,
+                                                            .window_parts = uint32_t(parts.window_at / 4),
+                                                            .sink_parts = uint32_t(parts.sinks_at / 4),
+                                                            .group = group},
+                                   values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
@@ -186,9 +189,14 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
             return Work{s.tokens * row * (8 + 4 * FIRST_TOKENS), s.tokens * row * 4 * FIRST_TOKENS};
         });
         pass.recorder.dispatch<shader::attention_sink>({slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim},
-                                                       attention_sink_params{heads, slice.first_head, slice.heads, group,
-                                                                             slice.layout.k_sinks, slice.layout.v_sinks,
-                                                                             page_scores.at, page_scores.pages},
+                                                       attention_sink_params{.heads = heads,
+                                                                             .first_head = slice.first_head,
+                                                                             .slice_heads = slice.heads,
+                                                                             .group = group,
+                                                                             .k_sinks = slice.layout.k_sinks,
+                                                                             .v_sinks = slice.layout.v_sinks,
+                                                                             .page_scores = page_scores.at,
+                                                                             .pages = page_scores.pages},
                                                        work, partials, q, slice.buffer, pass.context);
     }
 }
@@ -245,6 +253,61 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
         dispatch.operator()<shader::attention>(constants);
 }
 
+// The attention of a layer in a pass, whose parts the keys and values of different kinds leave.
+struct LayerAttention {
+    Pass& pass;
+    const View& partials;
+    const Buffer& q;
+    const PageScores& page_scores;
+    const LayerCache& here;
+    const Parts& parts;
+    uint32_t heads, kv_heads, group;
+
+    View part(uint64_t begin, uint64_t end) const { return View(*partials.buffer, partials.offset + begin, end - begin); }
+    // The first key that is read here: attend_sinks() reads those before, or, in a head for drafts, nobody.
+    uint32_t first_key() const { return parts.sinks ? FIRST_TOKENS : here.is_mtp ? 1 : 0; }
+
+    void attend_codes(const AttentionPlan& plan, uint32_t window_tokens) const {
+        const Attended what{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
+        const View to = parts.window || parts.sinks ? part(0, parts.window_at) : partials;
+        for (const CacheSlice& slice : here.slices) {
+            const CacheLayout& at = slice.layout;
+            attend(pass, plan, to, q, slice.buffer, slice.heads, what,
+                   {.heads = heads,
+                    .first_head = slice.first_head,
+                    .slice_heads = slice.heads,
+                    .splits = parts.splits,
+                    .k_codes = at.k_codes,
+                    .k_scales = at.k_scales,
+                    .v_codes = at.v_codes,
+                    .v_scales = at.v_scales,
+                    .window_tokens = window_tokens,
+                    .ring_tokens = 1,
+                    .part_step = parts.step,
+                    .sinks = first_key(),
+                    .page_scores = page_scores.at,
+                    .pages = page_scores.pages});
+        }
+    }
+
+    void attend_window(const WindowVectors& window, const AttentionPlan& plan) const {
+        attend(pass, plan, part(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
+               {window_types, heads, group, WINDOW_ONLY},
+               {.heads = heads,
+                .slice_heads = kv_heads,
+                .splits = parts.splits,
+                .v_codes = uint32_t(window.side_bytes() / 4),
+                .window_tokens = window.tokens,
+                .ring = *here.ring,
+                .ring_tokens = window.ring_tokens(),
+                .block_tokens = pass.rows_are_separate() ? 0 : window.block_tokens,
+                .part_step = parts.step,
+                .sinks = first_key(),
+                .page_scores = page_scores.at,
+                .pages = page_scores.pages});
+    }
+};
+
 } // namespace
 
 AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
@@ -261,32 +324,13 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores,
                const DeviceCache& cache, uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
-    const uint32_t group = heads / kv_heads, window_tokens = here.ring ? cache.window->tokens : 0;
-    const uint32_t block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
+    const uint32_t group = heads / kv_heads, block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
     const Parts parts = cut_into_parts(pass, partials.bytes, heads, plan.part_step, here);
-    const Attended all{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
-    const uint32_t left_out = parts.sinks ? FIRST_TOKENS : here.is_mtp ? 1 : 0; // keys from this one on are read here
-    const auto part_of = [&](uint64_t begin, uint64_t end) {
-        return View(*partials.buffer, partials.offset + begin, end - begin);
-    };
-    for (const CacheSlice& slice : here.slices) {
-        const CacheLayout& at = slice.layout;
-        attend(pass, plan, parts.window || parts.sinks ? part_of(0, parts.window_at) : partials, q, slice.buffer, slice.heads,
-               all,
-               {heads, slice.first_head, slice.heads, parts.splits, at.k_codes, at.k_scales, at.v_codes, at.v_scales,
-                window_tokens, 0, 1, 0, parts.step, left_out, page_scores.at, page_scores.pages});
-    }
-    if (here.ring) {
-        const WindowVectors& window = *cache.window;
-        const auto values = uint32_t(window.side_bytes() / 4);
-        const AttentionPlan window_plan = attention_plan(pass.tuning, {pass.head_dim, window_types, group, block});
-        attend(pass, window_plan, part_of(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
-               {window_types, heads, group, WINDOW_ONLY},
-               {heads, 0, kv_heads, parts.splits, 0, 0, values, 0, window_tokens, *here.ring, window.ring_tokens(),
-                pass.rows_are_separate() ? 0 : window.block_tokens, parts.step, left_out, page_scores.at, page_scores.pages});
-    }
-    if (parts.sinks) attend_sinks(pass, part_of(parts.sinks_at, partials.bytes), q, page_scores, here, heads, group);
+    const LayerAttention of{pass, partials, q, page_scores, here, parts, heads, kv_heads, group};
+    of.attend_codes(plan, here.ring ? cache.window->tokens : 0);
+    if (here.ring) of.attend_window(*cache.window, attention_plan(pass.tuning, {pass.head_dim, window_types, group, block}));
+    if (parts.sinks) attend_sinks(pass, of.part(parts.sinks_at, partials.bytes), q, page_scores, here, heads, group);
     combine(pass, y, partials, here.v, heads, parts, group, v_scales);
 }
 

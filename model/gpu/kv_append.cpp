@@ -99,9 +99,15 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
                                                    from.w.kv_heads != 0,
                                                    to.window,
                                                    from.is_key ? pass.rotary() : pass.head_dim};
-    const auto params = with_signs(
-        kv_append_params{from.kv_heads, to.first_head, to.heads, to.capacity, to.codes, to.scales, to.sinks, from.eps, {}},
-        from.codec.rotation);
+    const auto params = with_signs(kv_append_params{.heads = from.kv_heads,
+                                                    .first_head = to.first_head,
+                                                    .slice_heads = to.heads,
+                                                    .capacity = to.capacity,
+                                                    .codes = to.codes,
+                                                    .scales = to.scales,
+                                                    .sinks = to.sinks,
+                                                    .eps = from.eps},
+                                   from.codec.rotation);
     const uint64_t heads = to.heads, d = pass.head_dim, bytes = kv_vector_bytes(to.type, pass.head_dim);
     const Work work = per_step(pass.step, [=](const Step& s) {
         return Work{s.tokens * heads * (d * 4 + bytes), s.tokens * heads * d * 30};
@@ -181,8 +187,10 @@ void q_norm_rope(Pass& pass, const Buffer& q, const PageScores& page_scores, con
                  std::optional<float> eps, const CacheCodec& keys) {
     const uint32_t d = pass.head_dim, rotation = keys.rotation_constant();
     const float scale = 1 / std::sqrt(float(d)) / (rotation == ROTATION_NONE ? 1 : keys.rotation.gain());
-    norm_rope(pass, q, w, heads, {heads, eps_or_none(eps), scale, 1, page_scores.at, page_scores.pages, 0, {}}, rotation, keys,
-              CONDITION_QUERIES);
+    norm_rope(
+        pass, q, w, heads,
+        {.heads = heads, .eps = eps_or_none(eps), .scale = scale, .page_scores = page_scores.at, .pages = page_scores.pages},
+        rotation, keys, CONDITION_QUERIES);
 }
 
 void k_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
@@ -190,7 +198,8 @@ void k_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
     if (dense)
-        norm_rope(pass, k, w, kv_heads, {kv_heads, eps_or_none(eps), 1, 1, 0, 0, 0, {}}, ROTATION_NONE, codec, CONDITION_KEYS);
+        norm_rope(pass, k, w, kv_heads, {.heads = kv_heads, .eps = eps_or_none(eps), .scale = 1}, ROTATION_NONE, codec,
+                  CONDITION_KEYS);
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 
@@ -211,7 +220,11 @@ void kv_decode(Pass& pass, const Buffer& x, const DeviceCache& cache, uint32_t l
     const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {
         const CacheLayout& at = slice.layout;
-        const kv_decode_params params{kv_heads, slice.first_head, slice.heads, at.codes(side), at.scales(side), {}};
+        const kv_decode_params params{.heads = kv_heads,
+                                      .first_head = slice.first_head,
+                                      .slice_heads = slice.heads,
+                                      .codes = at.codes(side),
+                                      .scales = at.scales(side)};
         const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
         const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
         pass.recorder.dispatch<shader::kv_decode>(

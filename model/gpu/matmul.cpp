@@ -65,17 +65,17 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : slices_of(pass, w)) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
-        const matvec_params params{w.cols,
-                                   slice.rows,
-                                   slice.first_row,
-                                   squares,
-                                   v.square_count,
-                                   v.eps,
-                                   v.scaled,
-                                   w.rows,
-                                   w.scale_unit,
-                                   rows,
-                                   v.pairs ? v.pairs->per_x : 1};
+        const matvec_params params{.cols = w.cols,
+                                   .rows = slice.rows,
+                                   .first_row = slice.first_row,
+                                   .squares = squares,
+                                   .square_count = v.square_count,
+                                   .eps = v.eps,
+                                   .scaled = v.scaled,
+                                   .y_cols = w.rows,
+                                   .scale_unit = w.scale_unit,
+                                   .expert_rows = rows,
+                                   .pairs_per_x = v.pairs ? v.pairs->per_x : 1};
         const Work work =
             of_matrix(v.pairs ? work_of(pass, w, slice, *v.pairs, true) : work_of(pass, w, slice, v.columns == 1), slice, w);
         const Groups grid{groups(std::min(slice.rows, rows), tile.rows_per_workgroup()), v.pairs ? pass.tokens * used : 1,
@@ -319,8 +319,15 @@ void record_coopmat(Pass& pass, const SliceProduct& s) {
     const CoopmatTile tile = coopmat_tile(pass.tuning, pairs != nullptr, table_bytes(w.type));
     const matmul_params& p = s.params;
     const uint32_t largest = pass.tokens * x.rows_per_token * w.cols / 2; // as inputs_to_fp16 was told
-    const matmul_coopmat_params params{p.cols,        p.rows,        p.first_row, p.y_cols, p.scale_unit,
-                                       p.expert_rows, p.pairs_per_x, p.tiles_at,  largest};
+    const matmul_coopmat_params params{.cols = p.cols,
+                                       .rows = p.rows,
+                                       .first_row = p.first_row,
+                                       .y_cols = p.y_cols,
+                                       .scale_unit = p.scale_unit,
+                                       .expert_rows = p.expert_rows,
+                                       .pairs_per_x = p.pairs_per_x,
+                                       .tiles_at = p.tiles_at,
+                                       .largest = largest};
     pass.recorder.dispatch<shader::matmul_coopmat>(
         family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
         matmul_coopmat_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr, table_bytes(w.type)), params, s.work, y,

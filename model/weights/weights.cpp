@@ -9,6 +9,7 @@
 #include "model/weights/stacked_rows.h"
 #include <cmath>
 #include <fmt/ranges.h>
+#include <limits>
 
 namespace tq {
 namespace {
@@ -124,8 +125,12 @@ class FileSource final : public TensorSource {
         left_.erase(stem + "input_scale");
         if (!has(stem + "scale")) return {};
         std::vector<float> factors = to_floats(vector(stem + "scale", matrices));
+        constexpr float greatest_weight = 12 * 240, most = std::numeric_limits<float>::max() / greatest_weight;
         for (const float f : factors)
-            if (!std::isfinite(f)) fail("{}: tensor '{}scale' has a number that is NaN or infinite", path_, stem);
+            if (!(std::fabs(f) <= most))
+                fail("{}: tensor '{}scale' has the value {}, with which weights are NaN or infinite: the file is damaged, "
+                     "download it again",
+                     path_, printable(stem), f);
         return factors;
     }
 

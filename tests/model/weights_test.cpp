@@ -8,7 +8,9 @@
 #include "tests/support/temporary_file.h"
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <doctest/doctest.h>
+#include <limits>
 #include <set>
 
 using namespace tq;
@@ -269,6 +271,16 @@ TEST_CASE("a matrix in NVFP4 may have a number that it is multiplied by, and no 
     const TemporaryFile file(d.bytes());
     const ModelFile g = read_gguf(file.path());
     CHECK(read_weights(g, read_config(g)).layers[0].ffn_down.factors == std::vector<float>{0});
+    std::string bytes = d.bytes();
+    const auto with = [&](float factor) { // the last number of the file, but for padding
+        std::memcpy(bytes.data() + bytes.size() - 32, &factor, sizeof factor);
+        const TemporaryFile file(bytes);
+        const ModelFile g = read_gguf(file.path());
+        return read_weights(g, read_config(g)).layers[0].ffn_down.factors.at(0);
+    };
+    CHECK(with(-0.25f) == -0.25f);
+    for (const float bad : {1e36f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+        CHECK_THROWS_AS(with(bad), Error);
     d.tensors.back().ne = {2};
     check_contains(weights_error(d), "tensor 'blk.0.ffn_down.scale' has shape [2, 1, 1, 1], not [1, 1, 1, 1]");
     Draft other = small_draft();

@@ -1,3 +1,12 @@
+// Attention of a pass is a few dispatches that leave partials, and one that combines them. A partial is a sum of values under a
+// softmax of its own, with the greatest score and the sum of weights (shaders/attention.glsl), so that partials can be computed
+// in any order and added up in a fixed one. A row has a partial of the codes for each split of the keys, one of its window's fp16
+// vectors, and one of the sequence's first tokens; none of these waits for another. attention_combine rotates the result back.
+// Which kernel reads the codes depends on the rows that share them. One row, and separate ones: attention_decode, where subgroups
+// have lanes enough for a key, with as many splits as keep a device busy. A block: attention_coopmat, where there are matrix
+// units and fp16 suffices for the types, else attention or attention_per_lane, each with as many rows per workgroup as stay in
+// registers. Separate rows get the bits that each has alone, because each is a workgroup's only row, with splits by its own
+// length.
 #include "model/gpu/attention.h"
 #include "base/ensure.h"
 #include "model/gpu/kv_append.h"

@@ -26,61 +26,86 @@ struct Store {
     }
 };
 
-// The products of a row with `count` tokens; each is summed as if it were alone.
-template <size_t count> struct Dots {
-    const float* HWY_RESTRICT x;
-    size_t cols;
-    V sums[count][4]; // the accumulators, used in rotation to avoid one long dependency chain
-    HWY_INLINE Dots(const float* x, size_t cols) : x(x), cols(cols) {
-        HWY_UNROLL(16)
-        for (size_t i = 0; i < count * 4; i++) sums[i / 4][i % 4] = hn::Zero(F());
-    }
+// The products of a row with `count` tokens; each is summed as if it were alone. The tokens are not a loop: gcc would leave what
+// it indexes in memory.
+template <size_t count> struct Dots : Dots<count - 1> {
+    V s0 = hn::Zero(F()), s1 = s0, s2 = s0, s3 = s0; // the accumulators, used in rotation to avoid one long dependency chain
+    HWY_INLINE Dots(const float* x, size_t cols) : Dots<count - 1>(x, cols) {}
     HWY_INLINE void operator()(size_t at0, V w0, size_t at1, V w1) {
-        HWY_UNROLL(4)
-        for (size_t t = 0; t < count; t++) {
-            V* s = sums[t];
-            const V sum0 = hn::MulAdd(w0, hn::LoadU(F(), x + t * cols + at0), s[0]),
-                    sum1 = hn::MulAdd(w1, hn::LoadU(F(), x + t * cols + at1), s[1]);
-            s[0] = s[2];
-            s[1] = s[3];
-            s[2] = sum0;
-            s[3] = sum1;
-        }
+        Dots<count - 1>::operator()(at0, w0, at1, w1);
+        const float* const of_token = this->x + (count - 1) * this->cols;
+        const V sum0 = hn::MulAdd(w0, hn::LoadU(F(), of_token + at0), s0),
+                sum1 = hn::MulAdd(w1, hn::LoadU(F(), of_token + at1), s1);
+        s0 = s2;
+        s1 = s3;
+        s2 = sum0;
+        s3 = sum1;
     }
-    HWY_INLINE float total(size_t t) const {
-        return sum(hn::Add(hn::Add(sums[t][0], sums[t][1]), hn::Add(sums[t][2], sums[t][3])));
+    HWY_INLINE void totals(float* out) const {
+        Dots<count - 1>::totals(out);
+        out[count - 1] = sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
     }
 };
-
-constexpr size_t shared_tokens = many_registers ? 4 : 2; // whose sums fit into the registers
-
-// Returns false for a format that has no vectors.
-template <size_t count>
-HWY_INLINE bool multiply_row(const Product& p, const float* x, uint32_t row, std::span<const std::byte> bytes, size_t token) {
-    const size_t cols = p.w.cols;
-    Dots<count> dots(x + token * cols, cols);
-    if (!each_vector(p.w.type, reinterpret_cast<const uint8_t*>(bytes.data()), cols, dots)) return false;
-    for (size_t t = 0; t < count; t++) put(p, token + t, row, dots.total(t));
-    return true;
-}
+template <> struct Dots<0> {
+    const float* HWY_RESTRICT x;
+    size_t cols;
+    HWY_INLINE Dots(const float* x, size_t cols) : x(x), cols(cols) {}
+    HWY_INLINE void operator()(size_t, V, size_t, V) {}
+    HWY_INLINE void totals(float*) const {}
+};
 
 void decode_fast(GgmlType type, std::span<float> y, std::span<const std::byte> row) {
     Store store{y.data()};
     if (!each_vector(type, reinterpret_cast<const uint8_t*>(row.data()), y.size(), store)) tq::decode_row(type, y, row);
 }
 
+// Rows of weights that stay in the cache for all tokens, and tokens whose sums fit into the registers.
+constexpr size_t shared_rows = 8, shared_tokens = many_registers ? 4 : 2;
+
+// Prefetches the bytes at `distance` after these into the L2 cache: after the last row there may be other memory, or none.
+HWY_INLINE void prefetch_after(const uint8_t* bytes, size_t count, size_t distance) {
+    const auto address = reinterpret_cast<uintptr_t>(bytes) + distance; // a pointer there may be out of range
+    for (size_t at = 0; at < count; at += 64) __builtin_prefetch(reinterpret_cast<const void*>(address + at), 0, 2);
+}
+
+// Computes `rows` rows from `first` on, whose bytes these are, for `count` tokens from `token` on, as far as they have so many.
+// Returns the first token that is left; all are where the format has no vectors.
+template <size_t count> HWY_INLINE size_t multiply_few(const Product& p, std::span<const float> x, uint32_t first, uint32_t rows,
+                                                       std::span<const std::byte> bytes, size_t token) {
+    const size_t cols = p.w.cols, row_bytes = p.w.row_bytes();
+    for (; token + count <= x.size() / cols; token += count) {
+        for (uint32_t r = 0; r < rows; r++) {
+            const auto* weights = reinterpret_cast<const uint8_t*>(&bytes[r * row_bytes]);
+            if (token == 0) prefetch_after(weights, row_bytes, shared_rows * row_bytes);
+            Dots<count> dots(&x[token * cols], cols);
+            if (!each_vector(p.w.type, weights, cols, dots)) return token;
+            float totals[count];
+            dots.totals(totals);
+            for (size_t t = 0; t < count; t++) put(p, token + t, first + r, totals[t]);
+        }
+    }
+    return token;
+}
+
 // Computes rows begin .. end - 1 for separate tokens.
 void multiply_rows(const Product& p, std::span<const float> x, Scratch& scratch, uint32_t begin, uint32_t end) {
-    const size_t cols = p.w.cols, tokens = x.size() / cols;
+    const size_t cols = p.w.cols, tokens = x.size() / cols, row_bytes = p.w.row_bytes();
     const std::span decoded = scratch.panel.first(cols);
-    each_row(p, scratch, begin, end, [&](uint32_t row, std::span<const std::byte> bytes) HWY_ATTR {
-        size_t t = 0;
-        while (t + shared_tokens <= tokens && multiply_row<shared_tokens>(p, x.data(), row, bytes, t)) t += shared_tokens;
-        while (t < tokens && multiply_row<1>(p, x.data(), row, bytes, t)) t++;
-        if (t == tokens) return;
-        decode_fast(p.w.type, decoded, bytes);
-        for (; t < tokens; t++) put(p, t, row, dot(decoded.data(), &x[t * cols], cols));
-    });
+    for (uint32_t first = begin; first < end; first += uint32_t(shared_rows)) {
+        const uint32_t rows = std::min(uint32_t(shared_rows), end - first);
+        const auto bytes = p.w.read(first, rows, scratch.bytes);
+        size_t token = 0;
+        if (cols % 32 == 0) {
+            token = multiply_few<shared_tokens>(p, x, first, rows, bytes, token);
+            if constexpr (shared_tokens > 3) token = multiply_few<3>(p, x, first, rows, bytes, token);
+            if constexpr (shared_tokens > 2) token = multiply_few<2>(p, x, first, rows, bytes, token);
+            token = multiply_few<1>(p, x, first, rows, bytes, token);
+        }
+        for (uint32_t r = 0; r < rows && token < tokens; r++) {
+            decode_fast(p.w.type, decoded, bytes.subspan(r * row_bytes, row_bytes));
+            for (size_t t = token; t < tokens; t++) put(p, t, first + r, dot(decoded.data(), &x[t * cols], cols));
+        }
+    }
 }
 
 // Returns the padded width of the tile of tokens that begins at `token`: whole vectors.

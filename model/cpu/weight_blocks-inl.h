@@ -18,25 +18,32 @@ namespace tq::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on.
+// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on. Where that is all
+// there is to do, it uses a copy, whose sums are in registers; what others refer to may be in memory.
 
 template <class Use> HWY_INLINE void each_f32(const uint8_t* row, size_t cols, Use& use) {
+    Use copy = use;
     for (size_t at = 0; at < cols; at += 2 * lanes) {
         const float* p = reinterpret_cast<const float*>(row) + at;
-        use(at, hn::LoadU(F(), p), at + lanes, hn::LoadU(F(), p + lanes));
+        copy(at, hn::LoadU(F(), p), at + lanes, hn::LoadU(F(), p + lanes));
     }
+    use = copy;
 }
 
 template <class Use> HWY_INLINE void each_f16(const uint8_t* row, size_t cols, Use& use) {
+    Use copy = use;
     for (size_t at = 0; at < cols; at += 32)
         for (size_t k = at; k < at + 32; k += 2 * lanes)
-            use(k, load_halves(row + 2 * k), k + lanes, load_halves(row + 2 * (k + lanes)));
+            copy(k, load_halves(row + 2 * k), k + lanes, load_halves(row + 2 * (k + lanes)));
+    use = copy;
 }
 
 template <class Use> HWY_INLINE void each_bf16(const uint8_t* row, size_t cols, Use& use) {
+    Use copy = use;
     for (size_t at = 0; at < cols; at += 32)
         for (size_t k = at; k < at + 32; k += 2 * lanes)
-            use(k, load_bf16(row + 2 * k), k + lanes, load_bf16(row + 2 * (k + lanes)));
+            copy(k, load_bf16(row + 2 * k), k + lanes, load_bf16(row + 2 * (k + lanes)));
+    use = copy;
 }
 
 // Calls block(at, bytes, d) for each block of 32 elements, which begins with fp16 numbers: d[0] is the first, and d[16] the

@@ -138,8 +138,12 @@ TEST_CASE("products of matrices") {
         }
         const Matrix m(GgmlType::Q8_0, 17, 96, random);
         for (uint32_t tokens = 1; tokens <= 160; tokens += tokens < 17 ? 1 : 13) check_matmul(pool, m.tensor, tokens, random);
-        const Matrix n(GgmlType::Q5_K, 17, 512, random); // in fixed point
-        for (uint32_t tokens = 1; tokens <= 16; tokens++) check_matmul(pool, n.tensor, tokens, random);
+        // In fixed point: a format of each kind, by the bits of its levels, the columns that share a scale, and minimums.
+        for (const auto type :
+             {GgmlType::Q4_0, GgmlType::Q5_K, GgmlType::Q8_0, GgmlType::Q6_K, GgmlType::Q2_K, GgmlType::IQ2_S}) {
+            const Matrix n(type, 17, 256 * 5, random);
+            for (uint32_t tokens = 1; tokens <= 16; tokens++) check_matmul(pool, n.tensor, tokens, random);
+        }
         check_matmul(pool, Matrix(GgmlType::Q4_0, 131, 8192, random).tensor, 50, random); // panels of few rows
     });
 }

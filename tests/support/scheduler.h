@@ -5,6 +5,7 @@
 #include "model/engine/speculation/ngram.h"
 #include "model/engine/speculation/speculation.h"
 #include "model/prefix/cache.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/small_model.h"
 #include "tests/support/spans.h"
 #include <atomic>
@@ -200,6 +201,7 @@ inline std::vector<Ids> serial_answers(const auto& model, const MakeForward& mak
 
 // All at once, on fewer pages than they need, with a device that is lost, and with drafts, they are answered as each alone.
 inline void check_scheduler(const auto& model, const MakeForward& make, SchedulerSetup setup, uint32_t count, bool loses) {
+    if (test::sanitized) count = std::min(count, setup.pages != 0 ? 10u : 6u); // ten preempt one another
     const auto requests = mixed_requests(count, setup.pages != 0);
     const auto expected = serial_answers(model, make, setup, requests);
     SchedulerUnderTest scheduler(model, make, setup);

@@ -22,9 +22,9 @@ std::string render(const char* messages, ChatOptions options = {}, const char* t
     return to_text(render_chat(Json::parse(messages), Json::parse(tools), options));
 }
 
-constexpr ChatOptions hybrid_history{ChatVariant::hybrid, false, true};
-constexpr ChatOptions thinking_history{ChatVariant::thinking, false, true};
-constexpr ChatOptions instruct_history{ChatVariant::instruct, false, true};
+const ChatOptions hybrid_history{ChatVariant::hybrid, false, true};
+const ChatOptions thinking_history{ChatVariant::thinking, false, true};
+const ChatOptions instruct_history{ChatVariant::instruct, false, true};
 
 std::string error_of(const char* messages, const char* tools = "null") {
     try {

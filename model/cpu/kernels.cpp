@@ -76,8 +76,11 @@ std::string instruction_set() { return fmt::format("{:x}", hwy::SupportedTargets
 void embed(ThreadPool& pool, std::span<float> h, const Tensor& embedding, std::span<const uint32_t> ids) {
     pool.each(uint32_t(ids.size()), 8, [&](uint32_t begin, uint32_t end) {
         std::vector<std::byte> scratch;
-        for (uint32_t t = begin; t < end; t++)
-            embedding.decode(ids[t], h.subspan(size_t(t) * embedding.cols, embedding.cols), scratch);
+        for (uint32_t t = begin; t < end; t++) {
+            const std::span to = h.subspan(size_t(t) * embedding.cols, embedding.cols);
+            decode_weights(embedding.type, to, embedding.read(ids[t], 1, scratch));
+            embedding.apply_factor(ids[t], to);
+        }
     });
 }
 

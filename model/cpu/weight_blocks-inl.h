@@ -18,8 +18,8 @@ namespace tq::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on. Where that is all
-// there is to do, it uses a copy, whose sums are in registers; what others refer to may be in memory.
+// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on. Those that
+// do nothing else use a copy, whose sums are in registers; what others refer to may be in memory.
 
 template <class Use> HWY_INLINE void each_f32(const uint8_t* row, size_t cols, Use& use) {
     Use copy = use;

@@ -95,13 +95,13 @@ class Planner {
         std::copy(ne.begin(), ne.end(), all.begin());
         const std::string name = from.name;
         const GgmlType kept = model_.file.rope_halves() ? GgmlType::F32 : from.type, type = types_.of(name, all).value_or(kept);
+        if (type != from.type && block_format(from.type)->has_factor)
+            fail("{}: tensor '{}' is in {}, which tq-run quantize does not convert: take a file in F16, BF16 or F32",
+                 utf8_text(model_.file.path()), printable(name), type_name(from.type));
         if (type != from.type && !is_plain(from.type) && !options_.allow_requantize)
             fail("{}: tensor '{}' is quantised already ({}), and would lose more: take a file in F16, BF16 or F32, or give "
                  "--allow-requantize",
                  utf8_text(model_.file.path()), printable(name), type_name(from.type));
-        if (type != from.type && block_format(from.type)->has_factor)
-            fail("{}: tensor '{}' is in {}, which tq-run quantize copies but does not convert", utf8_text(model_.file.path()),
-                 printable(name), type_name(from.type));
         if (type != from.type && !has_encoder(type)) fail("tq-run quantize does not make {}", type_name(type));
         out_.writer.add_tensor(name, type, ne);
         out_.tensors.push_back({std::move(from), std::move(ne), type});

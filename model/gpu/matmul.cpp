@@ -1,10 +1,11 @@
 // Products of a matrix. One vector: matvec, or matvec_dot, which multiplies levels by inputs in two digits of int8 where a
-// device has dot products of these. Up to max_columns separate vectors: the same kernels with several columns, each of which has
-// the bits that it has alone. More are a block, whose kernel matmul_kernel() chooses: matmul_coopmat on matrix units (fp16
-// factors, fp32 sums), matmul_dot in digits, matmul_tiled by tiles in shared memory, or matmul, which needs nothing. A matrix
-// that exceeds a binding has slices, with a dispatch for each. Experts' products are the same dispatches on a stack of matrices,
-// with a pair of a token and an expert in the place of a vector (experts.cpp). A tile depends on the device and the matrix
-// alone, so that blocks of one kernel give a token the same bits, whatever their length.
+// device has dot products of these. Up to max_columns vectors that are separate, or on GPUs any so few: the same kernels with
+// several columns, each of which has the bits that it has alone. Other blocks: matmul up to Tuning::matmul_tokens; longer ones
+// by matmul_coopmat on matrix units (fp16 factors, fp32 sums), by matmul_dot in digits, by matmul_tiled in tiles in shared
+// memory, or by matmul, as matmul_kernel() chooses. A matrix that exceeds a binding has slices, with a dispatch for each.
+// Experts' products are the same dispatches on a stack of matrices, with a pair of a token and an expert in the place of a
+// vector (experts.cpp). A tile depends on the device and the matrix alone, so that blocks of one kernel give a token the same
+// bits, whatever their length.
 #include "model/gpu/matmul.h"
 #include "base/ensure.h"
 #include "model/forward.h"

@@ -18,10 +18,15 @@ std::vector<float> Tensor::row_factors(uint32_t first, uint32_t count) const {
     return out;
 }
 
+void Tensor::apply_factor(uint32_t r, std::span<float> y) const {
+    if (factors.empty()) return;
+    const float by = factor(r);
+    for (float& v : y) v *= by;
+}
+
 void Tensor::decode(uint32_t r, std::span<float> y, std::vector<std::byte>& scratch) const {
     decode_row(type, y, read(r, 1, scratch));
-    if (factors.empty()) return;
-    for (float& v : y) v *= factor(r);
+    apply_factor(r, y);
 }
 
 std::vector<float> to_floats(const Tensor& tensor) {

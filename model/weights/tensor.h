@@ -35,7 +35,7 @@ struct Tensor {
 
     // Only where the rows are in memory.
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
-    // Returns rows first .. first + count - 1 as a matrix, likewise, or of one matrix of a mapped stack.
+    // Returns rows first .. first + count - 1 as a matrix, likewise, or of one matrix of a stack.
     Tensor slice(uint32_t first, uint32_t count) const {
         return {.name = name,
                 .type = type,
@@ -46,6 +46,7 @@ struct Tensor {
     }
 
     float factor(uint32_t r) const { return factors.empty() ? 1 : factors[size_t(r) * factors.size() / rows]; }
+    void apply_factor(uint32_t r, std::span<float> y) const; // to the values of row r's blocks
     // Returns those of rows first .. first + count - 1, one for each; empty: 1.
     std::vector<float> row_factors(uint32_t first, uint32_t count) const;
 

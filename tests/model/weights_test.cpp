@@ -4,6 +4,7 @@
 #include "model/files/formats/gguf.h"
 #include "model/files/formats/gguf_writer.h"
 #include "model/load.h"
+#include "model/weights/stacked_rows.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include <algorithm>
@@ -258,6 +259,26 @@ TEST_CASE("formats that we cannot run are named with their tensor") {
     check_contains(weights_error(norm), "tensor 'output_norm.weight' has weight format Q8_0");
     norm.tensor("output_norm.weight").type = GgmlType::BF16;
     CHECK(weights_error(norm).empty());
+}
+
+TEST_CASE("each matrix of a stack in NVFP4 has its own factor") {
+    constexpr uint32_t rows = 2, experts = 3;
+    std::vector<std::byte> bytes(size_t(experts) * rows * 36, std::byte(0x22)); // levels of 1
+    for (size_t at = 0; at < bytes.size(); at += 36) std::fill_n(&bytes[at], 4, std::byte(0x38));
+    const Tensor stack{"up", GgmlType::NVFP4, experts * rows, 64, bytes, nullptr, {1, 2, -4}};
+    const auto check = [&](const Tensor& t, uint32_t first) {
+        const std::vector<float> values = to_floats(t);
+        REQUIRE(values.size() == size_t(t.rows) * 64);
+        for (size_t i = 0; i < values.size(); i++) CHECK(values[i] == stack.factors[first + i / 64 / rows]);
+    };
+    check(stack, 0);
+    std::vector<Tensor> parts;
+    for (uint32_t e = 0; e < experts; e++) {
+        parts.push_back(stack.slice(e * rows, rows));
+        check(parts.back(), e);
+    }
+    check(stacked("again", parts), 0);
+    CHECK(stack.row_factors(1, 3) == std::vector<float>{1, 2, 2});
 }
 
 TEST_CASE("a matrix in NVFP4 may have a number that it is multiplied by, and no other") {

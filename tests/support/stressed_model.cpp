@@ -24,7 +24,8 @@ class ChangedTensors {
         const auto at = std::ranges::find(file_.tensors(), name, &FileTensor::name);
         if (at == file_.tensors().end()) return nullptr;
         const BlockFormat* format = block_format(at->type);
-        if (!format || !format->decode) fail("{} is {}, which cannot be decoded", name, type_name(at->type));
+        if (!format || !format->decode || format->has_factor)
+            fail("{} is {}, which cannot be decoded", name, type_name(at->type));
         std::vector<float>& out = values_[name];
         out.resize(at->ne[0] * at->ne[1] * at->ne[2] * at->ne[3]);
         const size_t bytes = row_bytes(at->type, at->ne[0]);

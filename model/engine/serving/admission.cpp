@@ -1,10 +1,11 @@
 // Of Batch: which of the waiting requests gets a slot, and what of its prompt is already in the cache. Requests are admitted in
-// the order of their coming; nobody overtakes for want of room. One waits, though others pass it, while it gains by that: another
-// sequence is just computing a beginning of its prompt (waits_for_company), or pages of it come from the shared store or another
-// machine (waits_for_pages). Its tokens are then looked for where they cost least, in this order, each step with what the one
-// before has left over: what it had when it gave way (restore); what its slot has (reuse), so the free slot with the most of the
-// prompt is taken; the prefix cache, from the device to the disk (PrefixCache::take); a slot that runs (fork), also within a
-// page. Each counts cold tokens alone (model/prefix/cold.h), unless a conversation goes on in its own slot.
+// the order of their coming; nobody overtakes for want of room. One lets others pass while it gains by waiting: another sequence
+// is just computing a beginning of its prompt (waits_for_company), or pages of it come from the shared store or another machine
+// (waits_for_pages). Work in the background waits until nobody else does. A request that gave way gets back what it had
+// (restore). The tokens of others are looked for where they cost least, each place for more than the one before has: its slot
+// (reuse), so the free slot with the most of the prompt is taken; the prefix cache, from the device to the disk
+// (PrefixCache::take); a slot that runs (fork), also within a page. Each counts cold tokens alone (model/prefix/cold.h), unless
+// a conversation goes on in its own slot. If the prompt's own probabilities are wanted, all of it runs.
 #include "model/engine/serving/batch.h"
 #include "model/prefix/cold.h"
 #include <algorithm>

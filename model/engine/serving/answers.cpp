@@ -15,15 +15,15 @@ namespace tq::serving {
 using Clock = Sequence::Clock;
 
 // Returns what the draft of a part may be, no more than may follow: memory runs out as if tokens came one by one. Nothing if it
-// has none.
-std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* speculation) {
+// has none. Beside prompts none begins: a draft model would read a whole prompt, for which all others wait.
+std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* speculation, bool beside_prompts) {
     Sequence& sequence = *part.sequence;
     const Request& request = sequence.request;
     if (!part.wants_logits || request.speculation != speculation || sequence.answer_tokens() == 0) return std::nullopt;
     const Cache::Shape& shape = model_.forward->cache().shape();
     const uint32_t most = std::min({request.max_tokens - sequence.answer_tokens(), model_.forward->cache().room(*sequence.slot),
                                     shape.recurrent ? shape.pending + 1 : UINT32_MAX});
-    if (most <= 1) return std::nullopt;
+    if (most <= 1 || (beside_prompts && !sequence.drafts)) return std::nullopt;
     if (!std::exchange(sequence.drafts, true)) begin_drafts(sequence);
     if (sequence.stream->cancelled()) return std::nullopt;
     return DraftRequest{*sequence.slot, sequence.ids, most - 1};
@@ -38,7 +38,7 @@ void Batch::add_drafts(std::span<Part> parts, bool beside_prompts) {
     std::vector<DraftRequest> requests;
     std::vector<Part*> asking;
     for (Part& part : parts)
-        if (const auto request = draft_request(part, speculation)) {
+        if (const auto request = draft_request(part, speculation, beside_prompts)) {
             requests.push_back(*request);
             asking.push_back(&part);
         }
@@ -73,11 +73,11 @@ void Batch::cut_draft(Part& part) {
     totals_.accepted_tokens += part.accepted;
 }
 
-// After a pass with drafts that failed, which one without may not: it is the next.
+// After a pass with drafts that failed, which one without may not: it is the next. What has been run of prompts stays.
 void Batch::drop_drafts(std::span<const Part> parts) {
     drafts_ = false;
     for (const Part& part : parts)
-        if (part.sequence->slot)
+        if (part.sequence->slot && part.begin >= part.sequence->prompt_tokens())
             model_.forward->cache().cut(*part.sequence->slot, std::min(part.begin, position(*part.sequence)));
 }
 

@@ -128,7 +128,7 @@ class Batch {
 
     // answers.cpp
     void add_drafts(std::span<Part> parts, bool beside_prompts);
-    std::optional<DraftRequest> draft_request(Part& part, const Speculation* speculation);
+    std::optional<DraftRequest> draft_request(Part& part, const Speculation* speculation, bool beside_prompts);
     void begin_drafts(Sequence& sequence);
     void cut_draft(Part& part);
     void drop_drafts(std::span<const Part> parts);

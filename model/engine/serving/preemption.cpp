@@ -1,9 +1,10 @@
 // Of Batch: what happens when the pages are used up, and when the device is lost. The answers go on as if nothing had happened.
-// If pages run out in a pass, what an idle slot has goes first, then the sequence that was admitted last gives way: it returns to
-// the front of those that wait, with its pages and what is beside them in host memory, if there is room, so that it goes on with
-// the same bits. If there is none, its prompt is found in the prefix cache or run again, and its answer's tokens run again one by
-// one, as they were sampled: these are the same bits, too. If the device is lost, all that run wait likewise, without their
-// slots, and the model is opened again; a loss without a pass that succeeded since the last one ends all requests.
+// If pages run out in a pass, what an idle slot has goes first, then the sequence that was admitted last gives way: it returns
+// to the front of those that wait. If its answer has begun, its pages and what is beside them are kept in host memory, as far as
+// there is room, so that it goes on with the same bits. Otherwise its prompt is found in the prefix cache or run again, and the
+// tokens of its answer run again one by one, as they were sampled: these are the same bits, too. If the device is lost, all that
+// run wait likewise, without their slots, and the model is opened again. A server ends all requests if it is lost again before a
+// pass has succeeded.
 #include "model/engine/serving/batch.h"
 #include "model/engine/speculation/speculation.h"
 #include <algorithm>

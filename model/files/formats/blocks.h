@@ -74,8 +74,8 @@ struct BlockFormat {
     std::array<BlockPart, 3> parts = {};
     void (*arrange)(std::byte* to, const std::byte* from) = nullptr; // device_blocks.h
     std::span<const uint32_t> grid = {};                             // that a matrix on a device begins with (grids.h)
-    bool has_factor =
-        false; // weights are these times a number of the matrix (Tensor::factors), which a row on a device ends with
+    // Whether weights are these values times a number of the matrix (Tensor::factors), which a row on a device ends with.
+    bool has_factor = false;
 };
 
 // Returns nullptr for a type we cannot decode (type_name still names it when ggml knows it: "IQ3_S", else "type 77").

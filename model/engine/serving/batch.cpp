@@ -141,7 +141,10 @@ void Batch::run_parts(std::vector<Part>& parts) {
     try {
         run_forward(parts, sampled);
     } catch (const Error&) {
-        for (const Sampled& one : sampled) take(one);
+        for (const Sampled& one : sampled) {
+            count_prompt(*one.sequence, one.sequence->prompt_tokens());
+            take(one);
+        }
         throw;
     }
     losses_ = 0;
@@ -232,6 +235,17 @@ void Batch::run_again(const Part& part) {
     }
 }
 
+// Notes that so many tokens of a prompt have run. Those that are run again do not count again.
+void Batch::count_prompt(Sequence& sequence, uint32_t end) {
+    const uint32_t prompt = std::min(end, sequence.prompt_tokens());
+    if (prompt <= sequence.counted) return;
+    sequence.timings.prompt_tokens += prompt - sequence.counted;
+    totals_.prompt_tokens += prompt - sequence.counted;
+    sequence.counted = prompt;
+    sequence.timings.prompt_ns = elapsed_ns(sequence.started, Clock::now());
+    sequence.stream->progress(prompt, sequence.timings);
+}
+
 void Batch::note_run(const Part& part) {
     Sequence& sequence = *part.sequence;
     const uint32_t end = part.end;
@@ -239,14 +253,7 @@ void Batch::note_run(const Part& part) {
     const BlockKernels kernels = model_.forward->block_kernels();
     if (sequence.cold == part.begin && (end <= sequence.prompt_tokens() || kernels.block == 0))
         sequence.cold = cold_tokens(kernels, part.begin, end);
-    const uint32_t prompt = std::min(end, sequence.prompt_tokens());
-    if (prompt > sequence.counted) { // tokens that are run again do not count again
-        sequence.timings.prompt_tokens += prompt - sequence.counted;
-        totals_.prompt_tokens += prompt - sequence.counted;
-        sequence.counted = prompt;
-        sequence.timings.prompt_ns = elapsed_ns(sequence.started, Clock::now());
-        sequence.stream->progress(prompt, sequence.timings);
-    }
+    count_prompt(sequence, end);
     const bool prompt_ends = end == sequence.prompt_tokens();
     if (std::ranges::binary_search(sequence.pauses, end) || (prompt_ends && !model_.prefix)) checkpoint(sequence);
     if (end / page_tokens != part.begin / page_tokens || prompt_ends) keep(sequence, false);

@@ -113,6 +113,7 @@ class Batch {
     static bool all_cancelled(const std::vector<Part>& parts);
     bool goes_on(const std::vector<Part>& parts, uint32_t done);
     void run_apart(std::vector<Part>& parts);
+    void count_prompt(Sequence& sequence, uint32_t end);
     void note_run(const Part& part);
     void note_pass(const std::vector<Part>& parts, uint64_t ns);
     void finish(Sequence& sequence, Finish finish, std::optional<Token> end = {});

@@ -201,6 +201,16 @@ TEST_CASE("tenants do not find what others have sent") {
     CHECK(collect(*scheduler->submit(std::move(request))).last.timings.cached_tokens == 0);
 }
 
+TEST_CASE("an answer that is complete when the device is lost has counted its prompt") {
+    SchedulerUnderTest scheduler(small(), make, {});
+    scheduler.lose_after(0);
+    const StreamAnswer answer = collect(*scheduler->submit(request_of(some_ids(20), 1)));
+    CHECK(answer.ids.size() == 1);
+    CHECK(answer.last.finish == Finish::length);
+    CHECK(answer.last.timings.prompt_tokens == 20);
+    CHECK(scheduler.rest().device_losses == 1);
+}
+
 TEST_CASE("a request is drafted, and its answer is the same") {
     Request request;
     std::mt19937 random(3);

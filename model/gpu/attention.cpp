@@ -262,7 +262,7 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
         dispatch.operator()<shader::attention>(constants);
 }
 
-// The attention of a layer in a pass, whose parts the keys and values of different kinds leave.
+// A layer's attention in a pass: the dispatches that leave its partials.
 struct LayerAttention {
     Pass& pass;
     const View& partials;

@@ -3,7 +3,8 @@
 // block may be in another order than the file's (model/files/formats/device_blocks.h). `interleave` rows at a time are
 // interleaved word by word (word 0 of each, word 1 of each, ...), so that invocations that read a row each read memory as one
 // stream. shaders/weight_formats.glsl reads this layout. The rows of a format with a grid follow the grid
-// (model/files/formats/grids.h).
+// (model/files/formats/grids.h). A row of a format with factors (BlockFormat::has_factor) ends with its factor, in fp32, in a
+// 16-byte word of its own.
 //
 // The fp16 scales and minimums of blocks are stored 2^10 times as large where that leaves all of a matrix's within fp16: then
 // none is a denormal number, which GPUs may read as 0. Those of real models are often denormal (below 2^-14), as Q4_K and Q6_K
@@ -36,7 +37,8 @@ struct RowLayout {
 };
 
 // Writes whole rows of weights, in the file's format, to rows first, first + step, ... of those [device_rows_bytes] that begin at
-// `to`. factors: of each row, where the format has some. Returns false where a scale cannot be raised: then its row is undefined.
+// `to`. factors: one for each row, where the format has some; empty: 1. Returns false where a scale cannot be raised: then its
+// row is undefined.
 [[nodiscard]] bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
                                uint32_t step = 1, std::span<const float> factors = {});
 

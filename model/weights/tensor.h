@@ -45,9 +45,10 @@ struct Tensor {
                 .factors = row_factors(first, factors.empty() ? 0 : 1)};
     }
 
+    // Returns the factor of row r.
     float factor(uint32_t r) const { return factors.empty() ? 1 : factors[size_t(r) * factors.size() / rows]; }
-    void apply_factor(uint32_t r, std::span<float> y) const; // to the values of row r's blocks
-    // Returns those of rows first .. first + count - 1, one for each; empty: 1.
+    void apply_factor(uint32_t r, std::span<float> y) const; // y[cols] *= that of row r
+    // Returns the factors of rows first .. first + count - 1, one for each row; empty: 1.
     std::vector<float> row_factors(uint32_t first, uint32_t count) const;
 
     // Returns rows first .. first + count - 1, in place or made in `scratch`, which the result may point into.

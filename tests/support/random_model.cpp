@@ -91,7 +91,7 @@ void put_block(GgmlType type, char* p, float deviation, Random& random) {
     case GgmlType::IQ4_NL: return put_half(p, d / 67.4f);
     case GgmlType::IQ4_XS: return put_half(p, d / (67.4f * 18.5f));
     case GgmlType::MXFP4: *p = mxfp4_exponent(deviation / 5.85f, random); return;
-    case GgmlType::NVFP4: // from 1 to 15 / 8, in halves; the rest is the matrix's
+    case GgmlType::NVFP4: // scales of 1 / 2 to 15 / 16; the matrix's factor does the rest
         for (int i = 0; i < 4; ++i) p[i] = char(0x38 + random.below(8));
         return;
     case GgmlType::Q2_K: // a minimum like each scale, 8 to 15
@@ -149,7 +149,8 @@ std::vector<Shape> tensors(const RandomModel& model) {
         all.push_back({std::move(name), fits ? model.type : GgmlType::Q8_0, rows, cols, matrices});
         if (!fits || !block_format(model.type)->has_factor) return;
         const std::string stem = all.back().name.substr(0, all.back().name.size() - std::string_view("weight").size());
-        all.push_back({stem + "scale", GgmlType::F32, 1, matrices, 1, 1 / std::sqrt(float(cols)) / 4.3f});
+        constexpr float deviation = 5.85f * 0.74f; // of put_block(): of the levels, by the scales' root mean square
+        all.push_back({stem + "scale", GgmlType::F32, 1, matrices, 1, 1 / std::sqrt(float(cols)) / deviation});
         all.push_back({stem + "input_scale", GgmlType::F32, 1, matrices});
     };
     const auto norm = [&](std::string name, uint32_t cols) { all.push_back({std::move(name), GgmlType::F32, 1, cols}); };

@@ -234,7 +234,7 @@ set(minimum_tests gpu_golden_test)
 set(compile_tests statistics_test)
 # Tests of the CPU path that run once more with lesser instruction sets, as NAME-SET.
 set(instruction_tests cpu_golden_test cpu_spans_test)
-set(instruction_sets avx2)
+set(instruction_sets avx2 avx-vnni)
 set(new_lavapipe_tests runtime_test recorder_test device_profile_test statistics_test cli_shaders_test gpu_codec_test)
 # tq_source(SOURCE NAME PROGRAM): compiles a file of tests into its directory's program, and runs it where it belongs.
 function(tq_source source name program)

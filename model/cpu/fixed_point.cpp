@@ -1,5 +1,6 @@
 #include "model/cpu/fixed_point.h"
 #include "base/ensure.h"
+#include "model/cpu/instruction_sets.h"
 #include <algorithm>
 #include <hwy/targets.h>
 
@@ -21,6 +22,7 @@ struct SetKernels {
 bool is_there(FixedPointSet set) {
     switch (set) {
     case FixedPointSet::vnni: return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
+    case FixedPointSet::avx_vnni: return has_avx_vnni();
     case FixedPointSet::avx2: return (hwy::SupportedTargets() & HWY_AVX2) != 0;
     default: return true;
     }
@@ -28,15 +30,20 @@ bool is_there(FixedPointSet set) {
 
 // Detected once: in a virtual machine cpuid may take longer than a product.
 FixedPointSet& used_set() {
-    static FixedPointSet set = is_there(FixedPointSet::vnni)   ? FixedPointSet::vnni
-                               : is_there(FixedPointSet::avx2) ? FixedPointSet::avx2
-                                                               : FixedPointSet::none;
+    static FixedPointSet set = [] {
+        for (const auto best : {FixedPointSet::vnni, FixedPointSet::avx_vnni, FixedPointSet::avx2})
+            if (is_there(best)) return best;
+        return FixedPointSet::none;
+    }();
     return set;
 }
 
 SetKernels kernels() {
-    if (used_set() == FixedPointSet::vnni) return {vnni::dots_for, vnni::convert_group};
-    return {avx2::dots_for, avx2::convert_group};
+    switch (used_set()) {
+    case FixedPointSet::vnni: return {vnni::dots_for, vnni::convert_group};
+    case FixedPointSet::avx_vnni: return {avx_vnni::dots_for, avx_vnni::convert_group};
+    default: return {avx2::dots_for, avx2::convert_group};
+    }
 }
 
 size_t groups_of(size_t cols) { return (cols + group - 1) / group; }
@@ -58,7 +65,7 @@ bool has_fixed_point(GgmlType type, size_t cols) {
     return !is_slower && kernels().dots_for(type) != nullptr;
 }
 
-// With AVX2, and where the last group is not full, fp32 is faster.
+// In vectors of 256 bits, and where the last group is not full, fp32 is faster.
 bool has_fixed_point_blocks(GgmlType type, size_t cols) {
     return used_set() == FixedPointSet::vnni && cols % group == 0 && has_fixed_point(type, cols);
 }

@@ -1,6 +1,6 @@
 // Integer products of one or a few tokens with quantised weights, on processors with AVX-512 VNNI of blocks, too. A token's
 // activations become fixed-point numbers of three digits, signed bytes, with a scale for each 16 of them: the error is at most
-// 6e-8 (AVX-512) or 4.8e-7 (AVX2) of the largest of the 16, where fp32 has 6e-8 of each. Sums over runs of 16 columns are exact;
+// 6e-8 (VNNI) or 4.8e-7 (AVX2) of the largest of the 16, where fp32 has 6e-8 of each. Sums over runs of 16 columns are exact;
 // each run is in a lane of its own, where scales and the total are fp32.
 #pragma once
 #include "base/thread_pool.h"
@@ -13,7 +13,7 @@ inline constexpr size_t max_fixed_point_tokens = 16; // of a call, whose totals 
 inline constexpr size_t dots_rows = 4;               // that share the loads of activations
 
 // Instruction sets with such products.
-enum class FixedPointSet { none, avx2, vnni };
+enum class FixedPointSet { none, avx2, avx_vnni, vnni };
 
 // Activations x[tokens][cols] in groups of 256 columns, the last of which is filled up with zeros.
 struct FixedPoint {

@@ -17,6 +17,9 @@ inline constexpr size_t digits_of_group = digits * group, factors_of_group = 64;
 inline constexpr size_t sums_at = 16, high_at = 32, low_at = 48; // of the factors after the scales
 inline constexpr size_t prefetched_rows = 2 * dots_rows;         // those of the call after the next
 
+// Of digits of base 256: the greatest number whose products with 16 levels fit, 4 * 2^31 / 16 / 255, less rounding.
+inline constexpr float limit_of_base_256 = 2097000;
+
 constexpr size_t run_of(size_t lane) { return lane % 4 * 4 + lane / 4; }
 
 HWY_INLINE __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
@@ -118,6 +121,11 @@ namespace avx2 {
 Dots* dots_for(GgmlType type);
 void convert_group(int8_t* digits, float* factors, const float* x);
 } // namespace avx2
+
+namespace avx_vnni {
+Dots* dots_for(GgmlType type);
+void convert_group(int8_t* digits, float* factors, const float* x);
+} // namespace avx_vnni
 
 namespace vnni {
 Dots* dots_for(GgmlType type);

@@ -13,9 +13,6 @@ namespace {
 
 constexpr size_t vector = 64; // bytes
 
-// The greatest number whose products with 16 levels fit: 4 * 2^31 / 16 / 255, less rounding.
-constexpr float limit = 2097000;
-
 // sums[rows] += levels times a digit of 16 columns, in each lane those of its run.
 HWY_INLINE void add_products(Ints (&sums)[dots_rows], const Ints (&levels)[dots_rows][steps], const int8_t* x) {
     HWY_UNROLL(4)
@@ -126,7 +123,7 @@ HWY_INLINE Ints store_digit(int8_t* to, const int8_t* in_order) {
 void convert_group(int8_t* to, float* factors, const float* x) {
     alignas(64) int8_t in_order[digits_of_group];
     alignas(64) float inverse[16];
-    find_scales(factors, inverse, x, limit);
+    find_scales(factors, inverse, x, limit_of_base_256);
     for (size_t lane = 0; lane < 16; lane++)
         split(in_order + 16 * run_of(lane), _mm512_loadu_ps(x + 16 * run_of(lane)), inverse[lane]);
     const Ints high = store_digit(to, in_order), middle = store_digit(to + group, in_order + group);

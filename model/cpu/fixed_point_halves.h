@@ -1,4 +1,4 @@
-// The vectors of fixed_point_formats-inl.h in AVX2: each is two of 32 bytes.
+// The vectors of fixed_point_formats-inl.h in registers of 256 bits: each is two of them.
 #pragma once
 #include <hwy/base.h>
 
@@ -7,7 +7,7 @@
 
 #define TQ_AVX2_TARGET "sse2,ssse3,sse4.1,sse4.2,avx,avx2,fma,f16c"
 HWY_PUSH_ATTRIBUTES(TQ_AVX2_TARGET)
-namespace tq::cpu::avx2 {
+namespace tq::cpu::halves {
 
 struct Ints {
     __m256i lower, upper;
@@ -15,6 +15,22 @@ struct Ints {
 struct Floats {
     __m256 lower, upper;
 };
+
+// The sums of numbers' digits: of those before the last, of the others, and of all.
+struct DigitSums {
+    __m256i high, low, all;
+};
+
+HWY_INLINE __m256i load_bytes(const int8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+HWY_INLINE __m256i load_sums(const float* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// Returns a sum over signed levels, which unsigned ones stand for: less their offset times the sum of the digits.
+template <class Format> HWY_INLINE __m256i less_offset(__m256i sum, const float* of_digits) {
+    if constexpr (Format::has_minimum)
+        return sum;
+    else
+        return _mm256_sub_epi32(sum, _mm256_slli_epi32(load_sums(of_digits), Format::offset_bits));
+}
 
 HWY_INLINE Ints twice(__m256i v) { return {v, v}; }
 HWY_INLINE Ints bytes(int value) { return twice(_mm256_set1_epi8(char(value))); }
@@ -130,6 +146,6 @@ HWY_INLINE Floats signed_times(__m128i v, float d) {
     return {times(_mm256_cvtepi8_epi32(v), d), times(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)), d)};
 }
 
-} // namespace tq::cpu::avx2
+} // namespace tq::cpu::halves
 HWY_POP_ATTRIBUTES
 #endif

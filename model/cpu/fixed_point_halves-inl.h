@@ -1,0 +1,163 @@
+// Integer products in vectors of 256 bits, for the instruction set in whose namespace this is included: half of the lanes of a
+// group after the other, and two rows at a time, since there are 16 registers. Such sets differ in the base of their digits and
+// in how these are multiplied. Before this they define
+//   base_bits; limit: the greatest number that three digits hold;
+//   digit_sums(sums): of the sums of each digit over the columns of a run, what the factors have (FixedPoint::factors);
+//   Products<Format>: sums of levels times digits in half of the lanes. add(s, levels, digits) takes a step, 0 first;
+//     total(factors) returns them as numbers, less those of the levels' offset, divided by total_scale.
+
+namespace {
+
+using Levels = __m256i[2][steps]; // of the lower lanes and of the upper ones
+
+// Hides from the compiler that what a loop multiplies stays the same: it would copy it to the stack, as there are too few
+// registers.
+HWY_INLINE void keep_in_memory() {
+#ifdef __GNUC__
+    asm volatile("" : : : "memory");
+#endif
+}
+
+// The levels of a block.
+template <class Format> HWY_INLINE void load_steps(Levels& levels, const uint8_t* block) {
+    const Ints a = Format::levels(block, 0), b = Format::levels(block, 1), c = Format::levels(block, 2),
+               d = Format::levels(block, 3);
+    transpose(levels[0], a.lower, b.lower, c.lower, d.lower);
+    transpose(levels[1], a.upper, b.upper, c.upper, d.upper);
+}
+
+// Turns nibbles before they are unpacked, half as many: the low ones are those of the lower lanes.
+template <> HWY_INLINE void load_steps<Q4_K>(Levels& levels, const uint8_t* block) {
+    __m256i packed[4];
+    transpose(packed, load_32(block + 16), load_32(block + 48), load_32(block + 80), load_32(block + 112));
+    HWY_UNROLL(4)
+    for (size_t s = 0; s < 4; s++) {
+        levels[0][s] = _mm256_and_si256(packed[s], _mm256_set1_epi8(15));
+        levels[1][s] = _mm256_and_si256(_mm256_srli_epi16(packed[s], 4), _mm256_set1_epi8(15));
+    }
+}
+
+// Adds the sums over half of the lanes of a group, which are exact, for one token and `rows` rows.
+template <class Format, size_t rows, size_t half> HWY_INLINE void add_half(Floats* total, const Levels* const (&levels)[rows],
+                                                                           const Scales* const (&scales)[rows], const int8_t* x,
+                                                                           const float* factors) {
+    Products<Format> products[rows];
+    HWY_UNROLL(4)
+    for (size_t s = 0; s < steps; s++) {
+        __m256i of_step[digits];
+        HWY_UNROLL(3)
+        for (size_t d = 0; d < digits; d++) of_step[d] = load_bytes(x + d * group + s * 64 + half * 32);
+        HWY_UNROLL(2)
+        for (size_t r = 0; r < rows; r++) products[r].add(s, (*levels[r])[half][s], of_step);
+    }
+    factors += 8 * half;
+    const __m256 x_scale = _mm256_load_ps(factors), x_sum = _mm256_load_ps(factors + sums_at);
+    HWY_UNROLL(2)
+    for (size_t r = 0; r < rows; r++) {
+        __m256& of_row = half == 0 ? total[r].lower : total[r].upper;
+        const __m256 scale = half == 0 ? scales[r]->scale.lower : scales[r]->scale.upper;
+        const __m256 sum = products[r].total(factors);
+        if constexpr (Format::has_minimum)
+            of_row = _mm256_fmadd_ps(half == 0 ? scales[r]->minimum.lower : scales[r]->minimum.upper, x_sum, of_row);
+        of_row = _mm256_fmadd_ps(sum, _mm256_mul_ps(scale, x_scale), of_row);
+    }
+}
+
+template <class Format, size_t rows> HWY_INLINE void add_rows(Floats* total, const Levels* const (&levels)[rows],
+                                                              const Scales* const (&scales)[rows], const int8_t* x,
+                                                              const float* factors) {
+    add_half<Format, rows, 0>(total, levels, scales, x, factors);
+    add_half<Format, rows, 1>(total, levels, scales, x, factors);
+}
+
+// The levels of a block in memory, for several tokens.
+struct Block {
+    Levels levels;
+    Scales scales;
+};
+
+template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], const uint8_t* const (&blocks)[dots_rows],
+                                                   const FixedPoint& x, size_t i, size_t first, size_t count, size_t cols) {
+    const int8_t* of_token = x.digits + (i * x.tokens + first) * digits_of_group;
+    const float* factors = x.factors + (i * x.tokens + first) * factors_of_group;
+    if (count == 1) {
+        for (size_t r = 0; r < dots_rows; r++) {
+            keep_in_memory();
+            Levels levels;
+            load_steps<Format>(levels, blocks[r]);
+            Scales scales = Format::scales(blocks[r]);
+            if (cols != group) keep_columns(scales, cols);
+            add_rows<Format, 1>(&total[0][r], {&levels}, {&scales}, of_token, factors);
+        }
+        return;
+    }
+    Block decoded[dots_rows];
+    for (size_t r = 0; r < dots_rows; r++) {
+        load_steps<Format>(decoded[r].levels, blocks[r]);
+        decoded[r].scales = Format::scales(blocks[r]);
+        if (cols != group) keep_columns(decoded[r].scales, cols);
+    }
+    for (size_t t = 0; t < count; t++, of_token += digits_of_group, factors += factors_of_group)
+        for (size_t r = 0; r < dots_rows; r += 2) {
+            keep_in_memory();
+            add_rows<Format, 2>(&total[t][r], {&decoded[r].levels, &decoded[r + 1].levels},
+                                {&decoded[r].scales, &decoded[r + 1].scales}, of_token, factors);
+        }
+}
+
+HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
+    store_sums(sums, sums_of_halves(v[0].lower, v[1].lower, v[2].lower, v[3].lower),
+               sums_of_halves(v[0].upper, v[1].upper, v[2].upper, v[3].upper));
+}
+
+// Splits 16 numbers into digits: the last two are at least -base / 2 and less than base / 2; the first fits by `limit`.
+HWY_INLINE void split(int8_t* to, const float* x, float inverse_scale) {
+    const __m256 by = _mm256_set1_ps(inverse_scale);
+    constexpr int base = 1 << base_bits;
+    const __m256i half = _mm256_set1_epi32(base / 2), mask = _mm256_set1_epi32(base - 1);
+    __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), by));
+    __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), by));
+    for (size_t digit = digits; digit-- > 0;) {
+        const __m256i up_a = _mm256_add_epi32(a, half), up_b = _mm256_add_epi32(b, half);
+        const bool last = digit == 0;
+        const __m256i digit_a = last ? a : _mm256_sub_epi32(_mm256_and_si256(up_a, mask), half);
+        const __m256i digit_b = last ? b : _mm256_sub_epi32(_mm256_and_si256(up_b, mask), half);
+        const __m256i in_words = _mm256_permute4x64_epi64(_mm256_packs_epi32(digit_a, digit_b), _MM_SHUFFLE(3, 1, 2, 0));
+        const __m128i in_bytes = _mm_packs_epi16(_mm256_castsi256_si128(in_words), _mm256_extracti128_si256(in_words, 1));
+        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * group), in_bytes);
+        a = _mm256_srai_epi32(up_a, base_bits);
+        b = _mm256_srai_epi32(up_b, base_bits);
+    }
+}
+
+// Stores half of a digit of a group in steps, and returns its sums over runs.
+HWY_INLINE __m256i store_digit(int8_t* to, const int8_t* in_order) {
+    __m256i columns[steps], sum = _mm256_setzero_si256();
+    transpose(columns, load_bytes(in_order), load_bytes(in_order + 64), load_bytes(in_order + 128), load_bytes(in_order + 192));
+    for (size_t s = 0; s < steps; s++) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to + 64 * s), columns[s]);
+        const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), columns[s]);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    return sum;
+}
+
+} // namespace
+
+void convert_group(int8_t* to, float* factors, const float* x) {
+    alignas(32) int8_t in_order[digits_of_group];
+    alignas(32) float inverse[16];
+    find_scales(factors, inverse, x, limit);
+    for (size_t lane = 0; lane < 16; lane++) split(in_order + 16 * run_of(lane), x + 16 * run_of(lane), inverse[lane]);
+    for (size_t half = 0; half < 2; half++) {
+        __m256i sums[digits];
+        for (size_t d = 0; d < digits; d++) sums[d] = store_digit(to + d * group + half * 32, in_order + d * group + half * 32);
+        const DigitSums of = digit_sums(sums);
+        float* const of_half = factors + 8 * half;
+        const __m256 scales = _mm256_load_ps(of_half);
+        _mm256_store_ps(of_half, _mm256_mul_ps(scales, _mm256_set1_ps(total_scale)));
+        _mm256_store_ps(of_half + sums_at, _mm256_mul_ps(_mm256_cvtepi32_ps(of.all), scales));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(of_half + high_at), of.high);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(of_half + low_at), of.low);
+    }
+}

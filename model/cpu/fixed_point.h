@@ -9,7 +9,7 @@
 
 namespace tq::cpu {
 
-inline constexpr size_t max_fixed_point_tokens = 16; // of a call, whose totals stay in the L1 cache
+inline constexpr size_t max_fixed_point_tokens = 32; // of a call, whose totals stay in the L1 cache
 inline constexpr size_t dots_rows = 4;               // that share the loads of activations
 
 // Instruction sets with such products.

@@ -17,10 +17,11 @@ HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(load_32(p)), load_32(q), 1);
 }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return _mm512_broadcast_i64x4(load_32(p)); }
-// Returns the bytes of eight numbers, of(0) first.
-template <class Of> HWY_INLINE Ints eights(Of of) {
-    return _mm512_set_epi64(int64_t(of(7)), int64_t(of(6)), int64_t(of(5)), int64_t(of(4)), int64_t(of(3)), int64_t(of(2)),
-                            int64_t(of(1)), int64_t(of(0)));
+// Returns a word of 32 bits for each lane.
+template <class Of> HWY_INLINE Ints words(Of of) {
+    const __m256i lower = _mm256_inserti128_si256(_mm256_castsi128_si256(four_words(of, 0)), four_words(of, 4), 1);
+    const __m256i upper = _mm256_inserti128_si256(_mm256_castsi128_si256(four_words(of, 8)), four_words(of, 12), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lower), upper, 1);
 }
 HWY_INLINE Ints add_bytes(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
 HWY_INLINE Ints exclusive_or(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
@@ -34,15 +35,24 @@ HWY_INLINE Ints add_where(Ints v, uint32_t lower, uint32_t upper, int value) {
     return _mm512_mask_add_epi8(v, lower | uint64_t(upper) << 32, v, bytes(value));
 }
 
-// Returns v with the bytes whose bit is set negated.
-HWY_INLINE Ints negative_where(Ints v, uint32_t lower, uint32_t upper) {
-    return _mm512_mask_sub_epi8(v, lower | uint64_t(upper) << 32, _mm512_setzero_si512(), v);
+// Gives byte i of each lane's word to all four.
+HWY_INLINE Ints each_byte(Ints v, int i) { return _mm512_shuffle_epi8(v, _mm512_broadcast_i64x4(bytes_of_lanes(i))); }
+
+// Bytes in the order of lanes, as words.
+HWY_INLINE Ints words_of_bytes(__m128i v) { return _mm512_cvtepu8_epi32(v); }
+
+// Returns v with the bytes whose bit is set in a lane's word negated: bit 4 s of the first byte.
+HWY_INLINE Ints negative_where(Ints v, Ints bits, size_t s) {
+    const Ints byte = each_byte(bits, int(s / 2));
+    const Ints bit = _mm512_set1_epi32(s % 2 == 0 ? 0x08040201 : int(0x80402010));
+    return _mm512_mask_sub_epi8(v, _mm512_test_epi8_mask(byte, bit), _mm512_setzero_si512(), v);
 }
 
 HWY_INLINE Ints halves(int lower, int upper) { return _mm512_inserti64x4(_mm512_set1_epi32(lower), _mm256_set1_epi32(upper), 1); }
 
 // Shift the words of 32 bits in each half by as much; to the left by a negative number is to the right.
 HWY_INLINE Ints shift_right(Ints v, int lower, int upper) { return _mm512_srlv_epi32(v, halves(lower, upper)); }
+HWY_INLINE Ints shift_right(Ints v, int by) { return _mm512_srli_epi32(v, unsigned(by)); }
 HWY_INLINE Ints shift_left(Ints v, int lower, int upper) { return _mm512_rolv_epi32(v, halves(lower & 31, upper & 31)); }
 
 // Unpacks 32 bytes of nibbles: the low ones, then the high ones.
@@ -80,6 +90,12 @@ HWY_INLINE Ints runs() { return _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6
 // Gives each of eight numbers, of runs of 32 columns, to the two runs of 16.
 HWY_INLINE Floats pairs_of_runs(__m256 v) {
     return _mm512_permutexvar_ps(_mm512_srli_epi32(runs(), 1), _mm512_castps256_ps512(v));
+}
+
+// Gives each of eight words, of pairs of runs, to both, and shifts that of the second right.
+HWY_INLINE Ints words_of_pairs(__m256i v, int second) {
+    const Ints both = _mm512_castps_si512(pairs_of_runs(_mm256_castsi256_ps(v)));
+    return _mm512_mask_srli_epi32(both, 0xf0f0, both, unsigned(second));
 }
 
 // Makes zeros of the numbers of other runs than the first `count`.

@@ -216,6 +216,8 @@ struct IQ4_XS {
     }
 };
 
+#include "model/cpu/fixed_point_grids-inl.h"
+
 // A format of model/files/formats/blocks_iq.h.
 template <class Blocks> struct GridBlocks {
     static constexpr size_t bytes_of_256 = Blocks::bytes;
@@ -224,22 +226,14 @@ template <class Blocks> struct GridBlocks {
     static constexpr int offset_bits = level_bits - 1;
     static const std::byte* from(const uint8_t* block) { return reinterpret_cast<const std::byte*>(block); }
     static HWY_INLINE Scales scales(const uint8_t* block) {
-        const auto [first, last] = Blocks::multipliers(from(block));
-        const __m128i multipliers = _mm_set_epi64x(int64_t(last), int64_t(first));
-        return {unsigned_times(in_run_order(multipliers), Blocks::scale(Blocks::d(from(block)), 1)), no_floats()};
+        return {scales_of(Blocks{}, block, Blocks::scale(Blocks::d(from(block)), 1)), no_floats()};
     }
-    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        const std::byte* x = from(block);
-        if constexpr (HasSigns<Blocks>) {
-            const Ints magnitudes = eights([&](size_t i) { return Blocks::magnitudes(x, 8 * v + i); });
-            uint32_t signs[2] = {};
-            for (size_t i = 0; i < 8; i++) signs[i / 4] |= uint32_t(Blocks::signs(x, 8 * v + i)) << 8 * (i % 4);
-            return add_bytes(negative_where(magnitudes, signs[0], signs[1]), bytes(Blocks::offset));
-        } else {
-            return eights([&](size_t i) { return Blocks::levels(x, 8 * v + i); });
-        }
-    }
+    static HWY_INLINE void steps_of(Ints (&to)[steps], const uint8_t* block) { steps_of_grid<Blocks>(to, block); }
 };
+
+// A format whose levels are had in steps.
+template <class Format>
+concept HasSteps = requires(Ints (&to)[steps], const uint8_t* block) { Format::steps_of(to, block); };
 
 struct TQ2_0 {
     static constexpr size_t bytes_of_256 = 66;

@@ -20,10 +20,16 @@ HWY_INLINE void keep_in_memory() {
 
 // The levels of a block.
 template <class Format> HWY_INLINE void load_steps(Levels& levels, const uint8_t* block) {
-    const Ints a = Format::levels(block, 0), b = Format::levels(block, 1), c = Format::levels(block, 2),
-               d = Format::levels(block, 3);
-    transpose(levels[0], a.lower, b.lower, c.lower, d.lower);
-    transpose(levels[1], a.upper, b.upper, c.upper, d.upper);
+    if constexpr (HasSteps<Format>) {
+        Ints of[steps];
+        Format::steps_of(of, block);
+        for (size_t s = 0; s < steps; s++) levels[0][s] = of[s].lower, levels[1][s] = of[s].upper;
+    } else {
+        const Ints a = Format::levels(block, 0), b = Format::levels(block, 1), c = Format::levels(block, 2),
+                   d = Format::levels(block, 3);
+        transpose(levels[0], a.lower, b.lower, c.lower, d.lower);
+        transpose(levels[1], a.upper, b.upper, c.upper, d.upper);
+    }
 }
 
 // Turns nibbles before they are unpacked, half as many: the low ones are those of the lower lanes.

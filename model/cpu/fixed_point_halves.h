@@ -39,10 +39,10 @@ HWY_INLINE Floats load_floats(const float* p) { return {_mm256_load_ps(p), _mm25
 HWY_INLINE Ints load_64(const uint8_t* p) { return {load_32(p), load_32(p + 32)}; }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) { return {load_32(p), load_32(q)}; }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return twice(load_32(p)); }
-// Returns the bytes of eight numbers, of(0) first.
-template <class Of> HWY_INLINE Ints eights(Of of) {
-    return {_mm256_set_epi64x(int64_t(of(3)), int64_t(of(2)), int64_t(of(1)), int64_t(of(0))),
-            _mm256_set_epi64x(int64_t(of(7)), int64_t(of(6)), int64_t(of(5)), int64_t(of(4)))};
+// Returns a word of 32 bits for each lane.
+template <class Of> HWY_INLINE Ints words(Of of) {
+    return {_mm256_inserti128_si256(_mm256_castsi128_si256(four_words(of, 0)), four_words(of, 4), 1),
+            _mm256_inserti128_si256(_mm256_castsi128_si256(four_words(of, 8)), four_words(of, 12), 1)};
 }
 HWY_INLINE Ints add_bytes(Ints a, Ints b) { return {_mm256_add_epi8(a.lower, b.lower), _mm256_add_epi8(a.upper, b.upper)}; }
 HWY_INLINE Ints exclusive_or(Ints a, Ints b) { return {_mm256_xor_si256(a.lower, b.lower), _mm256_xor_si256(a.upper, b.upper)}; }
@@ -70,13 +70,23 @@ HWY_INLINE Ints add_where(Ints v, uint32_t lower, uint32_t upper, int value) {
     return {add_where(v.lower, lower, value), add_where(v.upper, upper, value)};
 }
 
-// Returns v with the bytes whose bit is set negated.
-HWY_INLINE __m256i negative_where(__m256i v, uint32_t bits) {
-    const __m256i mask = where(bits);
+// Gives byte i of each lane's word to all four.
+HWY_INLINE Ints each_byte(Ints v, int i) {
+    return {_mm256_shuffle_epi8(v.lower, bytes_of_lanes(i)), _mm256_shuffle_epi8(v.upper, bytes_of_lanes(i))};
+}
+
+// Bytes in the order of lanes, as words.
+HWY_INLINE Ints words_of_bytes(__m128i v) { return {_mm256_cvtepu8_epi32(v), _mm256_cvtepu8_epi32(_mm_srli_si128(v, 8))}; }
+
+// Returns v with the bytes whose bit is set in a lane's word negated: bit 4 s of the first byte.
+HWY_INLINE __m256i negative_where(__m256i v, __m256i byte, size_t s) {
+    const __m256i bit = _mm256_set1_epi32(s % 2 == 0 ? 0x08040201 : int(0x80402010));
+    const __m256i mask = _mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit);
     return _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
 }
-HWY_INLINE Ints negative_where(Ints v, uint32_t lower, uint32_t upper) {
-    return {negative_where(v.lower, lower), negative_where(v.upper, upper)};
+HWY_INLINE Ints negative_where(Ints v, Ints bits, size_t s) {
+    const Ints byte = each_byte(bits, int(s / 2));
+    return {negative_where(v.lower, byte.lower, s), negative_where(v.upper, byte.upper, s)};
 }
 
 // Shift the words of 32 bits in each half by as much; to the left by a negative number is to the right.
@@ -84,6 +94,7 @@ HWY_INLINE __m256i shift_left(__m256i v, int by) {
     return by == 0 ? v : by < 0 ? _mm256_srli_epi32(v, -by) : _mm256_slli_epi32(v, by);
 }
 HWY_INLINE Ints shift_left(Ints v, int lower, int upper) { return {shift_left(v.lower, lower), shift_left(v.upper, upper)}; }
+HWY_INLINE Ints shift_right(Ints v, int by) { return shift_left(v, -by, -by); }
 HWY_INLINE Ints shift_right(Ints v, int lower, int upper) { return shift_left(v, -lower, -upper); }
 
 // Unpacks 32 bytes of nibbles: the low ones, then the high ones.
@@ -126,6 +137,14 @@ HWY_INLINE void transpose(__m256i (&steps)[4], __m256i v0, __m256i v1, __m256i v
 HWY_INLINE Floats pairs_of_runs(__m256 v) {
     return {_mm256_permutevar8x32_ps(v, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)),
             _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7))};
+}
+
+// Gives each of eight words, of pairs of runs, to both, and shifts that of the second right.
+HWY_INLINE Ints words_of_pairs(__m256i v, int second) {
+    const Floats both = pairs_of_runs(_mm256_castsi256_ps(v));
+    const __m256i shifts = _mm256_setr_epi32(0, 0, 0, 0, second, second, second, second);
+    return {_mm256_srlv_epi32(_mm256_castps_si256(both.lower), shifts),
+            _mm256_srlv_epi32(_mm256_castps_si256(both.upper), shifts)};
 }
 
 // Makes zeros of the numbers of other runs than the first `count`.

@@ -30,6 +30,18 @@ HWY_INLINE __m128i in_run_order(__m128i v) {
     return _mm_shuffle_epi8(v, _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
 }
 
+// The words of four lanes from `first` on. Wider vectors are put together of these, as gcc sends more through memory.
+template <class Of> HWY_INLINE __m128i four_words(Of of, size_t first) {
+    return _mm_setr_epi32(int(of(first)), int(of(first + 1)), int(of(first + 2)), int(of(first + 3)));
+}
+
+// For a shuffle: gives byte i of each lane's word to all four of its bytes.
+HWY_INLINE __m256i bytes_of_lanes(int i) {
+    const __m256i first =
+        _mm256_setr_epi32(0x00000000, 0x04040404, 0x08080808, 0x0c0c0c0c, 0x00000000, 0x04040404, 0x08080808, 0x0c0c0c0c);
+    return _mm256_add_epi8(first, _mm256_set1_epi8(char(i)));
+}
+
 HWY_INLINE float half_at(const uint8_t* p) {
     uint16_t half;
     std::memcpy(&half, p, 2);

@@ -59,7 +59,11 @@ template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&le
 
 // The levels of a block.
 template <class Format> HWY_INLINE void load_steps(Ints (&levels)[steps], const uint8_t* block) {
-    transpose(levels, {Format::levels(block, 0), Format::levels(block, 1), Format::levels(block, 2), Format::levels(block, 3)});
+    if constexpr (HasSteps<Format>)
+        Format::steps_of(levels, block);
+    else
+        transpose(levels,
+                  {Format::levels(block, 0), Format::levels(block, 1), Format::levels(block, 2), Format::levels(block, 3)});
 }
 
 // Turns nibbles before they are unpacked, half as many: the low ones are those of the lower lanes.

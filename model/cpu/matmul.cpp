@@ -276,7 +276,8 @@ void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte
 }
 
 uint32_t max_separate_rows(const Network& net) {
-    constexpr uint32_t max_decoded_rows = 8; // each few of which decode the weights anew: a block of more takes less time
+    constexpr uint32_t max_integer_rows = 16; // which decode them once
+    constexpr uint32_t max_decoded_rows = 8;  // each few of which decode the weights anew: a block of more takes less time
     const auto in_fixed_point = [](const host::Linear& l) { return has_fixed_point(l.tensor.type, l.tensor.cols); };
     const auto all_of = [&](std::initializer_list<const host::Linear*> linears) {
         return std::ranges::all_of(linears, [&](const host::Linear* l) { return in_fixed_point(*l); });
@@ -287,7 +288,7 @@ uint32_t max_separate_rows(const Network& net) {
                                 (r ? all_of({&r->attn_qkv, &r->attn_gate, &r->ssm_out})
                                    : all_of({&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output}));
                      });
-    return all ? uint32_t(max_fixed_point_tokens) : max_decoded_rows;
+    return all ? max_integer_rows : max_decoded_rows;
 }
 
 void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {

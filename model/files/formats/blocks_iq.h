@@ -45,7 +45,8 @@ struct Iq2Xxs {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
-    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xxs_grid[size_t(x[2 + 8 * (g / 4) + g % 4])]; }
+    static uint32_t index(const std::byte* x, size_t g) { return uint32_t(x[2 + 8 * (g / 4) + g % 4]); }
+    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xxs_grid[index(x, g)]; }
     static uint8_t signs(const std::byte* x, size_t g) {
         return even_signs[load<uint32_t>(x + 6 + 8 * (g / 4)) >> 7 * (g % 4) & 127];
     }
@@ -62,7 +63,8 @@ struct Iq2Xs {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
-    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xs_grid[load<uint16_t>(x + 2 + 2 * g) & 511]; }
+    static uint32_t index(const std::byte* x, size_t g) { return load<uint16_t>(x + 2 + 2 * g) & 511; }
+    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xs_grid[index(x, g)]; }
     static uint8_t signs(const std::byte* x, size_t g) { return even_signs[size_t(x[3 + 2 * g] >> 1)]; }
     static Multipliers multipliers(const std::byte* x) {
         return {odd_numbers(load<uint32_t>(x + 66)), odd_numbers(load<uint32_t>(x + 70))};
@@ -75,10 +77,10 @@ struct Iq2S {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
-    static uint64_t magnitudes(const std::byte* x, size_t g) {
-        const uint32_t high = uint32_t(x[66 + g / 4]) >> 2 * (g % 4) & 3;
-        return iq2_s_grid[uint32_t(x[2 + g]) | high << 8];
+    static uint32_t index(const std::byte* x, size_t g) {
+        return uint32_t(x[2 + g]) | (uint32_t(x[66 + g / 4]) << (8 - 2 * (g % 4)) & 0x300);
     }
+    static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_s_grid[index(x, g)]; }
     static uint8_t signs(const std::byte* x, size_t g) { return uint8_t(x[34 + g]); }
     static Multipliers multipliers(const std::byte* x) {
         return {odd_numbers(load<uint32_t>(x + 74)), odd_numbers(load<uint32_t>(x + 78))};
@@ -91,8 +93,9 @@ struct Iq3Xxs {
     static constexpr int offset = 128;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.25f * float(multiplier); }
+    static uint32_t index(const std::byte* x, size_t i) { return uint32_t(x[2 + i]); } // of four weights
     static uint64_t magnitudes(const std::byte* x, size_t g) {
-        return iq3_xxs_grid[size_t(x[2 + 2 * g])] | uint64_t(iq3_xxs_grid[size_t(x[3 + 2 * g])]) << 32;
+        return iq3_xxs_grid[index(x, 2 * g)] | uint64_t(iq3_xxs_grid[index(x, 2 * g + 1)]) << 32;
     }
     static uint8_t signs(const std::byte* x, size_t g) {
         return even_signs[load<uint32_t>(x + 66 + 4 * (g / 4)) >> 7 * (g % 4) & 127];
@@ -110,10 +113,11 @@ struct Iq3S {
     static constexpr int offset = 16;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * float(multiplier); }
+    static uint32_t index(const std::byte* x, size_t i) { // of four weights
+        return uint32_t(x[2 + i]) | (uint32_t(x[66 + i / 8]) << (8 - i % 8) & 0x100);
+    }
     static uint64_t magnitudes(const std::byte* x, size_t g) {
-        const uint32_t high = uint32_t(x[66 + g / 4]) >> 2 * (g % 4);
-        return iq3_s_grid[uint32_t(x[2 + 2 * g]) | (high & 1) << 8] |
-               uint64_t(iq3_s_grid[uint32_t(x[3 + 2 * g]) | (high >> 1 & 1) << 8]) << 32;
+        return iq3_s_grid[index(x, 2 * g)] | uint64_t(iq3_s_grid[index(x, 2 * g + 1)]) << 32;
     }
     static uint8_t signs(const std::byte* x, size_t g) { return uint8_t(x[74 + g]); }
     static Multipliers multipliers(const std::byte* x) { return of_eight(odd_numbers(load<uint32_t>(x + 106))); }
@@ -131,9 +135,12 @@ struct Iq1S {
     static constexpr int offset = 16;
     static float d(const std::byte* x) { return load_half(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
+    static uint32_t index(const std::byte* x, size_t g) {
+        const uint32_t high = load<uint16_t>(x + 34 + 2 * (g / 4)); // its bits 3 (g % 4) and above are moved to 8
+        return uint32_t(x[2 + g]) | ((g % 4 == 3 ? high >> 1 : high << (8 - 3 * (g % 4))) & 0x700);
+    }
     static uint64_t levels(const std::byte* x, size_t g) {
-        const uint32_t high = load<uint16_t>(x + 34 + 2 * (g / 4));
-        return iq1_levels(uint32_t(x[2 + g]) | (high >> 3 * (g % 4) & 7) << 8, (high >> 15) != 0);
+        return iq1_levels(index(x, g), (load<uint16_t>(x + 34 + 2 * (g / 4)) >> 15) != 0);
     }
     static Multipliers multipliers(const std::byte* x) {
         uint32_t nibbles = 0;
@@ -154,9 +161,11 @@ struct Iq1M {
     }
     static float d(const std::byte* x) { return half_to_float(half_d(x)); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
+    static uint32_t index(const std::byte* x, size_t g) {
+        return uint32_t(x[g]) | (uint32_t(x[32 + g / 2]) << (8 - 4 * (g % 2)) & 0x700);
+    }
     static uint64_t levels(const std::byte* x, size_t g) {
-        const uint32_t high = uint32_t(x[32 + g / 2]) >> 4 * (g % 2);
-        return iq1_levels(uint32_t(x[g]) | (high & 7) << 8, (high & 8) != 0);
+        return iq1_levels(index(x, g), (uint32_t(x[32 + g / 2]) >> (4 * (g % 2) + 3) & 1) != 0);
     }
     static Multipliers multipliers(const std::byte* x) {
         return {odd_of(load<uint32_t>(x + 48)), odd_of(load<uint32_t>(x + 52))};

@@ -274,6 +274,14 @@ constexpr auto expanded(const std::array<uint32_t, words>& codes, ValueOf value_
     return out;
 }
 
+// Returns the entries with the codes of weights i and 4 + i in byte i.
+template <size_t words> constexpr auto in_columns(const std::array<uint32_t, words>& codes) {
+    std::array<uint32_t, 2 * words> out{};
+    for (size_t i = 0; i < out.size(); i++)
+        for (size_t k = 0; k < 8; k++) out[i] |= (codes[i / 2] >> (16 * (i % 2) + 2 * k) & 3) << (8 * (k % 4) + 2 * (k / 4));
+    return out;
+}
+
 constexpr auto iq2_magnitude = [](uint32_t code) { return 8 + 17 * code + code / 2; };
 constexpr auto iq3_xxs_magnitude = [](uint32_t code) { return 4 + 8 * code + 2 * (code / 7); };
 constexpr auto iq3_s_magnitude = [](uint32_t code) { return 1 + 2 * code; };
@@ -300,6 +308,10 @@ constinit const std::array<uint64_t, 1024> iq2_s_grid = expanded<uint64_t, 8>(iq
 constinit const std::array<uint32_t, 256> iq3_xxs_grid = expanded<uint32_t, 4>(iq3_xxs_codes, iq3_xxs_magnitude);
 constinit const std::array<uint32_t, 512> iq3_s_grid = expanded<uint32_t, 4>(iq3_s_codes, iq3_s_magnitude);
 constinit const std::array<uint64_t, 2048> iq1_grid = expanded<uint64_t, 8>(iq1_codes, iq1_level);
+constinit const std::array<uint32_t, 256> iq2_xxs_columns = in_columns(iq2_xxs_codes);
+constinit const std::array<uint32_t, 512> iq2_xs_columns = in_columns(iq2_xs_codes);
+constinit const std::array<uint32_t, 1024> iq2_s_columns = in_columns(iq2_s_codes);
+constinit const std::array<uint32_t, 2048> iq1_columns = in_columns(iq1_codes);
 constinit const std::array<uint8_t, 128> even_signs = signs_of_seven_bits;
 constinit const std::array<uint64_t, 256> sign_masks = masks_of_signs;
 

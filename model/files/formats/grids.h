@@ -21,6 +21,12 @@ extern const std::array<uint32_t, 256> iq3_xxs_grid;
 extern const std::array<uint32_t, 512> iq3_s_grid;
 extern const std::array<uint64_t, 2048> iq1_grid;
 
+// The entries' codes for vectors of four columns: byte i has that of weight i in bits 0 and 1, and that of weight 4 + i above.
+extern const std::array<uint32_t, 256> iq2_xxs_columns;
+extern const std::array<uint32_t, 512> iq2_xs_columns;
+extern const std::array<uint32_t, 1024> iq2_s_columns;
+extern const std::array<uint32_t, 2048> iq1_columns;
+
 // Eight signs, bit i of weight i, from seven: the number of negative weights is even.
 extern const std::array<uint8_t, 128> even_signs;
 // A byte for each of eight signs: 0xff where it is set.

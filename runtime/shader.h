@@ -4,6 +4,7 @@
 #include <array>
 #include <compare>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -61,12 +62,17 @@ template <class P, size_t N> struct Family {
     Interface interface; // the same for all
 };
 
-template <class P, size_t N> consteval Family<P, N> make_family(const std::array<const Shader<P>*, N>& members) {
-    const Interface& one = members[N - 1]->interface;
-    for (const Shader<P>* member : members)
-        if (member != nullptr && (member->interface.bindings != one.bindings || member->interface.constants != one.constants))
-            throw "the kernels of a family have as many buffers and specialisation constants";
-    return {members, one};
+consteval bool has_interface(const AnyShader* member, const Interface& one) {
+    return member->interface.bindings == one.bindings && member->interface.constants == one.constants;
+}
+consteval bool has_interface(std::nullptr_t, const Interface&) { return true; }
+
+// Types tell the members that are nullptr: gcc 12 with -fsanitize=undefined compares no address with it at compile time.
+template <class P, class... M> consteval Family<P, sizeof...(M)> make_family(M... members) {
+    const std::array<const Shader<P>*, sizeof...(M)> all{members...};
+    const Interface& one = all.back()->interface;
+    if (!(... && has_interface(members, one))) throw "the kernels of a family have as many buffers and specialisation constants";
+    return {all, one};
 }
 
 // Values of specialisation constants 0 .. N - 1: exactly N of them, so that none is forgotten.

@@ -40,9 +40,8 @@ function(tq_family stem suffix left_out)
   foreach(format ${left_out})
     list(TRANSFORM members REPLACE "^&${stem}_${format}${suffix}$" "nullptr")
   endforeach()
-  list(LENGTH members count)
   list(JOIN members ", " members)
-  set(family "inline constexpr auto ${stem}${suffix} = make_family<ParamsOf<${stem}_${last}${suffix}>, ${count}>({${members}});\n" PARENT_SCOPE)
+  set(family "inline constexpr auto ${stem}${suffix} = make_family<ParamsOf<${stem}_${last}${suffix}>>(${members});\n" PARENT_SCOPE)
 endfunction()
 
 # tq_included(FILE DIRECTORY): adds to `included` the files that FILE includes, and those that they include, in the compiler's order: beside

@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "model/files/formats/quantise.h"
 #include "model/files/gguf_keys.h"
+#include "model/weights/hybrid_weights.h"
 #include "model/weights/paired_rows.h"
 #include "model/weights/tiled_heads.h"
 #include <algorithm>
@@ -41,8 +42,7 @@ std::vector<uint64_t> dimensions(const FileTensor& t) {
 
 class Planner {
   public:
-    Planner(const Model& model, const ConversionOptions& options)
-        : model_(model), options_(options), types_(model.file, *options.mix, options.mixed) {}
+    Planner(const Model& model, const ConversionOptions& options) : model_(model), options_(options) {}
 
     Conversion plan() {
         put_gguf_keys(out_.writer, model_, options_.mix->file_type);
@@ -50,6 +50,7 @@ class Planner {
             add_huggingface();
         else
             for (const FileTensor& t : model_.file.tensors()) add(file_tensor(t), dimensions(t));
+        choose_types();
         return std::move(out_);
     }
 
@@ -62,24 +63,33 @@ class Planner {
         return {t.name, t.type, uint32_t(rows), uint32_t(t.ne[0]), t.data};
     }
 
-    // Adds what the loader makes of such a directory: tensors as GGUF has them, but for heads that RoPE turns in pairs.
+    // Adds what the loader makes of such a directory: tensors as GGUF has them, but for heads that RoPE turns in pairs, and value
+    // heads of hybrids, whose gates some files have in one.
     void add_huggingface() {
         const Config& c = model_.config;
-        if (c.architecture->hybrid && !c.architecture->tiled_heads)
-            fail("{}: tq-run does not convert directories of '{}': take the model as a GGUF file", utf8_text(model_.file.path()),
-                 c.architecture->name);
-        const bool pairs = c.architecture->gguf_pairs == RopePairs::neighbours;
+        const Tensor* beta = nullptr;
         for_each_tensor(model_.weights, [&](const Tensor& t) {
-            const bool turned = pairs && (t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight"));
-            const Tensor from = turned                                       ? in_neighbours(t, c.head_dim)
-                                : c.architecture->tiled_heads && c.recurrent ? in_tiled_order(t, *c.recurrent)
-                                                                             : t;
-            add(from, huggingface_dimensions(t));
+            const bool packed = c.recurrent && !c.architecture->tiled_heads;
+            if (packed && t.name.ends_with("ssm_beta.weight")) {
+                beta = &t; // the next one is ssm_alpha
+                return;
+            }
+            const bool both = packed && t.name.ends_with("ssm_alpha.weight");
+            const Tensor from = both ? packed_gates(*beta, t, *c.recurrent) : in_gguf_order(t);
+            add(from, huggingface_dimensions(from));
         });
         if (!c.rope_factors.empty()) {
             const auto bytes = std::as_bytes(std::span(c.rope_factors));
             add({"rope_freqs.weight", GgmlType::F32, 1, uint32_t(c.rope_factors.size()), bytes}, {c.rope_factors.size()});
         }
+    }
+
+    Tensor in_gguf_order(const Tensor& t) const {
+        const Config& c = model_.config;
+        const bool pairs = c.architecture->gguf_pairs == RopePairs::neighbours;
+        if (pairs && (t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight")))
+            return in_neighbours(t, c.head_dim);
+        return c.architecture->tiled_heads && c.recurrent ? in_tiled_order(t, *c.recurrent) : t;
     }
 
     std::vector<uint64_t> huggingface_dimensions(const Tensor& t) const {
@@ -91,25 +101,37 @@ class Planner {
     }
 
     void add(Tensor from, std::vector<uint64_t> ne) {
-        std::array<uint64_t, 4> all{1, 1, 1, 1};
-        std::copy(ne.begin(), ne.end(), all.begin());
-        const std::string name = from.name;
-        const GgmlType kept = model_.file.rope_halves() ? GgmlType::F32 : from.type, type = types_.of(name, all).value_or(kept);
-        if (type != from.type && block_format(from.type)->has_factor)
+        const GgmlType kept = model_.file.rope_halves() ? GgmlType::F32 : from.type;
+        out_.tensors.push_back({std::move(from), std::move(ne), kept});
+    }
+
+    void choose_types() {
+        std::vector<std::string_view> names;
+        for (const ConvertedTensor& t : out_.tensors) names.push_back(t.from.name);
+        const MixedTypes types(model_.file, names, *options_.mix, options_.mixed);
+        for (ConvertedTensor& t : out_.tensors) {
+            std::array<uint64_t, 4> all{1, 1, 1, 1};
+            std::copy(t.ne.begin(), t.ne.end(), all.begin());
+            t.type = types.of(t.from.name, all).value_or(t.type);
+            check(t.from, t.type);
+            out_.writer.add_tensor(t.from.name, t.type, t.ne);
+        }
+    }
+
+    void check(const Tensor& from, GgmlType type) const {
+        if (type == from.type) return;
+        if (block_format(from.type)->has_factor)
             fail("{}: tensor '{}' is in {}, which tq-run quantize does not convert: take a file in F16, BF16 or F32",
-                 utf8_text(model_.file.path()), printable(name), type_name(from.type));
-        if (type != from.type && !is_plain(from.type) && !options_.allow_requantize)
+                 utf8_text(model_.file.path()), printable(from.name), type_name(from.type));
+        if (!is_plain(from.type) && !options_.allow_requantize)
             fail("{}: tensor '{}' is quantised already ({}), and would lose more: take a file in F16, BF16 or F32, or give "
                  "--allow-requantize",
-                 utf8_text(model_.file.path()), printable(name), type_name(from.type));
-        if (type != from.type && !has_encoder(type)) fail("tq-run quantize does not make {}", type_name(type));
-        out_.writer.add_tensor(name, type, ne);
-        out_.tensors.push_back({std::move(from), std::move(ne), type});
+                 utf8_text(model_.file.path()), printable(from.name), type_name(from.type));
+        if (!has_encoder(type)) fail("tq-run quantize does not make {}", type_name(type));
     }
 
     const Model& model_;
     const ConversionOptions& options_;
-    const MixedTypes types_;
     Conversion out_;
 };
 

@@ -34,9 +34,14 @@ void put_huggingface(GgufWriter& writer, const Model& model) {
     const auto size = [&](const char* key, uint64_t value) {
         if (!model.file.find(a.key(key))) writer.set(a.key(key), value);
     };
+    const uint32_t heads = model.weights.mtp ? c.nextn_predict_layers : 0; // that the file has, for multi-token prediction
     for (const auto& [key, value] : model.file.metadata()) {
         if (is_replaced(key) || is_left_out(model.file, a, key) || key == recurrent) continue;
-        writer.set(key, is_real(key) ? ModelFile::Value(model.file.real(key)) : value);
+        if (key == a.key("nextn_predict_layers") && heads == 0) continue;
+        const bool layers = key == a.key("block_count");
+        writer.set(key, layers         ? uint64_t(c.num_hidden_layers + heads)
+                        : is_real(key) ? ModelFile::Value(model.file.real(key))
+                                       : value);
     }
     size("attention.head_count_kv", c.num_key_value_heads);
     size("attention.key_length", c.head_dim);
@@ -47,9 +52,8 @@ void put_huggingface(GgufWriter& writer, const Model& model) {
         writer.set(a.key("rope.dimension_sections"), std::vector<int64_t>{11, 11, 10, 0});
     if (c.recurrent_layers.empty()) return;
     constexpr uint32_t list = 9, truth = 7;
-    std::string layers = raw(truth) + raw(uint64_t(c.num_hidden_layers + c.nextn_predict_layers));
-    for (uint32_t layer = 0; layer < c.num_hidden_layers + c.nextn_predict_layers; layer++)
-        layers += raw(uint8_t(c.is_recurrent(layer)));
+    std::string layers = raw(truth) + raw(uint64_t(c.num_hidden_layers + heads));
+    for (uint32_t layer = 0; layer < c.num_hidden_layers + heads; layer++) layers += raw(uint8_t(c.is_recurrent(layer)));
     writer.set_raw(recurrent, list, layers);
 }
 

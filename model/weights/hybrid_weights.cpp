@@ -84,6 +84,16 @@ class ChangedValues final : public RowSource {
 
 } // namespace
 
+Tensor packed_gates(const Tensor& beta, const Tensor& alpha, const Recurrent& r) {
+    const uint32_t heads = r.value_heads / r.key_heads;
+    std::vector<uint32_t> rows;
+    for (uint32_t key = 0; key < r.key_heads; key++)
+        for (const uint32_t first : {key * heads, r.value_heads + key * heads})
+            for (uint32_t i = 0; i < heads; i++) rows.push_back(first + i);
+    const std::string blk = beta.name.substr(0, beta.name.size() - std::string_view("ssm_beta.weight").size());
+    return picked(blk + "ssm_ba.weight", stacked(beta.name, {in_f32(beta), in_f32(alpha)}), std::move(rows));
+}
+
 Tensor from_pytorch(Tensor t) {
     float (*change)(float) = nullptr;
     if (t.name.ends_with(".ssm_a")) change = [](float v) { return -std::exp(v); };

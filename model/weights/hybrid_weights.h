@@ -8,6 +8,10 @@ namespace tq {
 RecurrentWeights collect_recurrent(TensorSource& source, const Config& config, const std::string& blk);
 SharedExpertWeights collect_shared_expert(TensorSource& source, const Config& config, const std::string& blk);
 
+// Returns ssm_beta and ssm_alpha, whose value heads are grouped by key head, in one, in F32: blk.3.ssm_ba.weight of qwen3next's
+// GGUF files, which collect_recurrent() divides.
+Tensor packed_gates(const Tensor& beta, const Tensor& alpha, const Recurrent& recurrent);
+
 // Returns a vector as GGUF has it of one that PyTorch has: norms of hidden states and of heads lack 1 there, and rates of decay
 // are given as A_log, of which they are -exp.
 Tensor from_pytorch(Tensor vector);

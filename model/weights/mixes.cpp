@@ -68,10 +68,9 @@ bool needs_all_bits(std::string_view name) {
     return name.ends_with("ffn_gate_inp.weight") || name.ends_with("ssm_beta.weight") || name.ends_with("ssm_alpha.weight");
 }
 
-MixedTypes::MixedTypes(const ModelFile& file, const Mix& mix, const MixOptions& options)
-    : mix_(mix), options_(options), tied_(file.find_tensor("output.weight") == nullptr) {
-    for (const FileTensor& t : file.tensors())
-        if (makes_values(t.name)) value_names_.push_back(t.name);
+MixedTypes::MixedTypes(const ModelFile& file, std::span<const std::string_view> names, const Mix& mix, const MixOptions& options)
+    : mix_(mix), options_(options), tied_(std::ranges::find(names, "output.weight") == names.end()) {
+    std::ranges::copy_if(names, std::back_inserter(value_names_), makes_values);
     std::ranges::stable_sort(value_names_, {}, layer_of);
     const Architecture& a = architecture_of(file);
     layers_ = uint32_t(std::min<uint64_t>(file.integer(a.key("block_count")), UINT32_MAX));

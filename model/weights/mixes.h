@@ -2,6 +2,7 @@
 #pragma once
 #include "model/files/formats/model_file.h"
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,7 +31,8 @@ struct MixOptions {
 // The formats of a model's tensors.
 class MixedTypes {
   public:
-    MixedTypes(const ModelFile& file, const Mix& mix, const MixOptions& options);
+    // names: of all tensors of the new file. They and `mix` must outlive the object.
+    MixedTypes(const ModelFile& file, std::span<const std::string_view> names, const Mix& mix, const MixOptions& options);
 
     // Returns the format of a tensor by its name in GGUF and its elements per dimension, fastest first (unused ones are 1).
     // Nothing: it keeps its own: a vector, a norm, a router, and what a recurrence's state depends on.

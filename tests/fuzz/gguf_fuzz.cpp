@@ -1,13 +1,14 @@
-// A GGUF file: the model in it is read, and the last rows decoded.
+// A GGUF file: the model in it is read, and the last row of each tensor decoded, with its factor.
 #include "model/files/formats/gguf.h"
 #include "model/load.h"
 #include "tests/fuzz/fuzz_target.h"
 
 static void decode_last_rows(const tq::Weights& weights) {
-    for (const tq::Tensor* t : {&weights.token_embd, &weights.output_norm, &weights.output}) {
-        std::vector<float> row(t->cols);
-        tq::decode_row(t->type, row, t->row(t->rows - 1));
-    }
+    std::vector<std::byte> scratch;
+    tq::for_each_tensor(weights, [&](const tq::Tensor& t) {
+        std::vector<float> row(t.cols);
+        t.decode(t.rows - 1, row, scratch);
+    });
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -50,6 +50,7 @@ std::string gguf_model(GgmlType type) {
     w.add_tensor("blk.0.attn_output.weight", narrow, {64, wide});
     for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"})
         w.add_tensor(std::string("blk.0.") + name + ".weight", type, {wide, wide});
+    if (tq::block_format(type)->has_factor) w.add_tensor("blk.0.ffn_up.scale", GgmlType::F32, {1});
     return w.zeros();
 }
 

@@ -24,11 +24,17 @@ ModelFile file_of(const std::string& architecture, uint32_t layers, bool tied, u
     return file;
 }
 
+MixedTypes types_of(const ModelFile& file, const char* mix, const MixOptions& options = {}) {
+    std::vector<std::string_view> names;
+    for (const FileTensor& t : file.tensors()) names.push_back(t.name);
+    return {file, names, *find_mix(mix), options};
+}
+
 constexpr std::array<uint64_t, 4> matrix{1024, 64, 1, 1};
 
 // The layers whose matrix of that name has the format.
 std::set<uint32_t> layers_with(const ModelFile& file, const char* mix, const char* name, GgmlType type) {
-    const MixedTypes types(file, *find_mix(mix), {});
+    const MixedTypes types = types_of(file, mix);
     std::set<uint32_t> out;
     for (uint32_t i = 0; i < 100; ++i) {
         const std::string whole = "blk." + std::to_string(i) + '.' + name;
@@ -55,7 +61,7 @@ TEST_CASE("Q4_K_M and Q5_K_M: six bits in the first and last eighth, and in ever
 TEST_CASE("the head has six bits, or what is asked for; a tied one is the embedding") {
     const ModelFile tied = file_of("qwen3", 4, true), untied = file_of("qwen3", 4, false);
     const auto type = [](const ModelFile& file, const char* mix, const char* name, const MixOptions& options = {}) {
-        return MixedTypes(file, *find_mix(mix), options).of(name, matrix);
+        return types_of(file, mix, options).of(name, matrix);
     };
     for (const char* mix : {"Q4_0", "Q4_K_S", "Q4_K_M", "Q6_K", "Q5_1"}) {
         CHECK(type(tied, mix, "token_embd.weight") == GgmlType::Q6_K);
@@ -79,7 +85,7 @@ TEST_CASE("eight experts: attention has more bits") {
 
 TEST_CASE("what keeps its own format, and rows that no block of 256 divides") {
     const ModelFile file = file_of("qwen35", 4, false);
-    const MixedTypes types(file, *find_mix("Q4_K_S"), {});
+    const MixedTypes types = types_of(file, "Q4_K_S");
     for (const char* name :
          {"blk.0.ffn_gate_inp.weight", "blk.0.ssm_beta.weight", "blk.0.ssm_alpha.weight", "blk.0.ssm_ba.weight",
           "blk.0.ssm_conv1d.weight", "blk.0.attn_norm.weight", "blk.0.ssm_dt.bias", "v.patch_embd.weight"})
@@ -87,7 +93,7 @@ TEST_CASE("what keeps its own format, and rows that no block of 256 divides") {
     CHECK(!types.of("blk.0.ffn_gate_inp_shexp.weight", {1024, 1, 1, 1}));
     CHECK(types.of("blk.0.attn_q.weight", {96, 64, 1, 1}) == GgmlType::Q5_0);
     CHECK(types.of("output.weight", {96, 64, 1, 1}) == GgmlType::Q8_0);
-    CHECK(MixedTypes(file, *find_mix("Q5_K_S"), {}).of("blk.0.attn_q.weight", {96, 64, 1, 1}) == GgmlType::Q5_1);
+    CHECK(types_of(file, "Q5_K_S").of("blk.0.attn_q.weight", {96, 64, 1, 1}) == GgmlType::Q5_1);
     CHECK(types.of("blk.0.attn_q.weight", {40, 64, 1, 1}) == GgmlType::F16);
     CHECK(find_mix("Q3_K_M") == nullptr);
     CHECK(find_mix("") == nullptr);

@@ -6,6 +6,7 @@
 #include "tests/support/random_model.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 namespace {
@@ -76,7 +77,12 @@ int main(int argc, char** argv) try {
     if (perfect.perfect_mtp && config.nextn_predict_layers == 0) tq::fail("--perfect-mtp is for shapes with +mtp");
     tq::test::write_random_model(
         path, {config, types.at(type), is_tied, seed, vocabulary, perfect.perfect_mtp, perfect.wrong, is_sparse});
-    tq::read_config(tq::read_gguf(path)); // throws when the shape is not supported
+    try {
+        tq::read_config(tq::read_gguf(path)); // throws if the shape is not supported
+    } catch (const tq::Error&) {
+        if (std::filesystem::is_regular_file(path)) std::filesystem::remove(path);
+        throw;
+    }
     return 0;
 } catch (const tq::Error& e) {
     fmt::print(stderr, "make_random_model: {}\n", e.what());

@@ -189,12 +189,16 @@ TEST_CASE("a run that ends in the middle is gone on with, whatever of it is left
         part.close();
         output(quantize(arguments));
     }
-    SUBCASE("no log") {
+    SUBCASE("no log: it may be another program's") {
         fs::remove(place.path("out.gguf.part.log"));
-        CHECK(!contains(quantize(arguments).error, "going on after"));
+        check_refused(quantize(arguments), 1, "out.gguf.part exists, and is not what a stopped run of this command left");
+        CHECK(place.has("out.gguf.part"));
+        fs::remove(place.path("out.gguf.part"));
+        output(quantize(arguments));
     }
     SUBCASE("a log that is damaged") {
-        std::ofstream(place.path("out.gguf.part.log")) << "{}\nnonsense\n";
+        std::ofstream(place.path("out.gguf.part.log")) << R"({"schema": "tq-run-quantize"})"
+                                                       << "\nnonsense\n";
         CHECK(!contains(quantize(arguments).error, "going on after"));
     }
     SUBCASE("the beginning of another type") {
@@ -259,6 +263,30 @@ TEST_CASE("no file that is read is written over") {
 #endif
 }
 
+TEST_CASE("no file of another program beside the new one is deleted") {
+    const Place place;
+    const std::string out = place.path("out.gguf");
+    const auto check_kept = [&](const char* name, const std::string& bytes) {
+        std::ofstream(place.path(name), std::ios::binary) << bytes;
+        for (const bool overwrite : {false, true}) {
+            std::vector<std::string> arguments{demo, out, "Q8_0"};
+            if (overwrite) arguments.push_back("--overwrite");
+            check_refused(quantize(arguments), 1, "exists, and is not what a stopped run of this command left");
+            CHECK(slurp(place.path(name)) == bytes);
+        }
+        CHECK(std::distance(fs::directory_iterator(place.directory.path()), {}) == 1);
+        fs::remove(place.path(name));
+    };
+    check_kept("out.gguf.part", "GGUF, and half of a download");
+    check_kept("out.gguf.part.log", "{}\n");
+    check_kept("out.gguf.part.log", R"({"schema": "tq-run-ablate"})");
+    check_kept("out.gguf.part.log", std::string(100000, 'x'));
+    check_kept("out.gguf.part.lock", "12345\n");
+    for (const char* name : {"out.gguf.part", "out.gguf.part.log", "out.gguf.part.lock"}) std::ofstream(place.path(name)) << "";
+    output(quantize({demo, out, "Q8_0"})); // empty ones
+    CHECK(std::distance(fs::directory_iterator(place.directory.path()), {}) == 1);
+}
+
 TEST_CASE("a weight that is NaN is named, and F16 has no room for all of F32") {
     const Place place;
     const std::string from = place.path("model.gguf"), out = place.path("out.gguf");
@@ -277,6 +305,7 @@ TEST_CASE("a weight that is NaN is named, and F16 has no room for all of F32") {
     CHECK(quantize({from, out, "BF16", "--overwrite"}).status == 0);
     damage(std::nanf(""));
     check_refused(quantize({from, out, "Q8_0", "--overwrite"}), 1, "blk.1.ffn_up.weight', row 5");
+    CHECK(std::distance(fs::directory_iterator(place.directory.path()), {}) == 2); // the same command would fail again
 }
 
 TEST_CASE("importances of columns, as llama-imatrix writes them") {

@@ -27,6 +27,13 @@ std::byte nvfp4_scale_byte(Random& random) {
     return std::byte(upper | (kind == 0 ? random.below(8) : kind == 1 && upper == 0 ? 0x7f : 0x30 + random.below(32)));
 }
 
+// Gives the first 16 weights the largest scale, 127 with the upper bit set: all are 0 but one, so that it does not rule a sum.
+void set_largest_nvfp4_scale(std::span<std::byte> block) {
+    block[0] = std::byte(0xff);
+    for (std::byte& two : block.subspan(4, 8)) two = {};
+    block[4] = std::byte(1);
+}
+
 // Fills a block: where it is a single number, with a normally distributed one; else with random bits, and a normally distributed
 // scale of standard deviation 1 / `deviation` (a minimum's is BlockScales::ratio times that; MXFP4's is one of eight powers of
 // two).
@@ -65,6 +72,7 @@ RandomTensor::RandomTensor(Random& random, GgmlType type, uint32_t rows, uint32_
     const double deviation =
         plain ? 1 : std::ldexp(4 * block_deviation(type), -exponent); // keeps sums small: SwiGLU multiplies their errors
     for (size_t at = 0; at < bytes.size(); at += block) fill_block(type, {&bytes[at], block}, random, deviation);
+    if (type == GgmlType::NVFP4) set_largest_nvfp4_scale({&bytes[bytes.size() - block], block});
     tensor = {"random", type, rows, cols, bytes};
     if (block_format(type)->has_factor) tensor.factors = {random.normal() / 16};
 }

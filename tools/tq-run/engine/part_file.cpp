@@ -36,6 +36,7 @@ PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, con
             fail("{} is not a regular file: delete it, or name another file", shown(*each));
     if (fs::is_symlink(draft_, error)) fail("{} is a link, which is not written through: delete it", shown(draft_));
     refuse_existing();
+    refuse_foreign(what);
     take_draft(header, bytes);
     open_log(what);
     keep_right(what, is_right);
@@ -53,6 +54,19 @@ std::array<fs::path, 4> PartFile::names(const fs::path& path) {
 void PartFile::refuse_existing() const {
     std::error_code error;
     if (!overwrite_ && fs::exists(path_, error)) fail("{} exists: name another file, or give --overwrite", shown(path_));
+}
+
+// An unfinished file has a log, whose first line says of what kind it is; files without bytes have nothing to lose.
+void PartFile::refuse_foreign(const nlohmann::json& what) const {
+    constexpr size_t max_line = 1 << 16;
+    std::string line(size_t(std::min<uint64_t>(size_of(log_path_), max_line)), '\0');
+    std::ifstream(log_path_, std::ios::binary).read(line.data(), std::streamsize(line.size()));
+    const nlohmann::json first = nlohmann::json::parse(line.substr(0, line.find('\n')), nullptr, false);
+    const bool ours = first.is_object() && first.value("schema", nlohmann::json()) == what.at("schema");
+    for (const fs::path* each : {&draft_, &log_path_, &lock_.path})
+        if (size_of(*each) > 0 && (!ours || each == &lock_.path))
+            fail("{} exists, and is not what a stopped run of this command left: delete or rename it, or name another file",
+                 shown(*each));
 }
 
 void PartFile::cannot_write() const {
@@ -83,14 +97,14 @@ PartFile::Lock::~Lock() {
 }
 
 PartFile::~PartFile() {
-    if (!log_ || finished() > 0) return;
+    if (!log_ || (finished() > 0 && !discarded_)) return;
     file_.close();
     log_.reset();
     std::error_code ignored;
     for (const fs::path* each : {&draft_, &log_path_}) fs::remove(*each, ignored);
 }
 
-// A log of another command, or a damaged one, is begun anew.
+// A log of another run, or a damaged one, is begun anew.
 void PartFile::open_log(const nlohmann::json& what) {
     try {
         log_.emplace(log_path_, what);

@@ -20,13 +20,14 @@ class PartFile {
     // Whether part i, as the log has it, lies in `file`, the whole .part.
     using IsRight = std::function<bool(size_t i, const nlohmann::json& part, std::span<const std::byte> file)>;
 
-    // header: the first bytes of the file, of `bytes` in all. what: all that decides the others. A .part of another `what` is
-    // begun anew; of an earlier run's parts those before the first that is not right are kept. Throws an Error if the file
-    // exists and is not to be overwritten, cannot be written, another process writes it, or the disk has too little room.
+    // header: the first bytes of the file, of `bytes` in all. what: all that decides the others. A .part of another `what` with
+    // the same "schema" is begun anew; of an earlier run's parts those before the first that is not right are kept. Throws an
+    // Error if the file exists and is not to be overwritten, cannot be written, another process writes it, the disk has too
+    // little room, or a file beside it is not one of this class's.
     PartFile(std::filesystem::path path, const std::string& header, uint64_t bytes, const nlohmann::json& what, bool overwrite,
              const IsRight& is_right);
 
-    ~PartFile(); // keeps the .part if a part of it is finished
+    ~PartFile(); // keeps the .part if a part of it is finished, but for discard()
     PartFile(const PartFile&) = delete;
     PartFile& operator=(const PartFile&) = delete;
 
@@ -37,12 +38,15 @@ class PartFile {
     void write(uint64_t offset, std::span<const std::byte> bytes); // throws Error, of a full disk among others
     void finish(nlohmann::json part);                              // all its bytes are written
 
+    void discard() { discarded_ = true; } // nothing is kept: the same command would fail again
+
     // All parts are finished: returns the .part, which can be read now. Bytes that no part has are 0.
     const std::filesystem::path& close();
     void commit(); // gives the file its name. Throws an Error, also if such a file has come to be that is not to be overwritten
 
   private:
     void refuse_existing() const;
+    void refuse_foreign(const nlohmann::json& what) const;
     void take_draft(const std::string& header, uint64_t bytes);
     void open_log(const nlohmann::json& what);
     void keep_right(const nlohmann::json& what, const IsRight& is_right);
@@ -57,7 +61,7 @@ class PartFile {
 
     std::filesystem::path path_, draft_, log_path_;
     uint64_t bytes_;
-    bool overwrite_;
+    bool overwrite_, discarded_ = false;
     Lock lock_;
     std::optional<quality::RunLog> log_;
     std::fstream file_;

@@ -45,8 +45,11 @@ std::string encoded_types() {
 // With its head for multi-token prediction, if a Hugging Face directory has one.
 Model load(const fs::path& path) {
     Model model = load_model(path);
-    const bool has_head = model.file.rope_halves() && model.config.nextn_predict_layers == 1;
-    return has_head ? load_model(path, {.mtp = MtpHead::wanted}) : std::move(model);
+    const uint32_t heads = model.file.rope_halves() ? model.config.nextn_predict_layers : 0;
+    if (heads > 1)
+        model.notes.push_back(fmt::format("{} has {} heads for multi-token prediction, which are left out: tq-run runs one",
+                                          printable(model.name), heads));
+    return heads == 1 ? load_model(path, {.mtp = MtpHead::wanted}) : std::move(model);
 }
 
 json identity(const std::vector<FileIdentity>& files) {
@@ -126,15 +129,24 @@ class QuantizedFile {
         const uint64_t before = file.finished() < tensors().size() ? offset(file.finished()) : bytes();
         for (size_t i = file.finished(); i < tensors().size(); ++i) {
             uint64_t at = offset(i);
+            bool writing = false;
             const auto write = [&](std::span<const std::byte> piece) {
+                writing = true;
                 file.write(at, piece);
+                writing = false;
                 at += piece.size();
             };
             const auto on_progress = [&](uint64_t) {
                 status.update(fmt::format("quantising {}", model_.name), at, bytes(), at - before);
                 return !interrupted();
             };
-            const auto sum = convert_tensor(pool_, tensors()[i], importances_, write, on_progress);
+            std::optional<uint64_t> sum;
+            try {
+                sum = convert_tensor(pool_, tensors()[i], importances_, write, on_progress);
+            } catch (const Error&) { // of a weight that is not right, or of a full disk
+                if (!writing) file.discard();
+                throw;
+            }
             if (!sum) return false;
             sums_[i] = *sum;
             file.finish(part(i, *sum));

@@ -233,14 +233,14 @@ void Cache::add_checkpoint(Slot& slot, Checkpoint checkpoint) {
 void Cache::keep_within_budget(const Checkpoint& newest) {
     for (;;) {
         uint64_t bytes = 0;
-        uint32_t least = UINT32_MAX;
+        uint32_t min = UINT32_MAX;
         std::pair<Slot*, size_t> cheapest{};
         for (Slot& slot : slots_)
             for (size_t i = 0; i < slot.checkpoints.size(); i++) {
                 const Checkpoint& c = slot.checkpoints[i];
                 const uint32_t again = c->tokens - (i > 0 ? slot.checkpoints[i - 1]->tokens : 0);
                 bytes += c->bytes();
-                if (c != newest && again < least) least = again, cheapest = {&slot, i};
+                if (c != newest && again < min) min = again, cheapest = {&slot, i};
             }
         if (bytes <= shape_.checkpoint_bytes || !cheapest.first) return;
         auto& of = cheapest.first->checkpoints;
@@ -346,7 +346,13 @@ void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
 
 Cache::Image Cache::image() const {
     for (uint32_t slot = 0; slot < shape_.slots; slot++) settle(slot);
-    Image image{slots_, references_, free_, version_, keeper_, {}, {}};
+    Image image{.slots = slots_,
+                .references = references_,
+                .free = free_,
+                .version = version_,
+                .keeper = keeper_,
+                .pages = {},
+                .beside = {}};
     for (uint32_t page = 0; page < shape_.pages; page++) {
         image.pages.emplace_back(references_[page] != 0 ? page_layout().bytes(page_tokens) : 0);
         if (references_[page] != 0) read_page(page, page_tokens, image.pages.back());

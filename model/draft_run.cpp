@@ -11,10 +11,10 @@ namespace {
 
 // Returns how many drafts of a slot have room, at most n, of which it then has the pages.
 uint32_t room_for(Cache& cache, uint32_t slot, uint32_t n) {
-    const uint32_t most = std::min({n, cache.shape().context_size - cache.position(slot), cache.room(slot)});
+    const uint32_t max = std::min({n, cache.shape().context_size - cache.position(slot), cache.room(slot)});
     try {
-        cache.reserve(slot, most);
-        return most;
+        cache.reserve(slot, max);
+        return max;
     } catch (const OutOfMemory&) { // other slots took the pages
         return 0;
     }

@@ -68,9 +68,9 @@ void clear_bins() {
 void find_greatest() {
     if (gl_LocalInvocationID.x == 0) greatest = NO_LOGIT;
     barrier();
-    uint most = NO_LOGIT;
-    EACH(id, p.vocab_size) most = max(most, key_at(id, p.vocab_size));
-    atomicMax(greatest, most);
+    uint max_key = NO_LOGIT;
+    EACH(id, p.vocab_size) max_key = max(max_key, key_at(id, p.vocab_size));
+    atomicMax(greatest, max_key);
     barrier();
 }
 

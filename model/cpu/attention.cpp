@@ -238,12 +238,12 @@ struct Operands {
 
     Operands part(size_t first, size_t count) const {
         const size_t cols = heads * cache.k.head_dim();
-        return {y.subspan(first * cols, count * cols),
-                q.subspan(first * cols, count * cols),
-                pages.from(first * heads),
-                cache,
-                heads,
-                rows.subspan(first, count)};
+        return {.y = y.subspan(first * cols, count * cols),
+                .q = q.subspan(first * cols, count * cols),
+                .pages = pages.from(first * heads),
+                .cache = cache,
+                .heads = heads,
+                .rows = rows.subspan(first, count)};
     }
 };
 
@@ -324,8 +324,15 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
         const uint32_t kv_heads = of.cache.k.heads, queries = uint32_t(of.rows.size()) * (of.heads / kv_heads);
         for (uint32_t begin = 0; begin < queries; begin += step)
             for (uint32_t head = 0; head < kv_heads; head++)
-                pieces.push_back(
-                    {of, {of.cache, of.q, of.pages, of.rows, of.heads, head, begin, std::min(queries, begin + step)}});
+                pieces.push_back({of,
+                                  {.cache = of.cache,
+                                   .q = of.q,
+                                   .pages = of.pages,
+                                   .rows = of.rows,
+                                   .heads = of.heads,
+                                   .head = head,
+                                   .begin = begin,
+                                   .end = std::min(queries, begin + step)}});
     }
     const auto length = [&](uint32_t i) { return pieces[i].queries.row(pieces[i].queries.end - 1).position; };
     std::vector<uint32_t> order(pieces.size());
@@ -343,7 +350,8 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const PageScores& page_scores,
                const LayerCache& cache, uint32_t heads, std::span<const Row> rows, bool separate) {
-    const Operands all{y, q, {page_scores.empty() ? nullptr : &page_scores}, cache, heads, rows};
+    const Operands all{
+        .y = y, .q = q, .pages = {page_scores.empty() ? nullptr : &page_scores}, .cache = cache, .heads = heads, .rows = rows};
     if (separate) return attend_rows(pool, all);
     std::vector<Operands> slots;
     for (const host::SlotRows& of : host::by_slot(rows)) slots.push_back(all.part(of.first, of.count()));

@@ -220,15 +220,33 @@ void delta_rule_part(const DeltaOperands& rows, LayerStates& states, const host:
         for (uint32_t at = first; at < end; at++) {
             const float *x = states.pending_output({of.slot, at}).data(), *gates = &states.pending_gates({of.slot, at})[2 * head];
             HWY_DYNAMIC_DISPATCH(delta_columns)
-            ({unused.data(), x + q, x + k, x + v, gates, gates + 1, 0, 0, 0, 1}, m, stride);
+            ({.y = unused.data(),
+              .q = x + q,
+              .k = x + k,
+              .v = x + v,
+              .beta = gates,
+              .alpha = gates + 1,
+              .y_stride = 0,
+              .x_stride = 0,
+              .heads = 0,
+              .count = 1},
+             m, stride);
         }
     };
     const auto run = [&](uint32_t first, uint32_t end, float* m, size_t stride) {
         const size_t t = of.first + first - of.position;
         const float* x = rows.x + t * channels;
         if (first < end) HWY_DYNAMIC_DISPATCH(delta_columns)
-        ({rows.y + t * values + head * state_dim + column, x + q, x + k, x + v, rows.beta + t * heads + head,
-          rows.alpha + t * heads + head, values, channels, heads, end - first},
+        ({.y = rows.y + t * values + head * state_dim + column,
+          .q = x + q,
+          .k = x + k,
+          .v = x + v,
+          .beta = rows.beta + t * heads + head,
+          .alpha = rows.alpha + t * heads + head,
+          .y_stride = values,
+          .x_stride = channels,
+          .heads = heads,
+          .count = end - first},
          m, stride);
     };
     const auto [from, to] = of.state;

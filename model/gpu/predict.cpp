@@ -208,11 +208,11 @@ TokenTime predict_draft(const PredictedCase& c) {
     return time;
 }
 
-DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance, uint32_t most) {
+DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance, uint32_t max) {
     const double draft = predict_draft(c).total();
     DraftedSpeed best{0, 1 / predict_pass(c).total()};
     double tokens = 1, chance = 1; // of a pass; that all drafted tokens are right
-    for (uint32_t length = 1; length <= std::min(most, max_columns - 1); length++) {
+    for (uint32_t length = 1; length <= std::min(max, max_columns - 1); length++) {
         tokens += chance *= acceptance;
         const double speed = tokens / (predict_pass(c, 1 + length).total() + length * draft);
         if (speed > best.tokens_per_second) best = {length, speed};

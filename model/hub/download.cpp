@@ -107,7 +107,7 @@ class FileDownload {
     Download& all_;
     const HubFile& file_;
     bool misplaced_ = false; // the server sends another range than requested
-    uint64_t most_ = 0;      // the most bytes that the file has had so far
+    uint64_t max_ = 0;       // the most bytes that the file has had so far
 };
 
 bool FileDownload::keep_going() const {
@@ -167,7 +167,7 @@ std::string FileDownload::receive() {
                         },
                         asked};
     Retry retry(all_.options, all_.http.sends_token(), all_.repository, printable(file_.path));
-    most_ = partial.bytes();
+    max_ = partial.bytes();
     while (partial.bytes() < file_.size) {
         const uint64_t before = partial.bytes();
         misplaced_ = false;
@@ -177,8 +177,8 @@ std::string FileDownload::receive() {
         if (result.end == HttpEnd::complete && partial.bytes() < file_.size && result.head.status / 100 == 2)
             result = {result.head, HttpEnd::cut, fmt::format("it ends after {} of {} bytes", partial.bytes(), file_.size)};
         // Discarded bytes are no progress, or a server that forgets ranges would be asked forever.
-        retry.succeeded(result, partial.bytes() >= most_ + worthwhile_bytes, asked);
-        most_ = std::max(most_, partial.bytes());
+        retry.succeeded(result, partial.bytes() >= max_ + worthwhile_bytes, asked);
+        max_ = std::max(max_, partial.bytes());
     }
     return partial.close();
 }

@@ -9,7 +9,7 @@
 namespace tq {
 namespace {
 
-constexpr uint32_t least_gain = 32; // tokens that are worth a question, as on the disk
+constexpr uint32_t min_gain = 32; // tokens that are worth a question, as on the disk
 
 } // namespace
 
@@ -32,7 +32,7 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), true,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
     const uint32_t here = has_beside ? nearest_state(found, ids.size()) : found.tokens;
-    if (wanted < std::max(own, usable(here, ids.size(), true)) + least_gain) return nullptr;
+    if (wanted < std::max(own, usable(here, ids.size(), true)) + min_gain) return nullptr;
     PrefixNode* node = &tree_.root(tenant);
     const PageName owner = node->head.owner;
     std::vector<PageHead> pages;
@@ -43,7 +43,7 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
         if (node) node = known_child(*node, pages.back().name);
         known += node ? 1 : 0;
     }
-    if (pages.size() * page_tokens < std::max(own, here) + least_gain) return nullptr;
+    if (pages.size() * page_tokens < std::max(own, here) + min_gain) return nullptr;
     PromptFetch fetch{uint32_t(ids.size()), std::max(own, here), asks_machine && remote_ && !has_beside, {}, {}};
     if (has_beside) {
         fetch.pages = std::move(pages);

@@ -24,20 +24,20 @@ std::vector<uint32_t> PrefixCache::state_lengths(PrefixNode& node, uint32_t end)
     return lengths;
 }
 
-// Calls use(page, length) for each length of at most `most` at which there is a state and a prompt of `total` tokens can go on,
+// Calls use(page, length) for each length of at most `max` at which there is a state and a prompt of `total` tokens can go on,
 // the greatest first, until it returns true.
 template <class Use>
-void PrefixCache::each_state(const PrefixTree::Found& found, uint32_t most, size_t total, bool exact, const Use& use) {
+void PrefixCache::each_state(const PrefixTree::Found& found, uint32_t max, size_t total, bool exact, const Use& use) {
     for (size_t i = found.pages.size(); i-- > 0;)
         for (const uint32_t length : state_lengths(*found.pages[i], end_of(found, i)))
-            if (length <= most && usable(length, total, exact) == length && use(i, length)) return;
+            if (length <= max && usable(length, total, exact) == length && use(i, length)) return;
 }
 
 // Where slots have nothing beside their pages, any token will do; else the nearest earlier state.
-PrefixCache::Usable PrefixCache::usable(const PrefixTree::Found& found, uint32_t most, uint32_t own, size_t total, bool exact) {
-    if (!cache().shape().has_beside()) return {usable(most, total, exact)};
+PrefixCache::Usable PrefixCache::usable(const PrefixTree::Found& found, uint32_t max, uint32_t own, size_t total, bool exact) {
+    if (!cache().shape().has_beside()) return {usable(max, total, exact)};
     Usable out;
-    each_state(found, most, total, exact, [&](size_t page, uint32_t length) {
+    each_state(found, max, total, exact, [&](size_t page, uint32_t length) {
         if (length > own)
             if (auto state = load_state(*found.pages[page], length)) out = {length, std::move(state)};
         return length <= own || out.state;

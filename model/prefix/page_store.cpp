@@ -143,8 +143,8 @@ std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
         if (there.kind != head.kind || there.owner != head.owner || there.parent != head.parent || there.ids != head.ids ||
             there.cold != head.cold)
             fail("it is another page");
-        const uint64_t most = content_limit(head), state = std::min<uint64_t>(bytes->size() - head_bytes, most);
-        const auto content = page_content(*bytes, there, head.kind == RecordKind::state ? state : most);
+        const uint64_t max = content_limit(head), state = std::min<uint64_t>(bytes->size() - head_bytes, max);
+        const auto content = page_content(*bytes, there, head.kind == RecordKind::state ? state : max);
         std::error_code ignored;
         set_last_modified_now(path_of(entry), ignored);
         bytes->erase(bytes->begin(), bytes->begin() + ptrdiff_t(bytes->size() - content.size()));

@@ -121,8 +121,8 @@ class Generation::Impl {
 };
 
 void Generation::Impl::begin_more() {
-    const size_t most = std::max(service.scheduler.slots(), 1u);
-    for (; begun < prompts.size() && begun - current < most; ++begun)
+    const size_t max = std::max(service.scheduler.slots(), 1u);
+    for (; begun < prompts.size() && begun - current < max; ++begun)
         begin(prompts[begun], sampling.seed_given ? sampling.options.seed : random_seed());
 }
 

@@ -112,14 +112,14 @@ void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
 
 bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-// Collects the `most` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
-void Sampler::collect(size_t most) {
-    most = std::min(most, logits_.size());
-    const size_t room = std::max<size_t>(2 * most, 256);
-    const auto last = [&] { return candidates_.begin() + ptrdiff_t(most) - 1; };
+// Collects the `max` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
+void Sampler::collect(size_t max) {
+    max = std::min(max, logits_.size());
+    const size_t room = std::max<size_t>(2 * max, 256);
+    const auto last = [&] { return candidates_.begin() + ptrdiff_t(max) - 1; };
     const auto shrink = [&] {
         std::nth_element(candidates_.begin(), last(), candidates_.end(), precedes);
-        candidates_.resize(most);
+        candidates_.resize(max);
     };
     candidates_.clear();
     ordered_ = 0;
@@ -131,7 +131,7 @@ void Sampler::collect(size_t most) {
         shrink();
         threshold = candidates_.back().logit;
     }
-    if (candidates_.size() > most) shrink();
+    if (candidates_.size() > max) shrink();
     greatest_ = -INFINITY;
     for (const Candidate& candidate : candidates_) greatest_ = std::max(greatest_, candidate.logit);
 }

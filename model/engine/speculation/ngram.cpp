@@ -35,7 +35,7 @@ bool NgramDrafter::read(uint32_t slot, std::span<const uint32_t> prompt, const P
 
 std::vector<Draft> NgramDrafter::draft(Forward&, std::span<const DraftRequest> requests) {
     std::vector<Draft> out;
-    for (const auto& [slot, ids, most] : requests) out.push_back(of(slot).draft(ids, most));
+    for (const auto& [slot, ids, max] : requests) out.push_back(of(slot).draft(ids, max));
     return out;
 }
 
@@ -110,7 +110,7 @@ std::optional<NgramLookup::Place> NgramLookup::resumed(uint32_t expected) const 
     return expected < end ? std::optional(Place{expected, 0}) : std::nullopt;
 }
 
-Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t most) {
+Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t max) {
     follow(ids);
     const auto size = uint32_t(ids_.size());
     const auto expected = source_ ? std::optional(source_->at + (size - end_)) : std::nullopt;
@@ -126,7 +126,7 @@ Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t most) {
     }
     Draft out{{}, kind_of(place->matched, resumes)};
     const uint32_t first = place->at + 1;
-    for (uint32_t i = 0; i < most; i++) // a repetition goes on into what is proposed
+    for (uint32_t i = 0; i < max; i++) // a repetition goes on into what is proposed
         out.ids.push_back(first + i < size ? ids_[first + i] : out.ids[first + i - size]);
     return out;
 }

@@ -21,8 +21,8 @@ constexpr char tls_handshake = 22;                                       // the 
 constexpr std::string_view tls_alert("\x15\x03\x01\x00\x02\x02\x28", 7); // fatal, handshake_failure
 
 HttpOptions within_limits(HttpOptions options) {
-    const size_t most = raise_descriptor_limit();
-    options.connections = uint32_t(std::min<size_t>(options.connections, most - std::min(most / 2, other_descriptors)));
+    const size_t max = raise_descriptor_limit();
+    options.connections = uint32_t(std::min<size_t>(options.connections, max - std::min(max / 2, other_descriptors)));
     return options;
 }
 

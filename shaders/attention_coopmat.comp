@@ -12,6 +12,17 @@
 // attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
 // the workgroup, whose subgroups have a strip of `m` rows each. Levels of codes and fp16 values are exact in fp16; queries
 // and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector, and f16.
+// How fp16 is enough. Everything that enters a matrix is brought into fp16's range by a power of two, so that only the conversion
+// rounds: a query by that of its largest element (fp16_range.glsl), and the weights of values by 2^14 / unit, where `unit` is a
+// power of two above all scales of values so far. A weight is exp(score - maximum) times the value's scale, so it is at most
+// 2^14, and its fp16 rounding is relative to the largest. If a batch brings a larger scale, `unit` grows, and the sums so far
+// shrink by the ratio, together with the factor of the online softmax (shrink_sums). Scales of keys multiply the finished scores
+// in fp32.
+// How loads are hidden. The codes of the next batch are fetched into registers (fetch_batch) before the products of this one:
+// they are on their way meanwhile. Only decoded vectors are in shared memory; the queries are there first, until each subgroup
+// has its strip as matrices.
+// A NaN or an infinity among fp16 values would spoil the sums of all rows, also of rows that may not see it, since 0 times it is
+// NaN. So it moves into the value's scale (move_nonfinite), and the weight of a row that does not see it is 0 without a product.
 // needs cooperative matrices
 // params: attention_params
 layout(constant_id = 8) const uint m = 16; // matrices are m x k, times k x n: rows x channels, times channels x keys; or rows x keys,

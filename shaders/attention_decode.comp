@@ -12,6 +12,10 @@
 // that subgroups wait for one another only at the end, and many loads are in flight. `parts` lanes share a key, each with 32 of
 // its channels; of a value a lane has 8 channels, or several times 8. Codes of up to 6 bits with one scale per vector are
 // multiplied as fp16 levels, 16 products at a time in fp16, the rest in fp32; other types entirely in fp32.
+// Which lane has what changes twice. For scores, lanes that share a key (`parts`) multiply their 32 channels for all heads, and
+// add up among themselves; each then keeps the scores of `own` heads. For values, a lane has channels, and needs the weights of
+// all keys and heads of its subgroup: they go through shared memory (weights). So a vector's codes are read once for all heads of
+// a group, which is what the kernel is for: at one token attention is bound by memory.
 // params: attention_params
 layout(constant_id = 8) const uint subgroup = 32; // invocations of a subgroup; at least head_dim / 32
 layout(constant_id = 9) const uint copies = 32;   // of the tables of levels

@@ -1,4 +1,13 @@
 // The recurrence of a layer: its state stays in place, and each thread has a few of its columns for all tokens of a slot.
+// Columns of a state are independent: a value channel needs its own column, and q and k of the head, which all share
+// (shaders/delta_rule.comp has the formula). So a thread takes 32 columns, 16 KiB, which stay in its cache for all tokens of
+// the pass, and no thread waits for another. A step goes over its columns twice, to read with k and to update; the first time
+// it stores nothing, so the decay is applied in both.
+// A slot's tokens come in three parts (StateRange of model/pass_rows.h). First the updates of pending tokens that stayed are
+// applied to the state. Rows that are certain follow, in place. What may still be refused, pending tokens and rows, runs on a
+// copy of the state, which is then dropped; its inputs are kept (keep_pending), so that a later pass can apply them. Each part
+// runs the operations of plain decoding in the same order, so the bits are the same. The convolution does likewise with its
+// last three inputs.
 #include "model/cpu/recurrent.h"
 #include "base/ensure.h"
 #include "base/per_thread.h"

@@ -1,3 +1,9 @@
+// The time of a block is predicted from one number, the operations per second of its products, which each block corrects
+// (ran()). Attention counts as four times its operations, because it reaches about a quarter of that rate. Products and
+// attention may each take half of the limit for a layer. Fewer tokens than a tile take as long as a tile.
+// The rate falls at once if a block was slower than predicted, because too long a dispatch may lose the device. It rises at
+// most fourfold with each block, because one fast block says little. Before the first block, a slow device of the type is
+// assumed.
 #include "model/gpu/block_pace.h"
 #include "base/ensure.h"
 #include "model/gpu/matmul.h"

@@ -1,3 +1,12 @@
+// A file comes in as many pieces as the network breaks it into. What has arrived is on the disk as `incomplete`, also between
+// processes, and each request asks for the rest. Nothing that a server says about ranges is believed: if it sends the whole
+// file, or another part than asked for, what is there is forgotten and the file begins anew.
+// The checksum is computed as bytes arrive, so a file of many GiB is not read a second time; only what an earlier process left
+// is read, before the first request. The file gets its name when its checksum is right. If it is wrong and a part was from an
+// earlier download, that part is suspected, and the file is fetched once more from its beginning; else the download fails.
+// A lock keeps two processes from writing one file; the second waits, and finds it complete.
+// Attempts are limited only as long as nothing arrives (Retry). Progress is measured by the most bytes that the file ever had:
+// else a server that forgets ranges would be asked for ever.
 #include "model/hub/download.h"
 #include "base/file_system.h"
 #include "base/path_text.h"

@@ -1,5 +1,13 @@
-// Of PrefixCache: what slots have beside their pages. A state is that after the last token of a page, and has a life of its own:
-// its page may be on the device while it is on the disk, and it goes before its page.
+// Of PrefixCache: what slots have beside their pages, called a state here: the window and the recurrent states after one
+// token. If there are such, pages alone do not help: a prompt goes on only where there is a state, so pages found behind the
+// last one are not used (usable). A state has a life of its own. Its page may be on the device while it is on the disk, and it
+// goes before its page.
+// - In host memory, at any token, with the page that the token is in: at most max_states_of_page of a page.
+// - On the disk and in the shared store only at ends of pages: the record has a name of its own, which follows from the page's
+//   (make_state_head), so no list of states is needed. A long prompt leaves many states; store_states() thins them out as a
+//   slot's own checkpoints are (superfluous_checkpoints). It keeps the state of a page that several pages follow, because that
+//   is where other prompts branch off. The shared store is asked for states first, from the last end on, and for pages when
+//   one has come: only those before it are worth fetching (take_over_state).
 #include "base/error.h"
 #include "model/prefix/cache.h"
 #include <algorithm>

@@ -1,3 +1,12 @@
+// From streams of tokens to events of text. A task has prompts, each of which has `choices` answers; each answer is a stream
+// of the scheduler. All of them ring one bell, so one thread, the handler's, waits for all. Prompts begin up to as many at a
+// time as there are slots, but their events are told in the order of the prompts: of a later prompt the tokens wait in their
+// streams. The choices of one prompt are told as they come.
+// Nobody may hold a slot for a client that is gone: run_generation() looks at the connection every 50 ms, also while there is
+// no news, and the end of a Choice cancels its stream, however it comes about. A stop string can end an answer before the
+// scheduler knows; what it has sampled meanwhile is not told.
+// run_ahead() puts the next prompt's beginning into the cache while the user reads: the answer without its thinking, in the
+// form that the template will give it. It is work in the background, and the first request ends it.
 #include "tools/server/generation.h"
 #include "tools/server/answer.h"
 #include "tools/server/prompt.h"

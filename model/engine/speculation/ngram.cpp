@@ -1,3 +1,10 @@
+// Drafts are copied from an earlier place of the sequence. Places are found by the last two tokens: last_ has the latest place
+// of each pair, previous_ chains earlier ones, so adding and taking back a token (a draft that was refused) are both a few
+// steps. Of at most 64 places the one wins that has the most tokens in common before it.
+// A copy that is under way is worth more than another place with as many common tokens. After a long copy, a token that
+// differs often is an edit: a name was changed, or a line inserted. The copy is then resumed at the place where it would be,
+// or the nearest one with the last token (resumed), before two tokens match again. Such drafts are kinds of their own, with
+// their own share of right tokens.
 #include "model/engine/speculation/ngram.h"
 #include <algorithm>
 

@@ -1,5 +1,11 @@
 // Of PrefixCache: pages of the shared store and of another machine, and those for another. What is fetched is in host memory
 // before a prompt is placed, and then a page like all others.
+// The names of all pages that a prompt could use follow from its ids (make_page_head), so nothing has to be listed: the store
+// is asked for those that are not here, in order. It is asked only if it could spare min_gain tokens more than what is here
+// and what the slot has. Another machine is asked after the store, and only for what is left, because it has to compute it;
+// not if slots have windows or states, which it does not send.
+// A page that comes is put below its parent, which must still be there (take_over). If there is too little host memory for
+// even one page, it goes straight to the pool (hold).
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/prefix/cache.h"

@@ -1,4 +1,12 @@
-// Sampling: one pass over the vocabulary, then work on the few candidates that matter.
+// Sampling: one pass over the vocabulary, then work on the few candidates that matter. collect() keeps a buffer of twice as
+// many as are wanted and halves it when it is full; from then on the smallest that is kept is a threshold that most logits
+// fail, so the pass is one comparison for an id.
+// Top-p does not sort the candidates. order() sorts as many as the nucleus has turned out to need so far, four times as many
+// each time, because most nuclei are small.
+// Tokens are those that a device would sample, bit for bit: weights are integers, sums are exact, and both take the same
+// random words in the same order (device_sampling.h). So it is free where a token is sampled, and a device may run ahead:
+// device_sampling() gives it the words that are next, and sampled() moves on by as many as were used. With a constraint only
+// the host can sample, because the allowed ids depend on the token before.
 #include "model/engine/sampling/sampler.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -73,14 +73,14 @@ class Generation::Impl {
         require_fits(service, made.ids.size(), "messages");
         prompts = {std::move(made.ids)};
         continues = made.continues;
-        answer = {.chat = true, .in_thinking = made.thinking.open};
-        answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
-        if (answer.calls) answer.types = ToolTypes(task.tools);
-        if (answer.calls && is_llama(service.model.chat))
-            answer.untagged = UntaggedCalls::several;
-        else if (answer.calls && task.format.kind == Format::Kind::text)
-            answer.untagged = UntaggedCalls::alone;
-        constraints.emplace(service, task, made.thinking);
+        answer_ = {.chat = true, .in_thinking = made.thinking.open};
+        answer_.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
+        if (answer_.calls) answer_.types = ToolTypes(task.tools);
+        if (answer_.calls && is_llama(service.model.chat))
+            answer_.untagged = UntaggedCalls::several;
+        else if (answer_.calls && task.format.kind == Format::Kind::text)
+            answer_.untagged = UntaggedCalls::alone;
+        constraints_.emplace(service, task, made.thinking);
         sampling = task.sampling;
         // The tools stay in the prompt, so that it is found in the cache, but none is called.
         const auto call = service.model.tokenizer.special("<tool_call>");
@@ -94,7 +94,7 @@ class Generation::Impl {
             if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
             require_fits(service, prompt.size(), "prompt");
         }
-        constraints.emplace(service, task.format, sampling.ignore_end);
+        constraints_.emplace(service, task.format, sampling.ignore_end);
         begin_more();
     }
 
@@ -125,8 +125,8 @@ class Generation::Impl {
     void finish(Choice& choice, FinishReason reason, std::vector<Event>& events);
     void take(Choice& choice, serving::Update update, std::vector<Event>& events);
 
-    std::optional<Constraints> constraints;
-    Answer::Options answer;
+    std::optional<Constraints> constraints_;
+    Answer::Options answer_;
 };
 
 void Generation::Impl::begin_more() {
@@ -137,7 +137,7 @@ void Generation::Impl::begin_more() {
 
 void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed) {
     for (uint32_t i = 0; i < sampling.choices; ++i) {
-        Answer::Options options = answer;
+        Answer::Options options = answer_;
         options.choice = uint32_t(choices.size());
         options.stop = sampling.stop;
         options.logprobs = sampling.logprobs;
@@ -148,7 +148,7 @@ void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed)
         request.sampling = sampling.options;
         request.sampling.seed = seed + i;
         request.logit_bias = sampling.logit_bias;
-        request.constraint = constraints->make();
+        request.constraint = constraints_->make();
         request.ignore_end = sampling.ignore_end;
         request.logprobs = sampling.logprobs;
         request.top_logprobs = sampling.logprobs ? sampling.top_logprobs : 0;

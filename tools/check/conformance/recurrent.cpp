@@ -382,8 +382,8 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
         const gpu::Tuning tuning = variant.tuning;
         for (const Recurrent& shape : shapes)
             for (const Passes& each : passes) {
-                const bool large = shape.key_heads == 16, long_ = each.max() > 16;
-                if (large && long_) continue;
+                const bool large = shape.key_heads == 16, is_long = each.max() > 16;
+                if (large && is_long) continue;
                 const std::string what = fmt::format("{}, {}", text(shape), each.name);
                 const bool full_only = large && &each != &passes[3];
                 rows.push_back({.kernel = "delta_inputs",
@@ -398,7 +398,7 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
                                 .run = [=](Rig& rig) { return delta_rule(rig, tuning, shape, each, Gates::usual); },
                                 .device_bytes = 0,
                                 .full_only = full_only});
-                if (large || long_ || shape.value_heads < 2) continue;
+                if (large || is_long || shape.value_heads < 2) continue;
                 rows.push_back({"delta_inputs", variant.name, what + ", with NaNs and squares that overflow",
                                 [=](Rig& rig) { return delta_inputs(rig, tuning, shape, each, true); }});
                 rows.push_back({"delta_rule", variant.name, what + ", gates of 0 and 1",

@@ -63,12 +63,12 @@ void ThreadPool::Bell::ring() {
 
 void ThreadPool::each(uint32_t count, uint32_t grain, const std::function<void(uint32_t, uint32_t)>& body) {
     constexpr uint32_t ranges_per_thread = 8; // the others wait for at most one range of a preempted thread
-    const uint32_t least = std::max(1u, grain);
-    if (workers_.empty() || count / least <= 1) {
+    const uint32_t min = std::max(1u, grain);
+    if (workers_.empty() || count / min <= 1) {
         if (count > 0) body(0, count);
         return;
     }
-    const uint32_t ranges = std::min(count / least, ranges_per_thread * threads());
+    const uint32_t ranges = std::min(count / min, ranges_per_thread * threads());
     body_ = &body;
     count_ = count;
     step_ = (count + ranges - 1) / ranges;

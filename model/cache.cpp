@@ -1,3 +1,14 @@
+// Pages are shared, so what a slot writes to must be its own. reserve() sees to that before a pass, which is why no kernel has
+// to know of sharing: it takes the pages that are missing, and copies a last page that is partly filled and that another slot
+// or the keeper has, too. It counts first (pages_needed) and fails before it changes anything. If pages are short, the keeper
+// (the prefix cache) gives up those that it alone has; if that is not enough, it lets go of shared last pages, which then need
+// no copy.
+// version_ changes whenever a table does. A device uploads the tables only then, because a token's pass would otherwise wait
+// for it.
+// Three lengths describe a slot. position: what its pages hold. settled: the tokens that its recurrent states are after.
+// certain: the tokens that no later refusal of a draft takes back. Each operation that moves one keeps settled <= position,
+// and what is copied or saved is settled first.
+// If checkpoints exceed their memory, the one goes whose loss costs the fewest tokens to run again, of all slots.
 #include "model/cache.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -233,14 +244,14 @@ void Cache::add_checkpoint(Slot& slot, Checkpoint checkpoint) {
 void Cache::keep_within_budget(const Checkpoint& newest) {
     for (;;) {
         uint64_t bytes = 0;
-        uint32_t least = UINT32_MAX;
+        uint32_t min = UINT32_MAX;
         std::pair<Slot*, size_t> cheapest{};
         for (Slot& slot : slots_)
             for (size_t i = 0; i < slot.checkpoints.size(); i++) {
                 const Checkpoint& c = slot.checkpoints[i];
                 const uint32_t again = c->tokens - (i > 0 ? slot.checkpoints[i - 1]->tokens : 0);
                 bytes += c->bytes();
-                if (c != newest && again < least) least = again, cheapest = {&slot, i};
+                if (c != newest && again < min) min = again, cheapest = {&slot, i};
             }
         if (bytes <= shape_.checkpoint_bytes || !cheapest.first) return;
         auto& of = cheapest.first->checkpoints;
@@ -346,7 +357,13 @@ void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
 
 Cache::Image Cache::image() const {
     for (uint32_t slot = 0; slot < shape_.slots; slot++) settle(slot);
-    Image image{slots_, references_, free_, version_, keeper_, {}, {}};
+    Image image{.slots = slots_,
+                .references = references_,
+                .free = free_,
+                .version = version_,
+                .keeper = keeper_,
+                .pages = {},
+                .beside = {}};
     for (uint32_t page = 0; page < shape_.pages; page++) {
         image.pages.emplace_back(references_[page] != 0 ? page_layout().bytes(page_tokens) : 0);
         if (references_[page] != 0) read_page(page, page_tokens, image.pages.back());

@@ -25,10 +25,10 @@ class Keys {
     bool has(std::string_view key) const { return file.find(architecture.key(key)) != nullptr; }
     std::string label(std::string_view key) const { return file.label(architecture.key(key)); }
 
-    uint32_t size(std::string_view key, uint64_t most, uint64_t multiple = 1) const {
+    uint32_t size(std::string_view key, uint64_t max, uint64_t multiple = 1) const {
         const uint64_t value = of_all_layers(key);
-        if (value == 0 || value > most || value % multiple != 0) {
-            fail("{} is {}; tq-run runs {} to {}, in steps of {}", label(key), value, multiple, most, multiple);
+        if (value == 0 || value > max || value % multiple != 0) {
+            fail("{} is {}; tq-run runs {} to {}, in steps of {}", label(key), value, multiple, max, multiple);
         }
         return uint32_t(value);
     }
@@ -40,10 +40,10 @@ class Keys {
         return file.text(architecture.key(key), fallback);
     }
 
-    float real_between(std::string_view key, double least, double most) const {
+    float real_between(std::string_view key, double min, double max) const {
         const double value = file.real(architecture.key(key));
-        if (!(value >= least && value <= most)) { // also when it is NaN
-            fail("{} is {}; tq-run runs {} to {}", label(key), value, least, most);
+        if (!(value >= min && value <= max)) { // also when it is NaN
+            fail("{} is {}; tq-run runs {} to {}", label(key), value, min, max);
         }
         return float(value);
     }
@@ -151,8 +151,8 @@ RopeScaling read_rope_scaling(const Keys& keys, uint32_t context_length, float t
     refuse_other_scaling(keys, scaling);
     if (scaling.type == RopeScalingType::none) return scaling;
 
-    const auto read = [&](const char* key, float fallback, double least, double most) {
-        return keys.has(key) ? keys.real_between(key, least, most) : fallback;
+    const auto read = [&](const char* key, float fallback, double min, double max) {
+        return keys.has(key) ? keys.real_between(key, min, max) : fallback;
     };
     scaling.factor = keys.real_between(keys.has(factor) ? factor : "rope.scaling.factor", 1, max_rope_factor);
     if (keys.has("rope.scaling.original_context_length"))

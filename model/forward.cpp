@@ -20,7 +20,13 @@ static uint32_t layers_with_window(const Config& c, const KvOptions& kv) {
 
 Cache::Shape cache_shape(const ForwardOptions& o, const Config& c) {
     const uint32_t window = layers_with_window(c, o.kv) != 0 ? o.kv.window : 0;
-    return {o.slots, o.pages(), o.context_size, window, c.has_states(), c.has_states() ? o.pending : 0, o.checkpoint_bytes};
+    return {.slots = o.slots,
+            .pages = o.pages(),
+            .context_size = o.context_size,
+            .window_tokens = window,
+            .recurrent = c.has_states(),
+            .pending = c.has_states() ? o.pending : 0,
+            .checkpoint_bytes = o.checkpoint_bytes};
 }
 
 uint32_t ForwardOptions::pages() const {

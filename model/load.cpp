@@ -11,10 +11,10 @@ namespace {
 
 constexpr uint64_t chunk_bytes = 256 << 10; // well within a core's own cache
 
-// Lowers `least` to `row` where that is lower.
-void keep_least(std::atomic<uint64_t>& least, uint64_t row) {
-    uint64_t seen = least.load();
-    while (row < seen && !least.compare_exchange_weak(seen, row)) {
+// Lowers `min` to `row` where that is lower.
+void keep_min(std::atomic<uint64_t>& min, uint64_t row) {
+    uint64_t seen = min.load();
+    while (row < seen && !min.compare_exchange_weak(seen, row)) {
     }
 }
 
@@ -58,9 +58,9 @@ class Loader {
     void load(Tensor& tensor) {
         std::byte* const to = tensor.is_mapped() ? nullptr : allocate(tensor);
         const uint64_t row = tensor.row_bytes();
-        const auto most = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
-        for (uint32_t r = 0; r < tensor.rows; r += most) {
-            const uint32_t count = std::min(most, tensor.rows - r);
+        const auto max = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
+        for (uint32_t r = 0; r < tensor.rows; r += max) {
+            const uint32_t count = std::min(max, tensor.rows - r);
             read_rows(pool_, tensor, r, count, [&](uint32_t first, std::span<const std::byte> rows) {
                 if (to) std::memcpy(to + first * row, rows.data(), rows.size());
             });
@@ -97,7 +97,7 @@ void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t 
         for (uint32_t chunk = begin; chunk < end; chunk++) {
             const uint32_t r = first + chunk * rows_at_once, n = std::min(rows_at_once, first + count - r);
             const std::span rows = tensor.read(r, n, scratch);
-            if (const auto block = find_nonfinite_block(tensor.type, rows)) keep_least(bad_row, r + *block / row_blocks);
+            if (const auto block = find_nonfinite_block(tensor.type, rows)) keep_min(bad_row, r + *block / row_blocks);
             body(r, rows);
         }
     });

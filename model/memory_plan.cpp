@@ -3,9 +3,9 @@
 
 namespace tq {
 
-uint32_t largest_context(uint32_t most, const std::function<MemoryPlan(uint32_t)>& plan) {
+uint32_t largest_context(uint32_t max, const std::function<MemoryPlan(uint32_t)>& plan) {
     const auto largest = [&](bool (MemoryPlan::*good)() const) {
-        uint64_t fits = 0, too_many = uint64_t(most) + 1;
+        uint64_t fits = 0, too_many = uint64_t(max) + 1;
         while (too_many - fits > 1) {
             const uint64_t middle = fits + (too_many - fits) / 2;
             ((plan(uint32_t(middle)).*good)() ? fits : too_many) = middle;

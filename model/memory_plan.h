@@ -22,9 +22,9 @@ struct MemoryPlan {
     bool runs() const { return needed() <= available && largest_part <= allocation_limit && parts_run; }
 };
 
-// Returns the maximum number of tokens, at most `most`, for which plan(tokens) fits. If not even one token fits: for which it
+// Returns the maximum number of tokens, at most `max`, for which plan(tokens) fits. If not even one token fits: for which it
 // runs, or 0. Plans grow with the tokens.
-uint32_t largest_context(uint32_t most, const std::function<MemoryPlan(uint32_t context_size)>& plan);
+uint32_t largest_context(uint32_t max, const std::function<MemoryPlan(uint32_t context_size)>& plan);
 
 // Returns "it needs 812.4 MiB (weights 604.2, KV cache 29.0, scratch 179.2), and 512.0 MiB are available"; of weights those that
 // must be in memory.

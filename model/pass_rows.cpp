@@ -8,7 +8,12 @@ void PassRows::add(uint32_t slot, uint32_t position, std::span<const uint32_t> m
     const auto count_of = uint32_t(more.size()), first = count();
     ids.insert(ids.end(), more.begin(), more.end());
     for (uint32_t i = 0; i < count_of; i++)
-        rows.push_back({position + i, slot, separate ? 0 : i, separate ? 0 : count_of - 1 - i, window_begin, state});
+        rows.push_back({.position = position + i,
+                        .slot = slot,
+                        .before = separate ? 0 : i,
+                        .after = separate ? 0 : count_of - 1 - i,
+                        .window_begin = window_begin,
+                        .state = state});
     if (!separate) spans.push_back({first, first + count_of});
 }
 

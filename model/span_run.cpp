@@ -16,7 +16,7 @@ namespace tq {
 namespace {
 
 // A span, of which `done` ids have been run.
-struct Rest {
+struct SpanRest {
     const Span& span;
     size_t number;
     uint32_t start, done = 0;
@@ -58,7 +58,7 @@ class SpanRun {
   private:
     // The ids of a span in a pass.
     struct Slice {
-        Rest* rest;
+        SpanRest* rest;
         uint32_t ids, first_row;
     };
     struct RequestedRow {
@@ -67,13 +67,13 @@ class SpanRun {
     };
 
     bool keep_going() const { return !progress_ || progress_(done_, total_); }
-    uint32_t slice_of(const Rest& rest) const {
+    uint32_t slice_of(const SpanRest& rest) const {
         return limits_.kernels.block == 0 ? std::min(limits_.batch_size, rest.left()) : limits_.kernels.slice(rest.left());
     }
-    bool is_separate(const Rest& rest) const {
+    bool is_separate(const SpanRest& rest) const {
         return rest.left() > 0 && (limits_.deterministic || rest.has_drafts() || slice_of(rest) <= limits_.separate_slice);
     }
-    void add(Rest& rest, uint32_t ids, bool separate);
+    void add(SpanRest& rest, uint32_t ids, bool separate);
     size_t head_rows(std::span<const RequestedRow> wanted, bool separate) const;
     std::span<const float> compute(std::span<const RequestedRow> wanted, bool separate);
     void pass_on(std::span<const RequestedRow> wanted, std::span<const float> values);
@@ -82,8 +82,8 @@ class SpanRun {
     void stop();
     bool run_separate();
     void run_block();
-    void run_block_of_one(Rest& rest, uint32_t ids);
-    std::vector<Rest*> blocks_together();
+    void run_block_of_one(SpanRest& rest, uint32_t ids);
+    std::vector<SpanRest*> blocks_together();
 
     Stage& stage_;
     const PassLimits& limits_;
@@ -91,14 +91,14 @@ class SpanRun {
     Cache& cache_;
     const SpanLogits& each_;
     const Progress& progress_;
-    std::vector<Rest> rests_;
+    std::vector<SpanRest> rests_;
     uint32_t total_ = 0, done_ = 0;
     bool stopped_ = false;
     PassRows rows_; // of the next pass
     std::vector<Slice> slices_;
 };
 
-void SpanRun::add(Rest& rest, uint32_t ids, bool separate) {
+void SpanRun::add(SpanRest& rest, uint32_t ids, bool separate) {
     const uint32_t slot = rest.span.slot;
     slices_.push_back({&rest, ids, rows_.count()});
     rows_.add(slot, rest.position(), rest.span.ids.subspan(rest.done, ids), cache_.window(slot).begin, separate,
@@ -128,24 +128,24 @@ void SpanRun::stop() {
 }
 
 // Returns whether the logits of a row are computed as those of a row alone: those of separate rows, and of a block's last row.
-static bool is_alone(const Rest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
+static bool is_alone(const SpanRest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
 
 // Returns how many of these rows the head runs on at once: the longest beginning that it treats alike.
 size_t SpanRun::head_rows(std::span<const RequestedRow> wanted, bool separate) const {
-    const Rest& first = *wanted[0].slice.rest;
+    const SpanRest& first = *wanted[0].slice.rest;
     const bool hidden = first.wants_hidden(), alone = is_alone(first, separate);
-    const size_t most = hidden ? limits_.max_hidden_rows : alone ? limits_.max_separate_rows : limits_.max_head_rows;
+    const size_t max = hidden ? limits_.max_hidden_rows : alone ? limits_.max_separate_rows : limits_.max_head_rows;
     const auto alike = [&](const RequestedRow& one) {
         return one.slice.rest->wants_hidden() == hidden && is_alone(*one.slice.rest, separate) == alone;
     };
-    return std::min(most, size_t(std::ranges::find_if_not(wanted, alike) - wanted.begin()));
+    return std::min(max, size_t(std::ranges::find_if_not(wanted, alike) - wanted.begin()));
 }
 
 // Returns the logits or states of these rows of the last pass, which the head treats alike.
 std::span<const float> SpanRun::compute(std::span<const RequestedRow> wanted, bool separate) {
     std::vector<uint32_t> rows;
     for (const RequestedRow& one : wanted) rows.push_back(one.row);
-    const Rest& first = *wanted[0].slice.rest;
+    const SpanRest& first = *wanted[0].slice.rest;
     return first.wants_hidden() ? stage_.run_last_norm(rows, {}) : stage_.run_head(rows, {}, is_alone(first, separate));
 }
 
@@ -165,7 +165,7 @@ void SpanRun::deliver(std::span<const RequestedRow> wanted, bool separate) {
 
 // Runs a pass of separate rows, of all spans whose next slice is short. Returns false if there are none.
 bool SpanRun::run_separate() {
-    for (Rest& rest : rests_) {
+    for (SpanRest& rest : rests_) {
         const uint32_t room = limits_.separate_room - rows_.count();
         if (is_separate(rest) && room > 0) add(rest, std::min(room, rest.left()), true);
     }
@@ -187,10 +187,10 @@ bool SpanRun::run_separate() {
 
 // Returns the spans whose next slices share a block. Each slice is longer than a short block, so it runs with the kernels of
 // blocks.
-std::vector<Rest*> SpanRun::blocks_together() {
-    std::vector<Rest*> out;
+std::vector<SpanRest*> SpanRun::blocks_together() {
+    std::vector<SpanRest*> out;
     uint32_t rows = 0, position = 0;
-    for (Rest& rest : rests_) {
+    for (SpanRest& rest : rests_) {
         const uint32_t ids = slice_of(rest);
         if (ids == 0 || ids <= limits_.short_block || rows + ids > limits_.batch_size || out.size() == limits_.max_block_spans)
             continue;
@@ -203,19 +203,19 @@ std::vector<Rest*> SpanRun::blocks_together() {
 }
 
 void SpanRun::run_block() {
-    const std::vector<Rest*> together = blocks_together();
+    const std::vector<SpanRest*> together = blocks_together();
     if (together.empty()) {
-        Rest& rest = *std::ranges::find_if(rests_, [](const Rest& r) { return r.left() > 0; });
+        SpanRest& rest = *std::ranges::find_if(rests_, [](const SpanRest& r) { return r.left() > 0; });
         return run_block_of_one(rest, slice_of(rest));
     }
-    for (Rest* rest : together) add(*rest, slice_of(*rest), false);
+    for (SpanRest* rest : together) add(*rest, slice_of(*rest), false);
     if (!stage_.run_block(halves_, rows_, rows_.count(), {}, [&] { return keep_going(); })) return stop();
     deliver(take(), false);
 }
 
 // Runs a slice in as many passes as the device needs to stay responsive. Their kernels are those of the whole slice, so that
 // results do not depend on the speed of earlier blocks, except for the rounding of a short block, whose attention is split.
-void SpanRun::run_block_of_one(Rest& rest, uint32_t ids) {
+void SpanRun::run_block_of_one(SpanRest& rest, uint32_t ids) {
     for (uint32_t left = ids, count; left > 0; left -= count) {
         count = stage_.next_rows(rest.position(), left);
         add(rest, count, false);

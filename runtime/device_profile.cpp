@@ -7,7 +7,7 @@
 namespace tq {
 namespace {
 
-template <class T> void at_most(T& value, T limit) { value = std::min(value, limit); }
+template <class T> void limit_to(T& value, T limit) { value = std::min(value, limit); }
 
 void without_matrices(Capabilities& c) { c.cooperative_matrix = false; }
 
@@ -21,17 +21,17 @@ void without_subgroups(Capabilities& c) {
 }
 
 void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t, 3> size) {
-    at_most(c.max_workgroup_invocations, invocations);
+    limit_to(c.max_workgroup_invocations, invocations);
     for (size_t axis = 0; axis < 3; axis++) {
-        at_most(c.max_workgroup_size[axis], size[axis]);
-        at_most(c.max_workgroup_count[axis], 65535u);
+        limit_to(c.max_workgroup_size[axis], size[axis]);
+        limit_to(c.max_workgroup_count[axis], 65535u);
     }
 }
 
 // Kernels cannot run in smaller subgroups than the device has: where those exceed the limit, there are no subgroups.
-void limit_subgroup(Capabilities& c, uint32_t most) {
-    if (c.kernel_subgroup_size > most) c.kernel_subgroup_size = 0;
-    for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) at_most(*size, most);
+void limit_subgroup(Capabilities& c, uint32_t max) {
+    if (c.kernel_subgroup_size > max) c.kernel_subgroup_size = 0;
+    for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) limit_to(*size, max);
 }
 
 // The minimum limits of Vulkan 1.2 ("Limits" in its specification); a subgroup of one invocation is one.
@@ -43,13 +43,13 @@ void to_spec_minimum(Capabilities& c) {
     c.narrow_barriers = false;
     c.int8 = c.int16 = c.storage_8bit = c.storage_16bit = false;
     limit_workgroup(c, 128, {128, 128, 64});
-    at_most(c.shared_memory_bytes, 16384u);
-    at_most(c.push_constant_bytes, 128u);
-    at_most(c.storage_buffers_per_stage, 4u);
-    at_most(c.storage_range_bytes, 128 * mib);
-    at_most(c.texel_range_bytes, 1 * mib);
-    at_most(c.allocation_bytes, 1024 * mib);
-    at_most(c.allocation_count, 4096u);
+    limit_to(c.shared_memory_bytes, 16384u);
+    limit_to(c.push_constant_bytes, 128u);
+    limit_to(c.storage_buffers_per_stage, 4u);
+    limit_to(c.storage_range_bytes, 128 * mib);
+    limit_to(c.texel_range_bytes, 1 * mib);
+    limit_to(c.allocation_bytes, 1024 * mib);
+    limit_to(c.allocation_count, 4096u);
     c.storage_alignment = std::max(c.storage_alignment, 256u);
     c.timestamp_ns = 0;
     c.timestamp_mask = 0;
@@ -65,13 +65,13 @@ void to_mobile(Capabilities& c) {
     c.cooperative_matrix = c.storage_8bit = c.storage_16bit = false;
     limit_subgroup(c, 16);
     limit_workgroup(c, 512, {512, 512, 64});
-    at_most(c.shared_memory_bytes, 32768u);
-    at_most(c.push_constant_bytes, 128u);
-    at_most(c.storage_buffers_per_stage, 24u);
-    at_most(c.storage_range_bytes, 128 * mib);
-    at_most(c.texel_range_bytes, 1 * mib);
-    at_most(c.allocation_bytes, 1024 * mib);
-    at_most(c.allocation_count, 4096u);
+    limit_to(c.shared_memory_bytes, 32768u);
+    limit_to(c.push_constant_bytes, 128u);
+    limit_to(c.storage_buffers_per_stage, 24u);
+    limit_to(c.storage_range_bytes, 128 * mib);
+    limit_to(c.texel_range_bytes, 1 * mib);
+    limit_to(c.allocation_bytes, 1024 * mib);
+    limit_to(c.allocation_count, 4096u);
     c.storage_alignment = std::max(c.storage_alignment, 64u);
 }
 

@@ -128,8 +128,12 @@ Instance::Instance() {
     VkDebugUtilsMessengerCreateInfoEXT messenger = messenger_info(), of_loader = loader_messenger_info(loader_error_);
     if (validate) of_loader.pNext = &messenger;
     const VkValidationFeatureEnableEXT synchronization = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
-    const VkValidationFeaturesEXT features{
-        VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT, &of_loader, 1, &synchronization, 0, nullptr};
+    const VkValidationFeaturesEXT features{.sType = VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT,
+                                           .pNext = &of_loader,
+                                           .enabledValidationFeatureCount = 1,
+                                           .pEnabledValidationFeatures = &synchronization,
+                                           .disabledValidationFeatureCount = 0,
+                                           .pDisabledValidationFeatures = nullptr};
     VkApplicationInfo application{VK_STRUCTURE_TYPE_APPLICATION_INFO};
     application.pApplicationName = "tq-run";
     application.apiVersion = VK_API_VERSION_1_2;

@@ -112,7 +112,12 @@ VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilit
         if (has_extension(physical, extension)) extensions.push_back(extension);
 
     const float priority = 1;
-    const VkDeviceQueueCreateInfo queue{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, nullptr, 0, family, 1, &priority};
+    const VkDeviceQueueCreateInfo queue{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                        .pNext = nullptr,
+                                        .flags = 0,
+                                        .queueFamilyIndex = family,
+                                        .queueCount = 1,
+                                        .pQueuePriorities = &priority};
     VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
     info.pNext = &features;
     info.queueCreateInfoCount = 1;
@@ -163,14 +168,14 @@ OpenDevice open_device(std::string_view selector, std::string_view profile, Use 
     const uint32_t family = compute_family(physical);
     const bool statistics = use == Use::compile && has_statistics(physical);
     const bool feedback = has_extension(physical, VK_EXT_PIPELINE_CREATION_FEEDBACK_EXTENSION_NAME);
-    return {vulkan,
-            physical,
-            identify(found)[chosen],
-            device,
-            family,
-            statistics,
-            feedback,
-            DeviceHandle(make_device(physical, family, device, statistics))};
+    return {.instance = vulkan,
+            .physical = physical,
+            .identity = identify(found)[chosen],
+            .capabilities = device,
+            .family = family,
+            .statistics = statistics,
+            .feedback = feedback,
+            .handle = DeviceHandle(make_device(physical, family, device, statistics))};
 }
 
 } // namespace tq

@@ -113,8 +113,13 @@ const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
     out.set = {device_, set};
 
     const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, interface.push_bytes};
-    const VkPipelineLayoutCreateInfo info{
-        VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, nullptr, 0, 1, &set, interface.push_bytes ? 1u : 0u, &push};
+    const VkPipelineLayoutCreateInfo info{.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                          .pNext = nullptr,
+                                          .flags = 0,
+                                          .setLayoutCount = 1,
+                                          .pSetLayouts = &set,
+                                          .pushConstantRangeCount = interface.push_bytes ? 1u : 0u,
+                                          .pPushConstantRanges = &push};
     VkPipelineLayout pipeline;
     check(vkCreatePipelineLayout(device_, &info, nullptr, &pipeline), "creating a pipeline layout");
     out.pipeline = {device_, pipeline};
@@ -134,8 +139,13 @@ Pipelines::Built Pipelines::build(const PipelineKey& key, const Layout& layouts)
                                                            &whole, 1, &stage};
     VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
     if (options_.feedback) info.pNext = &feedback;
-    info.stage = {
-        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO, nullptr, 0, VK_SHADER_STAGE_COMPUTE_BIT, module, "main", &values};
+    info.stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .pNext = nullptr,
+                  .flags = 0,
+                  .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .module = module,
+                  .pName = "main",
+                  .pSpecializationInfo = &values};
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup{
         VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT, nullptr, key.subgroup_size};
     if (key.subgroup_size != 0) {

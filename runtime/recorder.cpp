@@ -99,8 +99,12 @@ void Recorder::Impl::unlabel() const {
 void Recorder::Impl::stamp() {
     const uint32_t next = stamps_taken % stamps_per_pool;
     if (next == 0) {
-        const VkQueryPoolCreateInfo info{
-            VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, nullptr, 0, VK_QUERY_TYPE_TIMESTAMP, stamps_per_pool, 0};
+        const VkQueryPoolCreateInfo info{.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                         .pNext = nullptr,
+                                         .flags = 0,
+                                         .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                         .queryCount = stamps_per_pool,
+                                         .pipelineStatistics = 0};
         VkQueryPool pool;
         check(vkCreateQueryPool(device.handle, &info, nullptr, &pool), "creating a query pool");
         out->queries.emplace_back(device.handle, pool);
@@ -143,8 +147,12 @@ template <class Record> void Recorder::Impl::command(const char* name, CommandKi
 void Recorder::Impl::add_descriptor_pool() {
     const VkDescriptorPoolSize sizes[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, descriptors_per_pool},
                                           {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, descriptors_per_pool}};
-    const VkDescriptorPoolCreateInfo info{
-        VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, sets_per_pool, uint32_t(std::size(sizes)), sizes};
+    const VkDescriptorPoolCreateInfo info{.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                          .pNext = nullptr,
+                                          .flags = 0,
+                                          .maxSets = sets_per_pool,
+                                          .poolSizeCount = uint32_t(std::size(sizes)),
+                                          .pPoolSizes = sizes};
     VkDescriptorPool pool;
     check(vkCreateDescriptorPool(device.handle, &info, nullptr, &pool), "creating a descriptor pool");
     out->descriptors.emplace_back(device.handle, pool);
@@ -154,13 +162,13 @@ void Recorder::Impl::add_descriptor_pool() {
 
 // Returns a view with 16 bytes a texel: one of the formats that every device has for texel buffers.
 VkBufferView Recorder::Impl::texel_view(const View& view) {
-    const VkBufferViewCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
-                                      nullptr,
-                                      0,
-                                      view.buffer->impl().handle,
-                                      VK_FORMAT_R32G32B32A32_UINT,
-                                      view.offset,
-                                      view.bytes};
+    const VkBufferViewCreateInfo info{.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
+                                      .pNext = nullptr,
+                                      .flags = 0,
+                                      .buffer = view.buffer->impl().handle,
+                                      .format = VK_FORMAT_R32G32B32A32_UINT,
+                                      .offset = view.offset,
+                                      .range = view.bytes};
     VkBufferView handle;
     check(vkCreateBufferView(device.handle, &info, nullptr, &handle), "creating a view of a buffer");
     out->texel_views.emplace_back(device.handle, handle);
@@ -184,8 +192,16 @@ VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, con
     for (uint32_t i = 0; i < count; i++) {
         buffers[i] = {views[i].buffer->impl().handle, views[i].offset, views[i].bytes};
         if (interface.texels >> i & 1) texels[i] = texel_view(views[i]);
-        writes[i] = {VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET, nullptr, set,         i,         0, 1,
-                     descriptor_type(interface, i),          nullptr, &buffers[i], &texels[i]};
+        writes[i] = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                     .pNext = nullptr,
+                     .dstSet = set,
+                     .dstBinding = i,
+                     .dstArrayElement = 0,
+                     .descriptorCount = 1,
+                     .descriptorType = descriptor_type(interface, i),
+                     .pImageInfo = nullptr,
+                     .pBufferInfo = &buffers[i],
+                     .pTexelBufferView = &texels[i]};
     }
     vkUpdateDescriptorSets(device.handle, count, writes.data(), 0, nullptr);
     return set;

@@ -1,3 +1,10 @@
+// A small interpreter of SPIR-V's constants. A kernel's shared arrays have lengths that are expressions of specialisation
+// constants (workgroup, head_dim, tiles), so the shared memory of a variant is not in the module as a number, and Vulkan has
+// no query for it. Here it is known before a driver sees the kernel: ensure_fits() refuses one that the device cannot run, and
+// a tuning can be checked for any device on any machine (model/gpu/tuning_fields.cpp).
+// Declarations are evaluated in one pass, because SPIR-V declares before use. Supported are numbers of one word and the
+// operations that our kernels use; another one fails with its number, so that a new kernel that needs it is noticed at once.
+// The size is that of all variables in order, aligned as std430 does. A driver may need more for itself.
 #include "runtime/specialise.h"
 #include "base/ensure.h"
 #include "base/sizes.h"

@@ -40,7 +40,10 @@ struct Uploader::Impl {
     }
 };
 
-Uploader::Uploader(Device& device, Path path) : impl_(new Impl{device, path == Path::staged, {}, 0, {}, false}) {}
+Uploader::Uploader(Device& device, Path path)
+    : impl_(new Impl{
+          .device = device, .always_staged = path == Path::staged, .halves = {}, .turn = 0, .piece = {}, .piece_staged = false}) {
+}
 
 Uploader::~Uploader() {
     for (const Half& half : impl_->halves)

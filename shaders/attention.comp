@@ -68,7 +68,7 @@ float row_max[rows], row_scale[rows];
 const uint subgroups = lanes < subgroup ? 1 : lanes / subgroup;
 shared float subgroup_max[rows * subgroups];
 void begin_maxima() {
-    for (uint r = 0; r < rows; r++) row_max[r] = nothing;
+    for (uint r = 0; r < rows; r++) row_max[r] = masked;
 }
 void update_maxima(float s[scored]) {
     for (uint r = 0; r < rows; r++) {
@@ -89,7 +89,7 @@ void update_maxima(float s[scored]) {
 shared float row_max[rows];
 shared float row_scale[rows];
 void begin_maxima() {
-    for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = nothing;
+    for (uint r = gl_LocalInvocationID.x; r < rows; r += lanes) row_max[r] = masked;
 }
 void update_maxima(float s[scored]) {
     for (uint i = 0; i < keys; i++)
@@ -125,14 +125,14 @@ void main() {
 
     for (uint first = begin; first < end; first += batch) {
         float s[scored];
-        for (uint i = 0; i < scored; i++) s[i] = nothing;
+        for (uint i = 0; i < scored; i++) s[i] = masked;
         if (key_of(first, 0) < end) score(first, end, s);
         update_maxima(s);
         for (uint i = 0; i < keys; i++) {
             const uint key = key_of(first, i);
             const float by = scales_of(v_type, p.v_scales, vector_of(min(key, end - 1), first)).x;
             for (uint r = 0; r < rows; r++) {
-                const float weight = s[i * rows + r] == nothing ? 0.0 : exp(s[i * rows + r] - row_max[r]);
+                const float weight = s[i * rows + r] == masked ? 0.0 : exp(s[i * rows + r] - row_max[r]);
                 l[r] = (i == 0 ? l[r] * row_scale[r] : l[r]) + weight;
                 scores[r * batch + key - first] = weight == 0.0 ? 0.0 : weight * by;
             }

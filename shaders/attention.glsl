@@ -31,7 +31,7 @@ uint q_word(uint i) { return query_words[i]; }
 CONTEXT_AT(3)
 
 const uint rows = heads * tile;
-const float nothing = -1e30; // masked score: a finite stand-in for minus infinity
+const float masked = -1e30; // the score of a key that is not seen: a finite stand-in for minus infinity
 const uint per_kv_head = group / heads; // workgroups per kv head
 const uint part_size = head_dim + 2;
 

@@ -12,6 +12,17 @@
 // attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
 // the workgroup, whose subgroups have a strip of `m` rows each. Levels of codes and fp16 values are exact in fp16; queries
 // and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector, and f16.
+// How fp16 is enough. Everything that enters a matrix is brought into fp16's range by a power of two, so that only the conversion
+// rounds: a query by that of its largest element (fp16_range.glsl), and the weights of values by 2^14 / unit, where `unit` is a
+// power of two above all scales of values so far. A weight is exp(score - maximum) times the value's scale, so it is at most
+// 2^14, and its fp16 rounding is relative to the largest. If a batch brings a larger scale, `unit` grows, and the sums so far
+// shrink by the ratio, together with the factor of the online softmax (shrink_sums). Scales of keys multiply the finished scores
+// in fp32.
+// How loads are hidden. The codes of the next batch are fetched into registers (fetch_batch) before the products of this one:
+// they are on their way meanwhile. Only decoded vectors are in shared memory; the queries are there first, until each subgroup
+// has its strip as matrices.
+// A NaN or an infinity among fp16 values would spoil the sums of all rows, also of rows that may not see it, since 0 times it is
+// NaN. So it moves into the value's scale (move_nonfinite), and the weight of a row that does not see it is 0 without a product.
 // needs cooperative matrices
 // params: attention_params
 layout(constant_id = 8) const uint m = 16; // matrices are m x k, times k x n: rows x channels, times channels x keys; or rows x keys,
@@ -38,7 +49,7 @@ PRODUCT sums[wide]; // of weighted values, 2^14 / unit times too large
 
 uint own_row() { return gl_SubgroupID * m + gl_SubgroupInvocationID / sharers; }
 uint own_key() { return gl_SubgroupInvocationID % sharers; }
-float row_factor, row_max = nothing, row_sum = 0.0;
+float row_factor, row_max = masked, row_sum = 0.0;
 float unit = exp2(-24.0); // the least power of two above all values' scales so far
 
 vec4 query_of_row(uint r, uint i) { return mix(vec4(0.0), query_of(min(r, rows - 1), i), bvec4(r < rows)); }
@@ -48,9 +59,9 @@ void load_queries() {
     prepare_levels();
     barrier();
     for (uint i = gl_LocalInvocationID.x; i < strips * m * blocks; i += lanes) {
-        uvec4 most = uvec4(0);
-        for (uint j = 0; j < 8; j++) most = max(most, floatBitsToUint(query_of_row(i / blocks, i % blocks * 8 + j)) & 0x7fffffffu);
-        atomicMax(largest[i / blocks], max(max(most.x, most.y), max(most.z, most.w)));
+        uvec4 max_bits = uvec4(0);
+        for (uint j = 0; j < 8; j++) max_bits = max(max_bits, floatBitsToUint(query_of_row(i / blocks, i % blocks * 8 + j)) & 0x7fffffffu);
+        atomicMax(largest[i / blocks], max(max(max_bits.x, max_bits.y), max(max_bits.z, max_bits.w)));
     }
     barrier();
     row_factor = from_fp16_range(largest[own_row()]);
@@ -102,13 +113,13 @@ void decode(uint type, Fetched f, out f16vec4 v[8]) {
 
 // An infinity or NaN among values goes into the scale, since a weight of 0 would not remove it.
 void move_nonfinite(inout f16vec4 v[8], inout float scale) {
-    uint most = 0; // as bits: a NaN's are the greatest
+    uint max_bits = 0; // as bits: a NaN's are the greatest
     [[unroll]] for (uint i = 0; i < 8; i++) {
         const uvec2 bits = uvec2(packFloat2x16(v[i].xy), packFloat2x16(v[i].zw)) & 0x7fff7fffu;
-        most = max(max(most, max(bits.x >> 16, bits.y >> 16)), max(bits.x & 0x7fffu, bits.y & 0x7fffu));
+        max_bits = max(max(max_bits, max(bits.x >> 16, bits.y >> 16)), max(bits.x & 0x7fffu, bits.y & 0x7fffu));
     }
-    for (uint x = 1; x < blocks; x <<= 1) most = max(most, subgroupShuffleXor(most, x));
-    const bool finite = most < 0x7c00u;
+    for (uint x = 1; x < blocks; x <<= 1) max_bits = max(max_bits, subgroupShuffleXor(max_bits, x));
+    const bool finite = max_bits < 0x7c00u;
     scale = mix(uintBitsToFloat(0x7fc00000u), scale, finite);
     [[unroll]] for (uint i = 0; i < 8; i++) v[i] = mix(f16vec4(0.0), v[i], bvec4(finite));
 }
@@ -158,29 +169,29 @@ void multiply_keys() {
 // The online softmax of a row, by the invocations that share it. Returns the factor that rescales the earlier sums.
 float weigh(uint first, uint end) {
     const uint r = own_row(), from = r * scores_stride + own_key(), to = r * weights_stride + own_key();
-    float row_most = row_max, own_scores[own_keys];
+    float new_max = row_max, own_scores[own_keys];
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
         const uint i = own_key() + j * sharers;
         const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) +
                             page_score(min(r, rows - 1), min(window == WINDOW_ONLY ? first + i : first, end - 1)); // PAGE % batch == 0
-        own_scores[j] = mix(nothing, score, r < rows && sees(r, first + i, end));
-        row_most = max(row_most, own_scores[j]);
+        own_scores[j] = mix(masked, score, r < rows && sees(r, first + i, end));
+        new_max = max(new_max, own_scores[j]);
     }
-    for (uint x = 1; x < sharers; x <<= 1) row_most = max(row_most, subgroupShuffleXor(row_most, x));
-    float most = 0.0;
+    for (uint x = 1; x < sharers; x <<= 1) new_max = max(new_max, subgroupShuffleXor(new_max, x));
+    float max_scale = 0.0;
     for (uint i = gl_SubgroupInvocationID; i < batch; i += subgroup)
-        most = max(most, mix(0.0, value_scales[i], floatBitsToUint(value_scales[i]) <= floatBitsToUint(65504.0)));
-    most = subgroupMax(most);
-    const float next_unit = max(unit, mix(0.0, uintBitsToFloat((floatBitsToUint(most) & 0x7f800000u) + 0x800000u), most > 0.0));
-    const float shrink = exp(row_max - row_most), by = 16384.0 / next_unit;
+        max_scale = max(max_scale, mix(0.0, value_scales[i], floatBitsToUint(value_scales[i]) <= floatBitsToUint(65504.0)));
+    max_scale = subgroupMax(max_scale);
+    const float next_unit = max(unit, mix(0.0, uintBitsToFloat((floatBitsToUint(max_scale) & 0x7f800000u) + 0x800000u), max_scale > 0.0));
+    const float shrink = exp(row_max - new_max), by = 16384.0 / next_unit;
     row_sum *= shrink;
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
-        const float weight = mix(exp(own_scores[j] - row_most), 0.0, own_scores[j] == nothing);
+        const float weight = mix(exp(own_scores[j] - new_max), 0.0, own_scores[j] == masked);
         row_sum += weight;
         weights[to + j * sharers] = float16_t(mix(weight * (value_scales[own_key() + j * sharers] * by), 0.0, weight == 0.0));
     }
     const float factor = shrink * (unit / next_unit);
-    row_max = row_most;
+    row_max = new_max;
     unit = next_unit;
     return factor;
 }

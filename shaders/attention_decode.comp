@@ -12,6 +12,10 @@
 // that subgroups wait for one another only at the end, and many loads are in flight. `parts` lanes share a key, each with 32 of
 // its channels; of a value a lane has 8 channels, or several times 8. Codes of up to 6 bits with one scale per vector are
 // multiplied as fp16 levels, 16 products at a time in fp16, the rest in fp32; other types entirely in fp32.
+// Which lane has what changes twice. For scores, lanes that share a key (`parts`) multiply their 32 channels for all heads, and
+// add up among themselves; each then keeps the scores of `own` heads. For values, a lane has channels, and needs the weights of
+// all keys and heads of its subgroup: they go through shared memory (weights). So a vector's codes are read once for all heads of
+// a group, which is what the kernel is for: at one token attention is bound by memory.
 // params: attention_params
 layout(constant_id = 8) const uint subgroup = 32; // invocations of a subgroup; at least head_dim / 32
 layout(constant_id = 9) const uint copies = 32;   // of the tables of levels
@@ -27,8 +31,8 @@ const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : h
 const uint keepers = own == heads ? parts : parts * own / heads; // lanes that keep the same heads
 const uint scored = steps * own; // scores that a lane keeps of a batch
 const uint sharers = subgroup * 8 < head_dim ? subgroup : head_dim / 8, chunks = head_dim / 8 / sharers, turns = subgroup / sharers;
-const uint values_of_lane = batch / turns, most_at_once = half_values ? 16 : 8; // loads in flight, and products summed in fp16
-const uint window_of_sums = values_of_lane < most_at_once ? values_of_lane : most_at_once;
+const uint values_of_lane = batch / turns, max_at_once = half_values ? 16 : 8; // loads in flight, and products summed in fp16
+const uint window_of_sums = values_of_lane < max_at_once ? values_of_lane : max_at_once;
 const uint summed = heads * chunks * 8;
 
 shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
@@ -62,12 +66,12 @@ void load_queries() {
     }
     [[dont_unroll]] for (uint h = gl_LocalInvocationID.x / subgroup; h < heads; h += subgroups) {
         vec4 q[query_vectors];
-        uvec4 most = uvec4(0);
+        uvec4 max_bits = uvec4(0);
         [[unroll]] for (uint n = 0; n < query_vectors; n++) {
             q[n] = query_of(h, min(n * subgroup + lane(), head_dim / 4 - 1));
-            most = max(most, floatBitsToUint(q[n]) & 0x7fffffffu);
+            max_bits = max(max_bits, floatBitsToUint(q[n]) & 0x7fffffffu);
         }
-        const uint largest = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
+        const uint largest = subgroupMax(max(max(max_bits.x, max_bits.y), max(max_bits.z, max_bits.w)));
         [[unroll]] for (uint n = 0; n < query_vectors; n++) {
             const vec4 scaled = q[n] * (to_fp16_range(largest) / 16.0);
             if (n * subgroup + lane() < head_dim / 4)
@@ -245,12 +249,12 @@ void add_turns() {
 // Writes the maxima and sums of all subgroups.
 void join_groups() {
     [[dont_unroll]] for (uint h = gl_LocalInvocationID.x; h < heads; h += lanes) {
-        float most = nothing, sum = 0.0;
-        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) most = max(most, group_max[g * heads + h]);
-        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - most);
-        partials[part_of(h) + part_size - 2] = most;
+        float max_score = masked, sum = 0.0;
+        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) max_score = max(max_score, group_max[g * heads + h]);
+        [[dont_unroll]] for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - max_score);
+        partials[part_of(h) + part_size - 2] = max_score;
         partials[part_of(h) + part_size - 1] = sum;
-        joined_max[h] = most;
+        joined_max[h] = max_score;
     }
 }
 
@@ -293,7 +297,7 @@ void main() {
     load_queries();
     [[unroll]] for (uint i = 0; i < heads * chunks * 8; i++) sums[i] = 0.0;
     [[unroll]] for (uint i = 0; i < own; i++) {
-        row_max[i] = nothing;
+        row_max[i] = masked;
         row_sum[i] = 0.0;
     }
     barrier();
@@ -318,7 +322,7 @@ void main() {
             [[unroll]] for (uint i = 0; i < own; i++) {
                 const uint near = window == WINDOW_ONLY ? first + n * keys_at_once + lane() / parts : first; // PAGE % batch == 0
                 const float more = page_score(own_head() + i, min(near, end - 1));
-                s[n * own + i] = mix(nothing, f[i] * (query_factor[i] * (unequal ? 1.0 : key_scales[n].x)) + more, seen);
+                s[n * own + i] = mix(masked, f[i] * (query_factor[i] * (unequal ? 1.0 : key_scales[n].x)) + more, seen);
             }
             const bool counts = seen && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);
             largest_scale = max(largest_scale, mix(0.0, value_scales[n], counts));
@@ -326,7 +330,7 @@ void main() {
         raise(s, largest_scale);
         [[unroll]] for (uint n = 0; n < steps; n++)
             [[unroll]] for (uint i = 0; i < own; i++) {
-                const float weight = mix(exp(s[n * own + i] - row_max[i]), 0.0, s[n * own + i] == nothing);
+                const float weight = mix(exp(s[n * own + i] - row_max[i]), 0.0, s[n * own + i] == masked);
                 row_sum[i] += weight;
                 const float scale = half_values ? value_scales[n] * (2048.0 / value_unit) : value_scales[n];
                 const float scaled = mix(weight * scale, 0.0, weight == 0.0); // whatever the scale of a key without weight

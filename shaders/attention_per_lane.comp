@@ -97,7 +97,7 @@ void write_parts() {
     barrier();
     for (uint r = 0; r < rows; r++) {
         if (row_token(r) >= end_token) break;
-        float m = nothing, sum = 0.0;
+        float m = masked, sum = 0.0;
         for (uint i = 0; i < lanes; i++) m = max(m, lane_max[r * lanes + i]);
         for (uint i = 0; i < lanes; i++) sum += lane_sum[r * lanes + i] * exp(lane_max[r * lanes + i] - m);
         const float by = exp(row_max[r] - m);
@@ -125,7 +125,7 @@ void main() {
 
     for (uint i = 0; i < rows * head_dim / 4; i++) acc[i] = vec4(0.0);
     for (uint r = 0; r < rows; r++) {
-        row_max[r] = nothing;
+        row_max[r] = masked;
         l[r] = 0.0;
     }
     for (uint first = begin; first < end; first += lanes * run) {

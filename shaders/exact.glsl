@@ -1,6 +1,12 @@
 // Correctly rounded divisions and square roots in integer arithmetic: Vulkan guarantees neither. The counterpart of
 // model/kv/exact.cpp, with quotient_half_bits of half.glsl.
-
+// Why so much work for a quotient. The cache's bytes have to be the same on every device (model/kv/turboquant.md), and Vulkan
+// allows a division an error of 2.5 ulp and derives sqrt from an inverse square root. So mantissas are divided as integers, bit
+// by bit, and the remainder says how to round. Here products have up to 48 bits: umulExtended and a comparison of two words
+// replace 64-bit integers, which a device need not have.
+// A square root of a quotient is found without the quotient: root^2 * divisor is compared with radicand * 2^(2 fraction bits),
+// from the highest bit of the root down, and then for the number half a bit above, which decides the rounding. All is exact, so
+// no device can differ.
 uint mantissa_of(float x) { return (floatBitsToUint(x) & 0x7fffffu) | 0x800000u; }
 
 // Returns n / d of positive normal numbers whose quotient is normal, rounded to nearest.

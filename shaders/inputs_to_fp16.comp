@@ -21,10 +21,10 @@ void main() {
     if (t >= tokens * p.rows_per_token) return;
     if (gl_LocalInvocationID.x == 0) largest = 0;
     barrier();
-    uvec4 most = uvec4(0);
+    uvec4 max_bits = uvec4(0);
     for (uint i = gl_LocalInvocationID.x; i < vectors; i += workgroup)
-        most = max(most, floatBitsToUint(x[t * vectors + i]) & 0x7fffffffu);
-    atomicMax(largest, max(max(most.x, most.y), max(most.z, most.w)));
+        max_bits = max(max_bits, floatBitsToUint(x[t * vectors + i]) & 0x7fffffffu);
+    atomicMax(largest, max(max(max_bits.x, max_bits.y), max(max_bits.z, max_bits.w)));
     barrier();
     const float factor = to_fp16_range(largest);
     for (uint i = gl_LocalInvocationID.x; i < vectors; i += workgroup) {

@@ -16,7 +16,7 @@ layout(binding = 0) writeonly buffer Y { uvec4 y[]; };
 layout(binding = 1) readonly buffer X { vec4 x[]; };
 CONTEXT_AT(2)
 
-const float most = 127 * 128 + 127;
+const float max_integer = 127 * 128 + 127;
 
 // Returns four digits as bytes of a word.
 uint bytes_of(ivec4 v) {
@@ -37,16 +37,16 @@ void main() {
         }
         const uint bits = max(max(largest4.x, largest4.y), max(largest4.z, largest4.w));
         const float largest = uintBitsToFloat(bits);
-        const float to_integers = bits < 27u << 23 || bits >= 0x7f800000u ? 0.0 : most / largest;
+        const float to_integers = bits < 27u << 23 || bits >= 0x7f800000u ? 0.0 : max_integer / largest;
         uint high[8], low[8];
         ivec2 sums = ivec2(0);
         [[unroll]] for (uint i = 0; i < 8; i++) {
-            const ivec4 n = clamp(ivec4(round(v[i] * to_integers)), -int(most), int(most));
+            const ivec4 n = clamp(ivec4(round(v[i] * to_integers)), -int(max_integer), int(max_integer));
             high[i] = bytes_of(n >> 7);
             low[i] = bytes_of(n & 127);
             sums[i / 4] += (n.x + n.y) + (n.z + n.w);
         }
-        const float scale = uintBitsToFloat(bits >= 0x7f800000u ? 0x7fc00000u : floatBitsToUint(largest / most));
+        const float scale = uintBitsToFloat(bits >= 0x7f800000u ? 0x7fc00000u : floatBitsToUint(largest / max_integer));
         const vec2 halves = scale * vec2(sums);
         y[at * 5] = uvec4(high[0], high[1], high[2], high[3]);
         y[at * 5 + 1] = uvec4(high[4], high[5], high[6], high[7]);

@@ -12,6 +12,10 @@
 // matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
 // subgroup variant is for types without blocks, and for rotations that are not dense; the trellis variant is only for
 // trellis types, whose search takes drivers too long to compile for the others.
+// What keeps the bits. Each operation between the input and the codes is one that Vulkan rounds exactly (+, -, *), is marked
+// precise, and has a fixed order: sums over channels are trees (turboquant.md), in the subgroup variant, too. Only integers are
+// reduced in any order (workgroup_max, workgroup_add). Divisions and roots are in integers (exact.glsl). What comes before, the
+// product that gave x and k-norm's root, may differ between devices in the last bits.
 // once more for subgroups
 // once more for trellises
 layout(local_size_x_id = 0) in;

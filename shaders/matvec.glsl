@@ -28,16 +28,16 @@ uint y_start = 0;
 const uint group_subgroups = lanes > subgroup ? lanes / subgroup : 1; // subgroups that share rows
 shared float subgroup_sums[group_subgroups > 1 ? summed * (workgroup / subgroup) : 1];
 
-// Adds up the first `most` sums of all lanes of a group.
-void add_lanes(inout float sums[summed], uint most) {
-    [[unroll]] for (uint r = 0; r < most; r++)
+// Adds up the first `used` sums of all lanes of a group.
+void add_lanes(inout float sums[summed], uint used) {
+    [[unroll]] for (uint r = 0; r < used; r++)
         for (uint s = lanes / group_subgroups / 2; s > 0; s >>= 1) sums[r] += subgroupShuffleXor(sums[r], s);
     if (group_subgroups == 1) return;
     const uint self = gl_LocalInvocationID.x / subgroup, first = self / group_subgroups * group_subgroups;
     if (gl_LocalInvocationID.x % subgroup == 0)
-        [[unroll]] for (uint r = 0; r < most; r++) subgroup_sums[r * (workgroup / subgroup) + self] = sums[r];
+        [[unroll]] for (uint r = 0; r < used; r++) subgroup_sums[r * (workgroup / subgroup) + self] = sums[r];
     barrier();
-    [[unroll]] for (uint r = 0; r < most; r++) {
+    [[unroll]] for (uint r = 0; r < used; r++) {
         sums[r] = 0.0;
         for (uint i = 0; i < group_subgroups; i++) sums[r] += subgroup_sums[r * (workgroup / subgroup) + first + i];
     }
@@ -45,12 +45,12 @@ void add_lanes(inout float sums[summed], uint most) {
 }
 #else
 shared float lane_sums[lanes > 1 ? summed * workgroup : 1];
-void add_lanes(inout float sums[summed], uint most) {
+void add_lanes(inout float sums[summed], uint used) {
     if (lanes == 1) return;
     const uint self = gl_LocalInvocationID.x, first = self / lanes * lanes;
-    [[unroll]] for (uint r = 0; r < most; r++) lane_sums[r * workgroup + self] = sums[r];
+    [[unroll]] for (uint r = 0; r < used; r++) lane_sums[r * workgroup + self] = sums[r];
     barrier();
-    [[unroll]] for (uint r = 0; r < most; r++) {
+    [[unroll]] for (uint r = 0; r < used; r++) {
         sums[r] = 0.0;
         for (uint i = 0; i < lanes; i++) sums[r] += lane_sums[r * workgroup + first + i];
     }

@@ -16,7 +16,7 @@
 #include "matvec.glsl"
 #include "digits.glsl"
 
-const float most = 127 * 128 + 127;
+const float max_integer = 127 * 128 + 127;
 const uint step_vectors = columns * lanes; // 32 columns of a vector each
 shared uvec4 digits_of[2 * 4 * step_vectors]; // [step % 2][high 0-15, high 16-31, low 0-15, low 16-31][vector][lane]
 shared vec4 inputs_of[2 * step_vectors];      // [step % 2][vector][lane]: the scale, and the sums of either half and of all
@@ -35,7 +35,7 @@ void store_digits(uint to, vec4 v[columns]) {
         const uvec4 magnitudes = floatBitsToUint(v[c]) & 0x7fffffffu;
         uint bits = max(max(magnitudes.x, magnitudes.y), max(magnitudes.z, magnitudes.w));
         [[unroll]] for (uint s = 1; s < 8; s *= 2) bits = max(bits, subgroupShuffleXor(bits, s));
-        const float largest = uintBitsToFloat(bits), by = most / largest;
+        const float largest = uintBitsToFloat(bits), by = max_integer / largest;
         const uvec4 n = floatBitsToUint(v[c] * mix(by, 0.0, bits < 27u << 23 || bits >= 0x7f800000u) + integers);
         const uint block = c * lanes + gl_LocalInvocationID.x / 8, at = 4 * to + k / 4 * step_vectors + block;
         digits_of[at][k % 4] = ((n.x >> 7) & 0xffu) | ((n.y << 1) & 0xff00u) | ((n.z << 9) & 0xff0000u) | ((n.w << 17) & 0xff000000u);
@@ -44,7 +44,7 @@ void store_digits(uint to, vec4 v[columns]) {
         sum += subgroupShuffleXor(sum, 1);
         sum += subgroupShuffleXor(sum, 2);
         const int other = subgroupShuffleXor(sum, 4);
-        const float scale = uintBitsToFloat(bits >= 0x7f800000u ? 0x7fc00000u : floatBitsToUint(largest / most));
+        const float scale = uintBitsToFloat(bits >= 0x7f800000u ? 0x7fc00000u : floatBitsToUint(largest / max_integer));
         if (k == 0) inputs_of[to + block] = scale * vec4(1.0, sum, other, sum + other);
     }
 }

@@ -1,10 +1,10 @@
 // Rows of a pass as the kernels of recurrent layers take them: those of one slot follow one another, and each depends on the one before
 // it, also where the rows are separate. Include context.glsl first.
 
-// Returns how many rows directly before row t are of its slot, at most `most`.
-uint rows_before(uint t, uint most) {
+// Returns how many rows directly before row t are of its slot, at most `max_rows`.
+uint rows_before(uint t, uint max_rows) {
     uint before = 0;
-    while (before < most && before < t && row_slot(t - before - 1) == row_slot(t)) before++;
+    while (before < max_rows && before < t && row_slot(t - before - 1) == row_slot(t)) before++;
     return before;
 }
 

@@ -7,6 +7,16 @@
 // ids[0] = sampled[sampled_tokens] = the token sampled from all logits, or from the settings.candidates greatest, as sampled_of_all in
 // model/engine/sampling/device_sampling.h defines; sample.comp does that for a few candidates. Digit by digit, eight bits at a time, it finds
 // the last key that top-k leaves, and then top-p. One workgroup.
+// How a sorted order is avoided. Logits become keys, unsigned integers in the same order (key_of in sampling.glsl). The k-th
+// greatest key is found digit by digit (radix selection): four times all keys with the digits found so far are counted by their
+// next eight bits, in 256 bins of shared memory, and one invocation goes down from the greatest bin until k is used up. Top-p
+// does the same with sums of weights in place of counts. Nothing is sorted, and the logits are read some ten times, whatever k
+// is.
+// Weights are integers (sampling_weight), so sums do not depend on the order in which invocations add: this makes a token the
+// same on every device and on the host. A sum of all weights needs 42 bits, and Vulkan promises atomics of 32 only: a bin has two
+// sums, of the weights' low 12 bits and of the rest, each below 2^31 for 2^18 ids.
+// Of keys equal to the last one only as many are kept as `ties` says, those with the lowest ids. Their weights are equal, so it
+// is enough to count them for each stretch of ids, and to take them from the front when the sampled place is looked for.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_all_params p; };
@@ -68,9 +78,9 @@ void clear_bins() {
 void find_greatest() {
     if (gl_LocalInvocationID.x == 0) greatest = NO_LOGIT;
     barrier();
-    uint most = NO_LOGIT;
-    EACH(id, p.vocab_size) most = max(most, key_at(id, p.vocab_size));
-    atomicMax(greatest, most);
+    uint max_key = NO_LOGIT;
+    EACH(id, p.vocab_size) max_key = max(max_key, key_at(id, p.vocab_size));
+    atomicMax(greatest, max_key);
     barrier();
 }
 

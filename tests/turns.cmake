@@ -11,9 +11,10 @@ function(tq_turn day names)
   endforeach()
 endfunction()
 
-# All rows of conformance on lavapipe, and all kernels through AMD's compiler, are minutes each: they are in parts, one a day.
+# All rows of conformance on lavapipe, all kernels through AMD's compiler, and clang-tidy on all sources are minutes each: they are in
+# parts, one a day.
 foreach(day RANGE 1 7)
-  tq_turn(${day} "conformance-${day}|shaders_check-${day}")
+  tq_turn(${day} "conformance-${day}|shaders_check-${day}|check_tidy-${day}")
 endforeach()
 # Conformance on a driver of another width, of another maker, or of lesser capabilities takes up to a minute for each.
 tq_turn(1 "conformance@lavapipe-128")

@@ -1,7 +1,12 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
-// of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile. Work is
-// divided by kv head, and by ranges of the sequence (for separate rows) or of the queries (for a block of one slot); a
-// thread that has finished a piece takes the next.
+// of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile.
+// How work is divided. Separate rows: a piece is a kv head and a range of the positions (RowPieces), so that one token keeps
+// all threads busy; the window and the first tokens are pieces of their own, because they are fp16. Each piece leaves a
+// partial softmax (largest score, sum of weights, weighted values), and combine() adds them up in a fixed order. Where ranges
+// begin depends on the row's own position and the number of threads, not on other rows: this keeps the bits of a token that
+// shares a pass.
+// A block: a piece is some queries of a kv head over all their positions, and needs no partials. Pieces have different
+// lengths, because a later query sees more, so a thread that has finished takes the next one, the longest first.
 #include "model/cpu/attention.h"
 #include "base/per_thread.h"
 #include "model/cpu/kernels.h"
@@ -238,12 +243,12 @@ struct Operands {
 
     Operands part(size_t first, size_t count) const {
         const size_t cols = heads * cache.k.head_dim();
-        return {y.subspan(first * cols, count * cols),
-                q.subspan(first * cols, count * cols),
-                pages.from(first * heads),
-                cache,
-                heads,
-                rows.subspan(first, count)};
+        return {.y = y.subspan(first * cols, count * cols),
+                .q = q.subspan(first * cols, count * cols),
+                .pages = pages.from(first * heads),
+                .cache = cache,
+                .heads = heads,
+                .rows = rows.subspan(first, count)};
     }
 };
 
@@ -324,8 +329,15 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
         const uint32_t kv_heads = of.cache.k.heads, queries = uint32_t(of.rows.size()) * (of.heads / kv_heads);
         for (uint32_t begin = 0; begin < queries; begin += step)
             for (uint32_t head = 0; head < kv_heads; head++)
-                pieces.push_back(
-                    {of, {of.cache, of.q, of.pages, of.rows, of.heads, head, begin, std::min(queries, begin + step)}});
+                pieces.push_back({of,
+                                  {.cache = of.cache,
+                                   .q = of.q,
+                                   .pages = of.pages,
+                                   .rows = of.rows,
+                                   .heads = of.heads,
+                                   .head = head,
+                                   .begin = begin,
+                                   .end = std::min(queries, begin + step)}});
     }
     const auto length = [&](uint32_t i) { return pieces[i].queries.row(pieces[i].queries.end - 1).position; };
     std::vector<uint32_t> order(pieces.size());
@@ -343,7 +355,8 @@ void attend_blocks(ThreadPool& pool, std::span<const Operands> slots) {
 
 void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, const PageScores& page_scores,
                const LayerCache& cache, uint32_t heads, std::span<const Row> rows, bool separate) {
-    const Operands all{y, q, {page_scores.empty() ? nullptr : &page_scores}, cache, heads, rows};
+    const Operands all{
+        .y = y, .q = q, .pages = {page_scores.empty() ? nullptr : &page_scores}, .cache = cache, .heads = heads, .rows = rows};
     if (separate) return attend_rows(pool, all);
     std::vector<Operands> slots;
     for (const host::SlotRows& of : host::by_slot(rows)) slots.push_back(all.part(of.first, of.count()));

@@ -68,15 +68,15 @@ inline void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t 
 inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_t first) {
     const size_t d = of.cache.k.head_dim(), count = std::min<size_t>(tile_width, of.end - first);
     const size_t width = (count + lanes - 1) / lanes * lanes;
-    QueryTile t{width,
-                storage,
-                storage + d * width,
-                scores,
-                storage + 2 * d * width,
-                storage + (2 * d + 1) * width,
-                storage + (2 * d + 2) * width,
-                storage + (2 * d + 3) * width,
-                storage + (2 * d + 4) * width};
+    QueryTile t{.width = width,
+                .q = storage,
+                .sums = storage + d * width,
+                .scores = scores,
+                .largest = storage + 2 * d * width,
+                .total = storage + (2 * d + 1) * width,
+                .before = storage + (2 * d + 2) * width,
+                .last = storage + (2 * d + 3) * width,
+                .added = storage + (2 * d + 4) * width};
     std::fill_n(storage, 2 * d * width, 0.0f);
     std::fill_n(t.added, width, 0.0f);
     std::fill_n(t.largest, width, -1e30f); // finite: a tile may have no position that is visible to a lane

@@ -40,15 +40,15 @@ constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is
 // Returns the options with as many pages as the memory of their plan has room for, beside the weights where these leave any.
 // Throws Error where those are too few.
 ForwardOptions with_pages(const Config& config, MemoryPlan plan, ForwardOptions options) {
-    const uint32_t wanted = options.pages(), least = std::min(wanted, min_pages);
+    const uint32_t wanted = options.pages(), min = std::min(wanted, min_pages);
     if (plan.runs()) return options;
     const uint64_t page_bytes = held_page_bytes(config, options);
-    plan.kv_cache -= (wanted - least) * page_bytes;
+    plan.kv_cache -= (wanted - min) * page_bytes;
     if (!plan.runs())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
              describe(options.kv));
     const uint64_t left = plan.available - (plan.fits() ? plan.total() : plan.needed());
-    options.cache_tokens = uint32_t(least + left / page_bytes) * page_tokens;
+    options.cache_tokens = uint32_t(min + left / page_bytes) * page_tokens;
     return options;
 }
 

@@ -50,11 +50,11 @@ class ExpertInputs {
 
   private:
     void cut() {
-        const uint32_t most = kernels_ == Kernels::fixed_point ? uint32_t(max_fixed_point_tokens) : UINT32_MAX;
+        const uint32_t max = kernels_ == Kernels::fixed_point ? uint32_t(max_fixed_point_tokens) : UINT32_MAX;
         for (const Group& g : groups_.groups) {
             first_part_.push_back(parts_.size());
             for (uint32_t first = g.first, count; first < g.end; first += count) {
-                count = std::min(most, g.end - first);
+                count = std::min(max, g.end - first);
                 parts_.push_back({{g.expert, first, first + count}, floats_, {}});
                 floats_ += floats_of(count);
             }

@@ -1,6 +1,12 @@
-// Products of weight matrices and inputs: in integers (fixed_point.h), or in fp32. The latter: of separate tokens each row is
-// decoded in registers as it is multiplied, so that memory bandwidth is the limit; of a block a panel of rows is decoded once for
-// all tokens and multiplied in register tiles.
+// Products of weight matrices and inputs: in integers (fixed_point.h), or in fp32. Of the latter there are two ways.
+// - Separate tokens: memory decides, so weights are read once, and decoded in registers as they are multiplied. Eight rows of
+//   weights stay in the cache for all tokens; each few tokens decode them anew (multiply_few), because sums of more do not fit
+//   registers. Each token's sums are as if it were alone.
+// - A block: arithmetic decides, so a panel of rows is decoded once for all tokens into memory that fits the cache, and
+//   multiplied in register tiles (tile-inl.h) with tokens as lanes: pack_tokens() transposes the inputs once for all matrices
+//   that share them.
+// Rows of a panel are not a power of two apart: such rows would share few lines of the L1 cache.
+// Products of a list (q, k and v) are one parallel loop over the rows of all, so threads meet once.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"
 #include "base/per_thread.h"

@@ -1,4 +1,13 @@
 // The recurrence of a layer: its state stays in place, and each thread has a few of its columns for all tokens of a slot.
+// Columns of a state are independent: a value channel needs its own column, and q and k of the head, which all share
+// (shaders/delta_rule.comp has the formula). So a thread takes 32 columns, 16 KiB, which stay in its cache for all tokens of
+// the pass, and no thread waits for another. A step goes over its columns twice, to read with k and to update; the first time
+// it stores nothing, so the decay is applied in both.
+// A slot's tokens come in three parts (StateRange of model/pass_rows.h). First the updates of pending tokens that stayed are
+// applied to the state. Rows that are certain follow, in place. What may still be refused, pending tokens and rows, runs on a
+// copy of the state, which is then dropped; its inputs are kept (keep_pending), so that a later pass can apply them. Each part
+// runs the operations of plain decoding in the same order, so the bits are the same. The convolution does likewise with its
+// last three inputs.
 #include "model/cpu/recurrent.h"
 #include "base/ensure.h"
 #include "base/per_thread.h"
@@ -220,15 +229,33 @@ void delta_rule_part(const DeltaOperands& rows, LayerStates& states, const host:
         for (uint32_t at = first; at < end; at++) {
             const float *x = states.pending_output({of.slot, at}).data(), *gates = &states.pending_gates({of.slot, at})[2 * head];
             HWY_DYNAMIC_DISPATCH(delta_columns)
-            ({unused.data(), x + q, x + k, x + v, gates, gates + 1, 0, 0, 0, 1}, m, stride);
+            ({.y = unused.data(),
+              .q = x + q,
+              .k = x + k,
+              .v = x + v,
+              .beta = gates,
+              .alpha = gates + 1,
+              .y_stride = 0,
+              .x_stride = 0,
+              .heads = 0,
+              .count = 1},
+             m, stride);
         }
     };
     const auto run = [&](uint32_t first, uint32_t end, float* m, size_t stride) {
         const size_t t = of.first + first - of.position;
         const float* x = rows.x + t * channels;
         if (first < end) HWY_DYNAMIC_DISPATCH(delta_columns)
-        ({rows.y + t * values + head * state_dim + column, x + q, x + k, x + v, rows.beta + t * heads + head,
-          rows.alpha + t * heads + head, values, channels, heads, end - first},
+        ({.y = rows.y + t * values + head * state_dim + column,
+          .q = x + q,
+          .k = x + k,
+          .v = x + v,
+          .beta = rows.beta + t * heads + head,
+          .alpha = rows.alpha + t * heads + head,
+          .y_stride = values,
+          .x_stride = channels,
+          .heads = heads,
+          .count = end - first},
          m, stride);
     };
     const auto [from, to] = of.state;

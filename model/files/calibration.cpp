@@ -45,16 +45,16 @@ std::vector<float> read_values(const std::string& path, const ModelFile& file, c
 void check_values(const std::string& path, const KeyCalibration& k, const Config& c, const Weights& weights) {
     const size_t layer_values = size_t(k.kv_heads) * k.head_dim;
     for (uint32_t layer = 0; layer < k.layers; layer++) {
-        const double most = max_key(c, weights.layers[layer]);
+        const double max = max_key(c, weights.layers[layer]);
         for (size_t i = 0; i < layer_values; i++) {
             const float scale = k.scales[layer * layer_values + i], mean = k.means[layer * layer_values + i];
             const size_t head = i / k.head_dim, channel = i % k.head_dim;
             if (!(scale >= min_key_scale && scale <= max_key_scale))
                 fail("{}: the scale of layer {}, kv head {}, channel {} is {}, not between {} and {}: the file is damaged", path,
                      layer, head, channel, scale, min_key_scale, max_key_scale);
-            if (!(std::fabs(double(mean)) <= most))
+            if (!(std::fabs(double(mean)) <= max))
                 fail("{}: the mean of layer {}, kv head {}, channel {} is {}, but no key can exceed {:.3g}: the file is damaged",
-                     path, layer, head, channel, mean, most);
+                     path, layer, head, channel, mean, max);
         }
     }
 }

@@ -24,9 +24,9 @@ uint32_t piece_rows(const Tensor& t) { return uint32_t(std::clamp<uint64_t>(piec
 
 // Calls body(first row, count) for the pieces of a tensor until it returns false.
 template <class F> void each_piece(const Tensor& t, F body) {
-    const uint32_t most = piece_rows(t);
-    for (uint32_t first = 0; first < t.rows; first += most)
-        if (!body(first, std::min(most, t.rows - first))) return;
+    const uint32_t max = piece_rows(t);
+    for (uint32_t first = 0; first < t.rows; first += max)
+        if (!body(first, std::min(max, t.rows - first))) return;
 }
 
 uint64_t add_to(uint64_t sum, std::span<const std::byte> piece) {

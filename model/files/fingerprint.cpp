@@ -54,9 +54,9 @@ class Hasher {
     uint64_t sum(const Tensor& t) {
         std::vector<uint64_t> sums(t.rows);
         const uint64_t row = t.row_bytes();
-        const auto most = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
-        for (uint32_t first = 0; first < t.rows; first += most) {
-            const uint32_t count = std::min(most, t.rows - first);
+        const auto max = uint32_t(std::max<uint64_t>(1, progress_bytes / row));
+        for (uint32_t first = 0; first < t.rows; first += max) {
+            const uint32_t count = std::min(max, t.rows - first);
             pool_.each(count, 16, [&](uint32_t begin, uint32_t end) {
                 std::vector<std::byte> scratch;
                 for (uint32_t r = first + begin; r < first + end; r++) sums[r] = checksum(t.read(r, 1, scratch));

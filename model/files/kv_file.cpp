@@ -36,9 +36,9 @@ class Reader {
         return value.get<std::string>();
     }
 
-    uint32_t number(const json& object, const char* key, uint32_t most) const {
+    uint32_t number(const json& object, const char* key, uint32_t max) const {
         const json& value = object[key];
-        if (!value.is_number_unsigned() || value > most) fail("{}: '{}' must be a number from 0 to {}", name_, key, most);
+        if (!value.is_number_unsigned() || value > max) fail("{}: '{}' must be a number from 0 to {}", name_, key, max);
         return value.get<uint32_t>();
     }
 

@@ -133,51 +133,51 @@ std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShap
 }
 
 // Returns the size in bytes of the partials of all heads, for one token.
-uint64_t parts_bytes(uint32_t heads, uint32_t head_dim) { return (head_dim + 2) * 4ull * heads; }
+uint64_t partials_bytes(uint32_t heads, uint32_t head_dim) { return (head_dim + 2) * 4ull * heads; }
 
 // The partials of a pass over a layer.
-struct Parts {
-    uint32_t splits, step;  // number of splits of the keys; their lengths are multiples of `step` tokens
+struct Splits {
+    uint32_t count, step;   // number of splits of the keys; their lengths are multiples of `step` tokens
     bool window, sinks;     // each token has one more partial, for its window; and one for its sequence's first tokens
     uint64_t window_at = 0; // offsets of these in `partials`
     uint64_t sinks_at = 0;
 };
 
 // Returns the size in bytes of the partials of all rows of a pass that are independent of the splits.
-uint64_t more_parts_bytes(uint64_t all, bool window, bool sinks) {
+uint64_t more_partials_bytes(uint64_t all, bool window, bool sinks) {
     return (window ? all + max_alignment : 0) + (sinks ? all + max_alignment : 0);
 }
 
 // A block of many tokens has enough workgroups without splits; a short one has as many as `bytes` of partials hold.
-Parts cut_into_parts(const Pass& pass, uint64_t bytes, uint32_t heads, uint32_t step, const LayerCache& layer) {
-    const uint64_t all = pass.kernel_rows() * parts_bytes(heads, pass.head_dim);
-    Parts out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0 && !layer.is_mtp};
-    const uint64_t left = bytes - more_parts_bytes(all, out.window, out.sinks);
+Splits split_keys(const Pass& pass, uint64_t bytes, uint32_t heads, uint32_t step, const LayerCache& layer) {
+    const uint64_t all = pass.kernel_rows() * partials_bytes(heads, pass.head_dim);
+    Splits out{pass.tuning.splits, step, layer.ring.has_value(), layer.sink_words() != 0 && !layer.is_mtp};
+    const uint64_t left = bytes - more_partials_bytes(all, out.window, out.sinks);
     if (!pass.rows_are_separate())
-        out.splits = pass.kernel_rows() > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.splits));
-    out.window_at = round_up(out.splits * all, max_alignment);
+        out.count = pass.kernel_rows() > pass.tuning.short_block ? 1 : uint32_t(std::clamp<uint64_t>(left / all, 1, out.count));
+    out.window_at = round_up(out.count * all, max_alignment);
     out.sinks_at = out.window ? round_up(out.window_at + all, max_alignment) : out.window_at;
     return out;
 }
 
 // Combines the partials of each head, rotates the result back and multiplies it by the scales of the values, if there are any.
-void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Parts& parts,
+void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec& values, uint32_t heads, const Splits& splits,
              uint32_t group, const Buffer* v_scales) {
-    const uint32_t splits = parts.splits, rotation = values.rotation_constant();
+    const uint32_t count = splits.count, rotation = values.rotation_constant();
     const auto params = with_signs(attention_combine_params{.heads = heads,
-                                                            .splits = splits,
-                                                            .part_step = parts.step,
-                                                            .window_parts = uint32_t(parts.window_at / 4),
-                                                            .sink_parts = uint32_t(parts.sinks_at / 4),
+                                                            .splits = count,
+                                                            .part_step = splits.step,
+                                                            .window_parts = uint32_t(splits.window_at / 4),
+                                                            .sink_parts = uint32_t(splits.sinks_at / 4),
                                                             .group = group},
                                    values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
     const Work work = per_step(pass.step, [=](const Step& s) {
-        return Work{s.tokens * row * 4 * (splits + 1), s.tokens * row * (splits * 4 + 14)};
+        return Work{s.tokens * row * 4 * (count + 1), s.tokens * row * (count * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
     const ConstantsOf<shader::attention_combine> constants{
-        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, parts.window, v_scales != nullptr, parts.sinks};
+        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, splits.window, v_scales != nullptr, splits.sinks};
     const Groups grid{heads, pass.tokens};
     const Buffer& matrix = v_scales ? *v_scales : matrix_or(pass.context, values);
     if (subgroup)
@@ -211,12 +211,12 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
 }
 
 // The keys that a dispatch of attention reads, and their form: one of WINDOW_*.
-struct Attended {
+struct AttendedKeys {
     KvTypes types;
     uint32_t heads, group, window;
 };
 
-Work work_of(const Pass& pass, uint32_t kv_heads, const Attended& what, uint64_t window_tokens) {
+Work work_of(const Pass& pass, uint32_t kv_heads, const AttendedKeys& what, uint64_t window_tokens) {
     const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group,
                    token_bytes =
                        kv_heads * (kv_vector_bytes(what.types.k, pass.head_dim) + kv_vector_bytes(what.types.v, pass.head_dim));
@@ -230,7 +230,7 @@ Work work_of(const Pass& pass, uint32_t kv_heads, const Attended& what, uint64_t
 }
 
 void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads,
-            const Attended& what, const attention_params& params) {
+            const AttendedKeys& what, const attention_params& params) {
     const Tuning& t = pass.tuning;
     const uint32_t d = pass.head_dim, k = uint32_t(what.types.k), v = uint32_t(what.types.v), lanes = lanes_of(t, d);
     const Work work = work_of(pass, kv_heads, what, params.window_tokens);
@@ -269,30 +269,30 @@ struct LayerAttention {
     const Buffer& q;
     const PageScores& page_scores;
     const LayerCache& here;
-    const Parts& parts;
+    const Splits& splits;
     uint32_t heads, kv_heads, group;
 
     View part(uint64_t begin, uint64_t end) const { return View(*partials.buffer, partials.offset + begin, end - begin); }
     // The first key that is read here: attend_sinks() reads those before, or, in a head for drafts, nobody.
-    uint32_t first_key() const { return parts.sinks ? FIRST_TOKENS : here.is_mtp ? 1 : 0; }
+    uint32_t first_key() const { return splits.sinks ? FIRST_TOKENS : here.is_mtp ? 1 : 0; }
 
     void attend_codes(const AttentionPlan& plan, uint32_t window_tokens) const {
-        const Attended what{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
-        const View to = parts.window || parts.sinks ? part(0, parts.window_at) : partials;
+        const AttendedKeys what{here.types(), heads, group, here.ring ? WINDOW_EXCLUDED : WINDOW_NONE};
+        const View to = splits.window || splits.sinks ? part(0, splits.window_at) : partials;
         for (const CacheSlice& slice : here.slices) {
             const CacheLayout& at = slice.layout;
             attend(pass, plan, to, q, slice.buffer, slice.heads, what,
                    {.heads = heads,
                     .first_head = slice.first_head,
                     .slice_heads = slice.heads,
-                    .splits = parts.splits,
+                    .splits = splits.count,
                     .k_codes = at.k_codes,
                     .k_scales = at.k_scales,
                     .v_codes = at.v_codes,
                     .v_scales = at.v_scales,
                     .window_tokens = window_tokens,
                     .ring_tokens = 1,
-                    .part_step = parts.step,
+                    .part_step = splits.step,
                     .sinks = first_key(),
                     .page_scores = page_scores.at,
                     .pages = page_scores.pages});
@@ -300,17 +300,17 @@ struct LayerAttention {
     }
 
     void attend_window(const WindowVectors& window, const AttentionPlan& plan) const {
-        attend(pass, plan, part(parts.window_at, parts.sinks_at), q, window.buffer, kv_heads,
+        attend(pass, plan, part(splits.window_at, splits.sinks_at), q, window.buffer, kv_heads,
                {window_types, heads, group, WINDOW_ONLY},
                {.heads = heads,
                 .slice_heads = kv_heads,
-                .splits = parts.splits,
+                .splits = splits.count,
                 .v_codes = uint32_t(window.side_bytes() / 4),
                 .window_tokens = window.tokens,
                 .ring = *here.ring,
                 .ring_tokens = window.ring_tokens(),
                 .block_tokens = pass.rows_are_separate() ? 0 : window.block_tokens,
-                .part_step = parts.step,
+                .part_step = splits.step,
                 .sinks = first_key(),
                 .page_scores = page_scores.at,
                 .pages = page_scores.pages});
@@ -335,19 +335,27 @@ void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, cons
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
-    const Parts parts = cut_into_parts(pass, partials.bytes, heads, plan.part_step, here);
-    const LayerAttention of{pass, partials, q, page_scores, here, parts, heads, kv_heads, group};
+    const Splits splits = split_keys(pass, partials.bytes, heads, plan.part_step, here);
+    const LayerAttention of{.pass = pass,
+                            .partials = partials,
+                            .q = q,
+                            .page_scores = page_scores,
+                            .here = here,
+                            .splits = splits,
+                            .heads = heads,
+                            .kv_heads = kv_heads,
+                            .group = group};
     of.attend_codes(plan, here.ring ? cache.window->tokens : 0);
     if (here.ring) of.attend_window(*cache.window, attention_plan(pass.tuning, {pass.head_dim, window_types, group, block}));
-    if (parts.sinks) attend_sinks(pass, of.part(parts.sinks_at, partials.bytes), q, page_scores, here, heads, group);
-    combine(pass, y, partials, here.v, heads, parts, group, v_scales);
+    if (splits.sinks) attend_sinks(pass, of.part(splits.sinks_at, partials.bytes), q, page_scores, here, heads, group);
+    combine(pass, y, partials, here.v, heads, splits, group, v_scales);
 }
 
 uint64_t partials_bytes(const Tuning& tuning, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim, bool window,
                         bool sinks) {
     const auto of = [&](uint32_t count, uint32_t splits) {
-        const uint64_t all = count * parts_bytes(heads, head_dim);
-        return splits * all + more_parts_bytes(all, window, sinks);
+        const uint64_t all = count * partials_bytes(heads, head_dim);
+        return splits * all + more_partials_bytes(all, window, sinks);
     };
     return std::max(of(separate, tuning.splits), of(tokens, 1));
 }

@@ -1,3 +1,9 @@
+// The time of a block is predicted from one number, the operations per second of its products, which each block corrects
+// (ran()). Attention counts as four times its operations, because it reaches about a quarter of that rate. Products and
+// attention may each take half of the limit for a layer. Fewer tokens than a tile take as long as a tile.
+// The rate falls at once if a block was slower than predicted, because too long a dispatch may lose the device. It rises at
+// most fourfold with each block, because one fast block says little. Before the first block, a slow device of the type is
+// assumed.
 #include "model/gpu/block_pace.h"
 #include "base/ensure.h"
 #include "model/gpu/matmul.h"
@@ -28,8 +34,8 @@ double products_of_layer(const Config& c) {
     return 2.0 * c.hidden_size * (heads * c.head_dim + 3.0 * c.intermediate_size);
 }
 
-// Converts to an integer from 1 to `most`; `tokens` may be any number.
-uint32_t whole(double tokens, uint32_t most) { return tokens >= most ? most : tokens >= 1 ? uint32_t(tokens) : 1; }
+// Converts to an integer from 1 to `max`; `tokens` may be any number.
+uint32_t whole(double tokens, uint32_t max) { return tokens >= max ? max : tokens >= 1 ? uint32_t(tokens) : 1; }
 
 } // namespace
 
@@ -52,15 +58,15 @@ double BlockPace::attention(uint32_t position, uint32_t tokens) const {
 }
 
 // Products and attention may each take half of the time. The time of one tile's products is the minimum.
-uint32_t BlockPace::next(uint32_t position, uint32_t most) const {
-    ENSURE(most > 0, "no tokens");
+uint32_t BlockPace::next(uint32_t position, uint32_t max) const {
+    ENSURE(max > 0, "no tokens");
     const double half = layer_seconds_ / 2 * rate_;
-    uint32_t tokens = whole(std::max(half / token_products_, double(tile_)), most);
+    uint32_t tokens = whole(std::max(half / token_products_, double(tile_)), max);
     if (attention(position, tokens) > half) { // the positive root of tokens^2 + position tokens = half / pair_attention_
         const double middle = position / 2.0;
         tokens = whole(half / pair_attention_ / (middle + std::sqrt(middle * middle + half / pair_attention_)), tokens);
     }
-    return std::max(tokens, std::min(most, 2u));
+    return std::max(tokens, std::min(max, 2u));
 }
 
 void BlockPace::ran(uint32_t position, uint32_t tokens, double seconds) {

@@ -16,9 +16,9 @@ class BlockPace {
     // `layer_seconds` > 0: max_layer_seconds(), or a test's value.
     BlockPace(DeviceType type, const Config& config, const Tuning& tuning, double layer_seconds);
 
-    // Returns the tokens of the next block, at `position`: at least 1 and at most `most` > 0; at least 2 where there are 2,
+    // Returns the tokens of the next block, at `position`: at least 1 and at most `max` > 0; at least 2 where there are 2,
     // even if they take too long. Before the first block, the speed of a slow device of this type is assumed.
-    uint32_t next(uint32_t position, uint32_t most) const;
+    uint32_t next(uint32_t position, uint32_t max) const;
 
     // Reports that a block took `seconds` over all layers. The rate falls at once, but rises at most fourfold per block.
     void ran(uint32_t position, uint32_t tokens, double seconds);

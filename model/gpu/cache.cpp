@@ -47,17 +47,17 @@ uint32_t heads_per_slice(const Capabilities& caps, KvTypes types, uint32_t head_
              "choose a smaller context with -c or smaller cache types with -ctk and -ctv",
              uint64_t(pages) * page_tokens, double(one) / (1 << 20), name(types.k), name(types.v), caps.name,
              double(limit) / (1 << 20));
-    uint32_t most = kv_heads;
-    while (slice_words(types, head_dim, most, pages) * 4 > limit) most--;
-    return most;
+    uint32_t max = kv_heads;
+    while (slice_words(types, head_dim, max, pages) * 4 > limit) max--;
+    return max;
 }
 
 std::vector<CacheSlice> make_slices(Device& device, size_t layer, KvTypes types, uint32_t head_dim, uint32_t kv_heads,
                                     uint32_t pages) {
-    const uint32_t most = heads_per_slice(device.capabilities(), types, head_dim, kv_heads, pages);
+    const uint32_t max = heads_per_slice(device.capabilities(), types, head_dim, kv_heads, pages);
     std::vector<CacheSlice> slices;
-    for (uint32_t head = 0; head < kv_heads; head += most) {
-        const uint32_t heads = std::min(most, kv_heads - head);
+    for (uint32_t head = 0; head < kv_heads; head += max) {
+        const uint32_t heads = std::min(max, kv_heads - head);
         const CacheLayout layout(types, head_dim, heads, pages);
         Buffer buffer = device.allocate(fmt::format("KV cache of layer {}", layer), uint64_t(layout.words) * 4, Memory::device,
                                         Placement::own);
@@ -85,12 +85,12 @@ PagePart page_part(const LayerCache& layer, const CacheSlice& slice, KvSide side
     const uint64_t vectors = uint64_t(slice.heads) * page_tokens, code_bytes = vectors * layer.side(side).words() * 4,
                    scale_bytes = vectors * layer.side(side).scales() * 2,
                    sink_bytes = slice.heads * FIRST_TOKENS * layer.sink_words() * 4ull;
-    return {slice.layout.codes(side) * 4ull + page * code_bytes,
-            slice.layout.scales(side) * 4ull + page * scale_bytes,
-            slice.layout.sinks(side) * 4ull + page * sink_bytes,
-            code_bytes,
-            scale_bytes,
-            sink_bytes};
+    return {.codes = slice.layout.codes(side) * 4ull + page * code_bytes,
+            .scales = slice.layout.scales(side) * 4ull + page * scale_bytes,
+            .sinks = slice.layout.sinks(side) * 4ull + page * sink_bytes,
+            .code_bytes = code_bytes,
+            .scale_bytes = scale_bytes,
+            .sink_bytes = sink_bytes};
 }
 
 // Calls use(view) with the codes of `tokens` tokens of a kv head of the slice from position `begin` on, all in one page, and

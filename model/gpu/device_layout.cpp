@@ -65,11 +65,11 @@ namespace {
 bool raise(std::byte* at) {
     uint16_t bits;
     std::memcpy(&bits, at, 2);
-    constexpr uint16_t least_normal = 1 << 10, infinite = 31 << 10;
+    constexpr uint16_t min_normal = 1 << 10, infinite = 31 << 10;
     const auto magnitude = uint16_t(bits & 0x7fff), sign = uint16_t(bits & 0x8000);
-    const bool denormal = magnitude < least_normal; // and 0: in units of 2^-24
+    const bool denormal = magnitude < min_normal; // and 0: in units of 2^-24
     const auto raised =
-        denormal ? float_to_half(float(magnitude) * 0x1p-24f * (1 << raised_by)) : uint16_t(magnitude + raised_by * least_normal);
+        denormal ? float_to_half(float(magnitude) * 0x1p-24f * (1 << raised_by)) : uint16_t(magnitude + raised_by * min_normal);
     bits = uint16_t(raised | sign);
     std::memcpy(at, &bits, 2);
     return raised < infinite;

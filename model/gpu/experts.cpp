@@ -10,15 +10,13 @@ namespace {
 bool has_tiles(const Tuning& t) { return t.matmul_tiled || t.matmul_dot || t.matmul_coopmat; }
 
 // Whether an expert has, on average, at most so many pairs.
-bool has_at_most(uint32_t pairs, const Experts& e, uint32_t tokens) {
-    return uint64_t(tokens) * e.used <= uint64_t(pairs) * e.count;
-}
+bool has_few(uint32_t pairs, const Experts& e, uint32_t tokens) { return uint64_t(tokens) * e.used <= uint64_t(pairs) * e.count; }
 
 // Whether pairs are multiplied one by one. On processors a tile takes as long as its pairs one after the other, so that those
 // that are not full only lose. An H200 takes as long for three pairs of Qwen3-30B-A3B's experts as for a tile of cooperative
 // matrices.
 bool are_alone(const Tuning& t, const Experts& e, uint32_t tokens) {
-    return has_at_most(t.matvec_lanes == 1 ? t.matmul_tokens : 2, e, tokens);
+    return has_few(t.matvec_lanes == 1 ? t.matmul_tokens : 2, e, tokens);
 }
 
 // Each expert that has any pairs may have one tile that is not full.
@@ -36,9 +34,12 @@ Pairs pairs_of(const Pass& pass, const Routes& routes, uint32_t rows_per_token) 
     const Experts& e = routes.experts;
     ENSURE(rows_per_token == 1 || rows_per_token == e.used, "{} rows of {} experts", rows_per_token, e.used);
     const RoutesLayout at(pass.tokens, e);
-    return {routes.buffer, e.count,
-            e.used,        e.used / rows_per_token,
-            at.tiles,      max_tiles(at.pairs, e.count, expert_tile_pairs(pass.tuning, e, pass.kernel_rows()))};
+    return {.routes = routes.buffer,
+            .experts = e.count,
+            .used = e.used,
+            .per_x = e.used / rows_per_token,
+            .tiles_at = at.tiles,
+            .max_tiles = max_tiles(at.pairs, e.count, expert_tile_pairs(pass.tuning, e, pass.kernel_rows()))};
 }
 
 bool one_by_one(const Pass& pass, const Experts& e) {
@@ -67,7 +68,7 @@ void group_routes(Pass& pass, const Routes& routes) {
 uint32_t expert_tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
     // A tile is as much work as if it were full: larger ones would mostly be empty, which costs nothing where matrices multiply
     // them. Plain reads each expert's weights once for few pairs, too.
-    const bool few = !t.matmul_coopmat && has_at_most(t.matmul_tokens, e, tokens);
+    const bool few = !t.matmul_coopmat && has_few(t.matmul_tokens, e, tokens);
     return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
 }
 
@@ -106,7 +107,7 @@ void matmul_experts(Pass& pass, View y, const Matrix& w, Inputs& x, const Routes
     if (kernel == MatmulKernel::matvec)
         record_matvec(pass, {.y = y, .x = x.x, .output = MATVEC_STORE, .pairs = &pairs}, w);
     else
-        record_block(pass, {kernel, y, w, x, false, &pairs});
+        record_block(pass, {.kernel = kernel, .y = y, .w = w, .x = x, .accumulate = false, .pairs = &pairs});
 }
 
 namespace {
@@ -170,6 +171,6 @@ void add_experts(Pass& pass, const Buffer& h, const Buffer& y, const Routes& rou
 ExpertBytes::ExpertBytes(const Tuning& t, const Experts& e, uint32_t tokens, uint32_t hidden, uint32_t rows)
     : logits(uint64_t(tokens) * e.count * 4), routes(routes_bytes(t, e, tokens)), gate_up(uint64_t(tokens) * e.used * rows * 8),
       ffn(gate_up / 2), down(uint64_t(tokens) * e.used * hidden * 4),
-      halves(std::max(halves_bytes(t, tokens, hidden), halves_bytes(t, tokens * e.used, rows))) {}
+      rounded(std::max(rounded_bytes(t, tokens, hidden), rounded_bytes(t, tokens * e.used, rows))) {}
 
 } // namespace tq::gpu

@@ -51,10 +51,10 @@ MatmulKernel experts_kernel(const Tuning&, GgmlType, const Experts&, uint32_t to
 // of dot and coopmat, which do not take every type, tiled runs.
 uint32_t expert_tile_pairs(const Tuning&, const Experts&, uint32_t tokens);
 
-// The bytes of the activations of a pass of at most so many tokens; halves: Inputs::halves of the hidden state and of what down
+// The bytes of the activations of a pass of at most so many tokens; rounded: Inputs::rounded of the hidden state and of what down
 // multiplies.
 struct ExpertBytes {
-    uint64_t logits, routes, gate_up, ffn, down, halves;
+    uint64_t logits, routes, gate_up, ffn, down, rounded;
 
     ExpertBytes(const Tuning&, const Experts&, uint32_t tokens, uint32_t hidden, uint32_t rows);
 };

@@ -66,7 +66,7 @@ struct SideOfSlice {
 
 // The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE and channel scaling come first; else x is divided
 // by w, where that has heads.
-struct Appended {
+struct AppendSource {
     const CacheCodec& codec;
     const Buffer& x;
     const HeadNorm w;
@@ -81,13 +81,13 @@ uint32_t append_subgroup(const Pass& pass, KvType type, uint32_t rotation) {
 }
 
 // The destination: its type, its kv heads, and one of WINDOW_*.
-struct AppendTo {
+struct AppendTarget {
     View view;
     KvType type;
     uint32_t first_head, heads, capacity, codes, scales, sinks, window; // capacity: of the window
 };
 
-void append(Pass& pass, const Appended& from, const AppendTo& to) {
+void append(Pass& pass, const AppendSource& from, const AppendTarget& to) {
     const uint32_t rotation = from.codec.rotation_constant();
     const uint32_t subgroup = append_subgroup(pass, to.type, rotation);
     const ConstantsOf<shader::kv_append> constants{subgroup ? subgroup : pass.tuning.workgroup,
@@ -128,36 +128,60 @@ void append(Pass& pass, const Appended& from, const AppendTo& to) {
 }
 
 // Appends to the block or the ring of the window.
-void append_window(Pass& pass, const Appended& from, const WindowVectors& window, uint32_t ring, KvSide side, uint32_t where) {
+void append_window(Pass& pass, const AppendSource& from, const WindowVectors& window, uint32_t ring, KvSide side,
+                   uint32_t where) {
     const uint64_t half = window.side_bytes();
     const View view(window.buffer, side == KvSide::key ? 0 : half, half);
     const uint32_t first = where == WINDOW_RING ? ring * code_words(KvType::f16, pass.head_dim) : 0;
     append(pass, from,
-           {view, KvType::f16, 0, from.kv_heads, where == WINDOW_RING ? window.ring_tokens() : window.block_tokens, first, 0, 0,
-            where});
+           {.view = view,
+            .type = KvType::f16,
+            .first_head = 0,
+            .heads = from.kv_heads,
+            .capacity = where == WINDOW_RING ? window.ring_tokens() : window.block_tokens,
+            .codes = first,
+            .scales = 0,
+            .sinks = 0,
+            .window = where});
 }
 
-void append(Pass& pass, const DeviceCache& cache, uint32_t layer, KvSide side, const Appended& from) {
+void append(Pass& pass, const DeviceCache& cache, uint32_t layer, KvSide side, const AppendSource& from) {
     const LayerCache& here = cache.layers[layer];
     for (const CacheSlice& slice : here.slices) {
         const SideOfSlice to(slice, side);
         append(pass, from,
-               {to.view, from.codec.type, slice.first_head, slice.heads, 0, slice.layout.codes(side) - to.begin,
-                slice.layout.scales(side) - to.begin, here.sink_words() != 0 ? slice.layout.sinks(side) - to.begin : 0,
-                WINDOW_NONE});
+               {.view = to.view,
+                .type = from.codec.type,
+                .first_head = slice.first_head,
+                .heads = slice.heads,
+                .capacity = 0,
+                .codes = slice.layout.codes(side) - to.begin,
+                .scales = slice.layout.scales(side) - to.begin,
+                .sinks = here.sink_words() != 0 ? slice.layout.sinks(side) - to.begin : 0,
+                .window = WINDOW_NONE});
     }
     const uint32_t where = pass.rows_are_separate() ? WINDOW_RING : WINDOW_BLOCK;
     if (here.ring) append_window(pass, from, *cache.window, *here.ring, side, where);
 }
 
 // Returns the source of keys; for a dense rotation norm, RoPE and channel scaling are already applied.
-Appended keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, std::optional<float> eps) {
+AppendSource keys_of(const CacheCodec& codec, const Buffer& k, const HeadNorm& w, uint32_t kv_heads, std::optional<float> eps) {
     const bool dense = codec.matrix.has_value();
-    return {codec, k, dense ? HeadNorm{w.weights} : w, !dense, kv_heads, eps_or_none(eps)};
+    return {.codec = codec,
+            .x = k,
+            .w = dense ? HeadNorm{w.weights} : w,
+            .is_key = !dense,
+            .kv_heads = kv_heads,
+            .eps = eps_or_none(eps)};
 }
 
-Appended values_of(const CacheCodec& codec, const Buffer& v, uint32_t kv_heads, const Buffer* scales) {
-    return {codec, v, scales ? HeadNorm{*scales, kv_heads} : HeadNorm{v}, false, kv_heads, 0};
+AppendSource values_of(const CacheCodec& codec, const Buffer& v, uint32_t kv_heads, const Buffer* scales) {
+    return {.codec = codec,
+            .x = v,
+            .w = scales ? HeadNorm{*scales, kv_heads} : HeadNorm{v},
+            .is_key = false,
+            .kv_heads = kv_heads,
+            .eps = 0};
 }
 
 } // namespace

@@ -110,10 +110,10 @@ namespace {
 // A workgroup of matvec_dot has eight groups of lanes, each with half as many rows as matvec has: the code is shorter. Of a
 // matrix that has too few rows to busy all cores each has fewer.
 MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
-    const uint32_t cores = t.matvec_loads / 1024, least = output == MATVEC_GATED ? 2 : 1;
+    const uint32_t cores = t.matvec_loads / 1024, min = output == MATVEC_GATED ? 2 : 1;
     MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, std::max(t.matvec_rows / 2, 1u)};
-    while (tile.rows > least && rows / (8 * tile.rows) * 4 < cores * 3) tile.rows /= 2;
-    tile.rows = (tile.rows + least - 1) / least * least;
+    while (tile.rows > min && rows / (8 * tile.rows) * 4 < cores * 3) tile.rows /= 2;
+    tile.rows = (tile.rows + min - 1) / min * min;
     return tile;
 }
 
@@ -122,12 +122,12 @@ MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
 MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns) {
     if (multiplies_digits(t, type)) return dot_tile(t, rows, output);
     MatvecTile tile{t.workgroup, t.matvec_lanes, t.matvec_rows};
-    const uint32_t most = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
+    const uint32_t max = std::min(t.subgroup != 0 ? max_lanes : max_lanes_without_subgroups, cols / 32);
     // Decoded weights stay in registers for all vectors. CPU drivers keep them on the stack, and more rows share what takes them
     // longest, fetching x.
     if (columns > 1 && t.matvec_lanes > 1) tile.rows = std::min(tile.rows, 2u);
     if (output == MATVEC_GATED) tile.rows = (tile.rows + 1) / 2 * 2;
-    while (tile.lanes > 1 && 2 * tile.lanes <= most && uint64_t(rows) * tile.lanes < t.matvec_loads) tile.lanes *= 2;
+    while (tile.lanes > 1 && 2 * tile.lanes <= max && uint64_t(rows) * tile.lanes < t.matvec_loads) tile.lanes *= 2;
     tile.workgroup = std::max(tile.workgroup, tile.lanes);
     return tile;
 }
@@ -247,19 +247,19 @@ MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens,
     return tuning.matmul_tiled ? MatmulKernel::tiled : MatmulKernel::plain;
 }
 
-uint64_t halves_bytes(const Tuning& tuning, uint32_t tokens, uint32_t cols) {
+uint64_t rounded_bytes(const Tuning& tuning, uint32_t tokens, uint32_t cols) {
     if (tuning.matmul_coopmat) return uint64_t(tokens) * (2 * cols + 4);
     return tuning.matmul_dot ? uint64_t(tokens) * (cols / 32) * 80 : 16;
 }
 
-void inputs_to_fp16(Pass& pass, const Buffer& halves, const Buffer& x, uint32_t cols, uint32_t rows_per_token) {
+void inputs_to_fp16(Pass& pass, const Buffer& rounded, const Buffer& x, uint32_t cols, uint32_t rows_per_token) {
     const Work work = per_step(pass.step, [=](const Step& s) {
         const uint64_t elements = uint64_t(s.tokens) * rows_per_token * cols;
         return Work{elements * 6, elements * 2};
     });
     const uint32_t rows = pass.tokens * rows_per_token;
     pass.recorder.dispatch<shader::inputs_to_fp16>({rows}, {pass.tuning.workgroup}, {cols, rows_per_token, rows * cols / 2}, work,
-                                                   halves, x, pass.context);
+                                                   rounded, x, pass.context);
 }
 
 void inputs_to_int8(Pass& pass, const Buffer& digits, const Buffer& x, uint32_t cols, uint32_t rows_per_token) {
@@ -318,7 +318,7 @@ void record_dot(Pass& pass, const SliceProduct& s) {
     pass.recorder.dispatch<shader::matmul_dot>(
         family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
         matmul_dot_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr, table_bytes(w.type)), s.params, s.work, y,
-        s.slice.buffer, x.halves, s.last);
+        s.slice.buffer, x.rounded, s.last);
 }
 
 #if TQ_COOPERATIVE_MATRIX
@@ -339,7 +339,7 @@ void record_coopmat(Pass& pass, const SliceProduct& s) {
     pass.recorder.dispatch<shader::matmul_coopmat>(
         family_member(w.type), s.grid(pass, tile.rows, tile.tokens),
         matmul_coopmat_constants(pass.tuning, w.interleave, accumulate, pairs != nullptr, table_bytes(w.type)), params, s.work, y,
-        s.slice.buffer, x.halves, s.last);
+        s.slice.buffer, x.rounded, s.last);
 }
 #endif
 
@@ -357,7 +357,7 @@ void record_plain(Pass& pass, const SliceProduct& s) {
 
 void convert(Pass& pass, MatmulKernel kernel, Inputs& x, uint32_t cols) {
     if (x.converted || (kernel != MatmulKernel::dot && kernel != MatmulKernel::coopmat)) return;
-    (kernel == MatmulKernel::dot ? inputs_to_int8 : inputs_to_fp16)(pass, x.halves, x.x, cols, x.rows_per_token);
+    (kernel == MatmulKernel::dot ? inputs_to_int8 : inputs_to_fp16)(pass, x.rounded, x.x, cols, x.rows_per_token);
     x.converted = true;
 }
 

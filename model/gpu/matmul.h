@@ -15,18 +15,19 @@ inline constexpr uint32_t max_columns = 8;
 // `separate`: Pass::rows_are_separate(), for at most max_columns rows.
 MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens, bool separate = false);
 
-// The inputs of products with a block, [tokens][cols]: fp32; and room for them in fp16 or in digits, of halves_bytes, which the
+// The inputs of products with a block, [tokens][cols]: fp32; and room for them in fp16 or in digits, of rounded_bytes, which the
 // first product whose kernel takes these fills.
 struct Inputs {
-    const Buffer &x, &halves;
+    const Buffer &x, &rounded;
     bool converted = false;
     uint32_t rows_per_token = 1; // of x; more where each of a token's experts has its own
 };
-uint64_t halves_bytes(const Tuning&, uint32_t tokens, uint32_t cols); // not 0 where no kernel takes them: buffers cannot be empty
-// halves: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
+uint64_t rounded_bytes(const Tuning&, uint32_t tokens,
+                       uint32_t cols); // not 0 where no kernel takes them: buffers cannot be empty
+// rounded: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
 // 2^15); then the fp32 bits of these magnitudes [tokens], of a pass of pass.tokens. Where a token has several rows, each is
 // converted as a token is, here and below.
-void inputs_to_fp16(Pass&, const Buffer& halves, const Buffer& x, uint32_t cols, uint32_t rows_per_token = 1);
+void inputs_to_fp16(Pass&, const Buffer& rounded, const Buffer& x, uint32_t cols, uint32_t rows_per_token = 1);
 
 // digits: x [tokens][cols] as scale * (128 high + low), a scale for 32 columns, which are five vectors: 32 high digits of int8,
 // 32 low ones, and the fp32 scale and the sums of the first and the last 16 columns.

@@ -38,9 +38,9 @@ constexpr uint32_t groups(uint64_t count, uint32_t per_group) { return uint32_t(
 
 // The Work of a dispatch that depends on the step: `work(step)` as recorded, and called again for each run that is profiled.
 template <class F> Work per_step(const Step& step, F work) {
-    Work most = work(step);
-    most.now = [&step, work] { return work(step); };
-    return most;
+    Work max = work(step);
+    max.now = [&step, work] { return work(step); };
+    return max;
 }
 
 // True where kernels that read these buffers use texel-buffer variants, for which there are texel views.

@@ -50,29 +50,29 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
     partials = partials_bytes(tuning, options.batch_size, max_separate_rows(options), c.num_attention_heads, c.head_dim, window,
                               options.kv.any_coded(c.num_hidden_layers));
     ffn = 4 * batch * c.intermediate_size;
-    halves = halves_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
+    rounded = rounded_bytes(tuning, options.batch_size, std::max({c.hidden_size, c.intermediate_size, uint32_t(q_cols)}));
     if (c.num_experts != 0) {
         const ExpertBytes experts(tuning, {c.num_experts, c.num_experts_per_tok}, options.batch_size, c.hidden_size,
                                   c.moe_intermediate_size);
         router = experts.logits;
         routes = experts.routes;
         down = experts.down;
-        halves = std::max({experts.halves, halves_bytes(tuning, options.batch_size, uint32_t(q_cols))});
+        rounded = std::max({experts.rounded, rounded_bytes(tuning, options.batch_size, uint32_t(q_cols))});
     }
     if (c.gated_attention) gate = attn;
     if (c.shared_expert_intermediate_size != 0) {
         shared = 4 * batch * c.shared_expert_intermediate_size;
-        halves = std::max(halves, halves_bytes(tuning, options.batch_size, c.shared_expert_intermediate_size));
+        rounded = std::max(rounded, rounded_bytes(tuning, options.batch_size, c.shared_expert_intermediate_size));
     }
     if (c.recurrent) {
         rows_at = RecurrentRows(*c.recurrent, options.batch_size);
         recurrent_rows = 4 * rows_at->floats;
         delta = 4 * batch * c.recurrent->value_size();
-        halves = std::max(halves, halves_bytes(tuning, options.batch_size, c.recurrent->value_size()));
+        rounded = std::max(rounded, rounded_bytes(tuning, options.batch_size, c.recurrent->value_size()));
     }
     if (c.mtp) {
         mtp = 4 * batch * c.hidden_size;
-        halves = std::max(halves, halves_bytes(tuning, options.batch_size, 2 * c.hidden_size));
+        rounded = std::max(rounded, rounded_bytes(tuning, options.batch_size, 2 * c.hidden_size));
     }
     logits = 4ull * c.vocab_size;
     candidates = candidates_bytes(c.vocab_size);
@@ -81,17 +81,17 @@ ScratchBytes::ScratchBytes(const Config& c, const Tuning& tuning, const ForwardO
 
 uint64_t ScratchBytes::largest() const {
     return std::max(
-        {hidden + normed, attn, q, kv, partials, gate_up(), halves, router, routes, down, 2 * gate, recurrent_rows, 2 * mtp});
+        {hidden + normed, attn, q, kv, partials, gate_up(), rounded, router, routes, down, 2 * gate, recurrent_rows, 2 * mtp});
 }
 
 void require_batch(const Capabilities& caps, const Config& config, const Tuning& tuning, const ForwardOptions& options) {
     const uint64_t bytes = ScratchBytes(config, tuning, options).largest(), limit = caps.storage_range_bytes;
     const uint64_t rows = uint64_t(options.batch_size) * std::max(config.num_experts_per_tok, 1u),
-                   most = std::min(caps.max_workgroup_count[0], caps.max_workgroup_count[1]);
-    if (bytes <= limit && rows <= most) return;
+                   max = std::min(caps.max_workgroup_count[0], caps.max_workgroup_count[1]);
+    if (bytes <= limit && rows <= max) return;
     fail("{}: a block of {} tokens takes {} rows and {} bytes in one buffer, and the device allows {} and {}: choose a smaller "
          "--batch-size, or leave it out",
-         caps.name, options.batch_size, rows, bytes, most, limit);
+         caps.name, options.batch_size, rows, bytes, max, limit);
 }
 
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning) {

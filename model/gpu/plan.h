@@ -24,9 +24,9 @@ uint32_t max_block_spans(const ForwardOptions& options);
 
 ContextLayout context_layout(const Config& config, const ForwardOptions& options);
 
-// The bytes of the activations of a block of `batch` tokens, fp32 but for `halves`; logits: of one row.
+// The bytes of the activations of a block of `batch` tokens, fp32 but for `rounded`; logits: of one row.
 struct ScratchBytes {
-    uint64_t hidden, normed, attn, q, kv, partials, ffn, halves, logits;
+    uint64_t hidden, normed, attn, q, kv, partials, ffn, rounded, logits;
     uint64_t page_scores;                         // the last of q
     uint32_t pages;                               // of them; 0 where no layer's keys can lack means
     uint64_t candidates, sampling;                // of sampling
@@ -39,7 +39,7 @@ struct ScratchBytes {
 
     ScratchBytes(const Config& config, const Tuning& tuning, const ForwardOptions& options);
     uint64_t total() const {
-        return 2 * hidden + normed + attn + q + 2 * kv + partials + ffn + gate_up() + halves + logits + candidates + sampling +
+        return 2 * hidden + normed + attn + q + 2 * kv + partials + ffn + gate_up() + rounded + logits + candidates + sampling +
                router + routes + down + shared + 3 * gate + recurrent_rows + 2 * delta + 4 * mtp;
     }
     uint64_t gate_up() const { return 2 * std::max(ffn, shared); }

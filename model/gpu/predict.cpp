@@ -1,3 +1,11 @@
+// The model of a GPU. A token is products of matrices, attention, and waits, one after the other. A product takes as long as
+// the slower of two: its bytes by the memory's bandwidth, or its instructions by the rate at which cores issue them. By
+// Little's law a small matrix does not have enough loads on their way to fill the memory's latency, so its bandwidth is less.
+// A wait is the time from the end of a kernel to the beginning of one that needs its result; a layer has as many as its
+// recordings show.
+// Instructions per weight and per key were counted in the code that RADV compiles, and stand for all makers. A mixture reads,
+// for several rows, the experts that these choose at random. What a driver does between submissions is left out, so the result
+// is an upper bound; measured[] has what one GPU reached.
 #include "model/gpu/predict.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -208,11 +216,11 @@ TokenTime predict_draft(const PredictedCase& c) {
     return time;
 }
 
-DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance, uint32_t most) {
+DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance, uint32_t max) {
     const double draft = predict_draft(c).total();
     DraftedSpeed best{0, 1 / predict_pass(c).total()};
     double tokens = 1, chance = 1; // of a pass; that all drafted tokens are right
-    for (uint32_t length = 1; length <= std::min(most, max_columns - 1); length++) {
+    for (uint32_t length = 1; length <= std::min(max, max_columns - 1); length++) {
         tokens += chance *= acceptance;
         const double speed = tokens / (predict_pass(c, 1 + length).total() + length * draft);
         if (speed > best.tokens_per_second) best = {length, speed};

@@ -57,11 +57,11 @@ TokenTime predict_pass(const PredictedCase& c, uint32_t rows = 1);
 // Of one run of the model's head for multi-token prediction, which proposes a likely id (DraftIds). Needs Weights::mtp.
 TokenTime predict_draft(const PredictedCase& c);
 
-// Drafts of that head, of at most `most` tokens, with which generation is fastest if each is right with probability `acceptance`.
+// Drafts of that head, of at most `max` tokens, with which generation is fastest if each is right with probability `acceptance`.
 struct DraftedSpeed {
     uint32_t length;
     double tokens_per_second;
 };
-DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance, uint32_t most);
+DraftedSpeed predict_drafting(const PredictedCase& c, double acceptance, uint32_t max);
 
 } // namespace tq::gpu

@@ -93,8 +93,16 @@ void Recordings::forget() {
 
 ForwardPass Recordings::new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const {
     const uint32_t spans = shape.separate ? 1 : max_block_spans(options_);
-    return {{recorder, tuning_, context_, shape.rows, config_.head_dim, step_, spans, shape.separate, shape.block,
-             config_.rotary_dim},
+    return {{.recorder = recorder,
+             .tuning = tuning_,
+             .context = context_,
+             .tokens = shape.rows,
+             .head_dim = config_.head_dim,
+             .step = step_,
+             .spans = spans,
+             .separate = shape.separate,
+             .block = shape.block,
+             .rotary_dim = config_.rotary_dim},
             config_,
             scratch_,
             taps};

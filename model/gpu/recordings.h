@@ -26,7 +26,7 @@ class Recordings {
     static constexpr uint32_t max_head_rows = 32;
 
     // As those of Stage: with h of one that holds some halves, without of a whole model.
-    uint32_t next_rows(uint32_t position, uint32_t most) const { return pace_.next(position, most); }
+    uint32_t next_rows(uint32_t position, uint32_t max) const { return pace_.next(position, max); }
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h, const KeepGoing& keep_going);
     void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits);
     std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) {

@@ -54,7 +54,7 @@ class GpuStage final : public Stage {
           recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache,
                       layer_seconds.value_or(max_layer_seconds(device.capabilities().type))) {}
 
-    uint32_t next_rows(uint32_t position, uint32_t most) const override { return recordings_.next_rows(position, most); }
+    uint32_t next_rows(uint32_t position, uint32_t max) const override { return recordings_.next_rows(position, max); }
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
                    const KeepGoing& keep_going) override;
     bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,

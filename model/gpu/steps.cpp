@@ -58,43 +58,47 @@ std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& con
 }
 
 Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
-    return {allocate("h", bytes.hidden + bytes.normed),
-            allocate("a", bytes.hidden),
-            allocate("q", bytes.q),
-            allocate("k", bytes.kv),
-            allocate("v", bytes.kv),
-            allocate("attention", bytes.attn),
-            allocate("partials", bytes.partials),
-            allocate("gate and up", bytes.gate_up()),
-            allocate("swiglu", bytes.ffn),
-            allocate("fp16 inputs", bytes.halves),
-            allocate("logits", bytes.logits),
-            allocate("candidates", bytes.candidates),
-            allocate("sampling", bytes.sampling),
-            allocate("router", bytes.router),
-            allocate("routes", bytes.routes),
-            allocate("experts", bytes.down),
-            allocate("shared expert", bytes.shared),
-            allocate("queries and gates", 2 * bytes.gate),
-            allocate("gates", bytes.gate),
-            allocate("recurrent rows", bytes.recurrent_rows),
-            allocate("z", bytes.delta),
-            allocate("delta rule", bytes.delta),
-            allocate("embeddings of the head", bytes.mtp),
-            allocate("inputs of the head", 2 * bytes.mtp),
-            allocate("states before", bytes.mtp),
-            bytes.rows_at,
-            uint32_t(bytes.hidden / 4),
-            {uint32_t((bytes.q - bytes.page_scores) / 4), bytes.pages}};
+    return {.h = allocate("h", bytes.hidden + bytes.normed),
+            .a = allocate("a", bytes.hidden),
+            .q = allocate("q", bytes.q),
+            .k = allocate("k", bytes.kv),
+            .v = allocate("v", bytes.kv),
+            .attn = allocate("attention", bytes.attn),
+            .partials = allocate("partials", bytes.partials),
+            .gate_up = allocate("gate and up", bytes.gate_up()),
+            .ffn = allocate("swiglu", bytes.ffn),
+            .rounded = allocate("fp16 inputs", bytes.rounded),
+            .logits = allocate("logits", bytes.logits),
+            .candidates = allocate("candidates", bytes.candidates),
+            .sampling = allocate("sampling", bytes.sampling),
+            .router = allocate("router", bytes.router),
+            .routes = allocate("routes", bytes.routes),
+            .down = allocate("experts", bytes.down),
+            .shared = allocate("shared expert", bytes.shared),
+            .q_gate = allocate("queries and gates", 2 * bytes.gate),
+            .gate = allocate("gates", bytes.gate),
+            .recurrent_rows = allocate("recurrent rows", bytes.recurrent_rows),
+            .z = allocate("z", bytes.delta),
+            .delta = allocate("delta rule", bytes.delta),
+            .e = allocate("embeddings of the head", bytes.mtp),
+            .eh = allocate("inputs of the head", 2 * bytes.mtp),
+            .before = allocate("states before", bytes.mtp),
+            .rows_at = bytes.rows_at,
+            .h_floats = uint32_t(bytes.hidden / 4),
+            .page_scores = {uint32_t((bytes.q - bytes.page_scores) / 4), bytes.pages}};
 }
 
 static std::optional<Recurrence> recurrence_of(const LayerMatrices& w, const Buffer* states) {
     if (!w.recurrent) return std::nullopt;
     const RecurrentMatrices& r = *w.recurrent;
-    return Recurrence{{r.attn_qkv}, {r.attn_gate, "z"},
-                      {r.ssm_beta}, {r.ssm_alpha},
-                      r.inputs,     r.norm,
-                      states,       {r.ssm_out, "attn_output", &w.ffn_norm}};
+    return Recurrence{.attn_qkv = {r.attn_qkv},
+                      .attn_gate = {r.attn_gate, "z"},
+                      .ssm_beta = {r.ssm_beta},
+                      .ssm_alpha = {r.ssm_alpha},
+                      .inputs = r.inputs,
+                      .norm = r.norm,
+                      .states = states,
+                      .ssm_out = {r.ssm_out, "attn_output", &w.ffn_norm}};
 }
 
 static std::optional<SharedExpert> shared_expert_of(const LayerMatrices& w, const Buffer& next_norm) {
@@ -105,22 +109,22 @@ static std::optional<SharedExpert> shared_expert_of(const LayerMatrices& w, cons
 // Returns layer i, or that of the head for multi-token prediction; next: the norm after it.
 static Layer make_layer(uint32_t i, const LayerMatrices& w, const HeadNormBuffers& head, const Buffer& next,
                         const DeviceCache& cache) {
-    return {i,
-            {w.attn_norm, "attn_norm"},
-            {w.attn_q, {}, nullptr, w.attn_q_bias ? &*w.attn_q_bias : nullptr},
-            {w.attn_k, "k", nullptr, w.attn_k_bias ? &*w.attn_k_bias : nullptr},
-            {w.attn_v, "v", nullptr, w.attn_v_bias ? &*w.attn_v_bias : nullptr},
-            {w.attn_output, "attn_output", &w.ffn_norm},
-            {head.q, head.kv_heads, head.has_means},
-            {head.k, head.kv_heads, head.has_means},
-            head.value_scales ? &*head.value_scales : nullptr,
-            cache,
-            {w.ffn_norm, "ffn_norm"},
-            w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
-            {w.ffn_gate_up},
-            {w.ffn_down, "h", &next},
-            recurrence_of(w, cache.states ? cache.states->of(i) : nullptr),
-            shared_expert_of(w, next)};
+    return {.number = i,
+            .attn_norm = {w.attn_norm, "attn_norm"},
+            .attn_q = {w.attn_q, {}, nullptr, w.attn_q_bias ? &*w.attn_q_bias : nullptr},
+            .attn_k = {w.attn_k, "k", nullptr, w.attn_k_bias ? &*w.attn_k_bias : nullptr},
+            .attn_v = {w.attn_v, "v", nullptr, w.attn_v_bias ? &*w.attn_v_bias : nullptr},
+            .attn_output = {w.attn_output, "attn_output", &w.ffn_norm},
+            .q_norm = {head.q, head.kv_heads, head.has_means},
+            .k_norm = {head.k, head.kv_heads, head.has_means},
+            .value_scales = head.value_scales ? &*head.value_scales : nullptr,
+            .cache = cache,
+            .ffn_norm = {w.ffn_norm, "ffn_norm"},
+            .router = w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
+            .ffn_gate_up = {w.ffn_gate_up},
+            .ffn_down = {w.ffn_down, "h", &next},
+            .recurrence = recurrence_of(w, cache.states ? cache.states->of(i) : nullptr),
+            .shared = shared_expert_of(w, next)};
 }
 
 Network::Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
@@ -134,15 +138,15 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
     if (!weights.mtp || !cache.states || !cache.states->hidden()) return;
     const MtpMatrices& m = *weights.mtp;
     const Buffer& norm = m.norm ? *m.norm : weights.output_norm;
-    mtp.emplace(Mtp{{m.token_embd ? *m.token_embd : weights.token_embd},
-                    {m.output ? *m.output : weights.output(), "logits"},
-                    {m.eh_proj, "eh_proj"},
-                    {m.enorm, "enorm"},
-                    {m.hnorm, "hnorm"},
-                    {norm, "output_norm"},
-                    make_layer(count, m.layer, head_norms[count], norm, cache),
-                    *cache.states->hidden(),
-                    hidden_ring(cache.states->pending())});
+    mtp.emplace(Mtp{.token_embd = {m.token_embd ? *m.token_embd : weights.token_embd},
+                    .output = {m.output ? *m.output : weights.output(), "logits"},
+                    .eh_proj = {m.eh_proj, "eh_proj"},
+                    .enorm = {m.enorm, "enorm"},
+                    .hnorm = {m.hnorm, "hnorm"},
+                    .norm = {norm, "output_norm"},
+                    .layer = make_layer(count, m.layer, head_norms[count], norm, cache),
+                    .states = *cache.states->hidden(),
+                    .ring = hidden_ring(cache.states->pending())});
 }
 
 // The floats [begin, end) of the rows of recurrent layers; all of them, which are not used, where there are no such layers.
@@ -189,7 +193,7 @@ void rms_norm(ForwardPass& pass, const Buffer& y, const Buffer& x, const Norm& w
 }
 
 void matmul(ForwardPass& pass, std::initializer_list<Product> products, const Buffer& x) {
-    Inputs inputs{x, pass.scratch.halves};
+    Inputs inputs{x, pass.scratch.rounded};
     for (const auto& [y, w] : products)
         if (w.bias) broadcast(pass, y, *w.bias, w.matrix.rows);
     for (const auto& [y, w] : products) project(pass, y, w.matrix, inputs, w.bias != nullptr);
@@ -202,7 +206,7 @@ void matmul_add(ForwardPass& pass, const Buffer& h, const Linear& w, const Buffe
         pass.normed = matvec_residual(pass, h, pass.scratch.h_floats, w.matrix, x, *w.next_norm);
         pass.normed_by = w.next_norm;
     } else {
-        Inputs inputs{x, pass.scratch.halves};
+        Inputs inputs{x, pass.scratch.rounded};
         matmul(pass, h, w.matrix, inputs, true);
     }
     pass.result(w.result, h, pass.config.hidden_size);
@@ -212,7 +216,7 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
     const Buffer& both = pass.scratch.gate_up;
     const Matrix& first = w.matrices[0];
     const uint32_t cols = w.matrices.size() == 2 ? first.rows : first.rows / 2;
-    Inputs inputs{x, pass.scratch.halves};
+    Inputs inputs{x, pass.scratch.rounded};
     if (w.matrices.size() == 2) {
         const uint64_t half = both.bytes() / 2;
         const View gate(both, 0, half), up(both, half, half);
@@ -234,7 +238,7 @@ void route(ForwardPass& pass, const Routes& routes, const Linear& router, const 
     if (pass.normed) {
         matmul(pass, {{pass.scratch.router, router}}, x);
     } else {
-        Inputs inputs{x, pass.scratch.halves};
+        Inputs inputs{x, pass.scratch.rounded};
         matmul_narrow(pass, pass.scratch.router, router.matrix, inputs);
         pass.result(router.result, pass.scratch.router, router.matrix.rows);
     }
@@ -242,7 +246,7 @@ void route(ForwardPass& pass, const Routes& routes, const Linear& router, const 
 }
 
 void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, const Buffer& x, const Routes& routes) {
-    Inputs inputs{x, pass.scratch.halves};
+    Inputs inputs{x, pass.scratch.rounded};
     std::optional<FoldedNorm> folded;
     if (pass.normed) folded.emplace(FoldedNorm{*pass.normed, pass.config.rms_norm_eps});
     gated_experts(pass, y, pass.scratch.gate_up, w.matrices, inputs, routes, folded);
@@ -251,7 +255,7 @@ void gated_matmul(ForwardPass& pass, const Buffer& y, const GatedLinear& w, cons
 
 void matmul_add(ForwardPass& pass, const Buffer& h, const Linear& w, const Buffer& x, const Routes& routes) {
     pass.normed.reset();
-    Inputs inputs{x, pass.scratch.halves, false, routes.experts.used};
+    Inputs inputs{x, pass.scratch.rounded, false, routes.experts.used};
     matmul_experts(pass, pass.scratch.down, w.matrix, inputs, routes);
     add_experts(pass, h, pass.scratch.down, routes, pass.config.hidden_size);
     pass.result(w.result, h, pass.config.hidden_size);

@@ -86,7 +86,7 @@ struct Network {
 
 // The activations of a block of `tokens` tokens, fp32; `halves`: of Inputs.
 struct Scratch {
-    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, halves, logits, candidates, sampling;
+    Buffer h, a, q, k, v, attn, partials, gate_up, ffn, rounded, logits, candidates, sampling;
     Buffer router, routes, down;     // of experts: the router's products, their Routes, and what each of them adds to h
     Buffer shared;                   // of the expert that all tokens have
     Buffer q_gate, gate;             // of gated attention

@@ -53,8 +53,8 @@ std::string refusal_of_matvec(const Tuning& t) {
     if (t.workgroup == 0 || t.matvec_lanes == 0 || t.workgroup % t.matvec_lanes != 0)
         return fmt::format("{} lanes do not divide a workgroup of {}", t.matvec_lanes, t.workgroup);
     if (t.texel_buffers && t.matvec_lanes != 1) return fmt::format("{} lanes, and texel-buffer kernels have one", t.matvec_lanes);
-    if (t.weight_interleave != 1 && t.weight_interleave != rows_in_turn(t))
-        return fmt::format("{} rows interleaved, but a workgroup needs {}", t.weight_interleave, rows_in_turn(t));
+    if (t.weight_interleave != 1 && t.weight_interleave != interleaved_rows(t))
+        return fmt::format("{} rows interleaved, but a workgroup needs {}", t.weight_interleave, interleaved_rows(t));
     return "";
 }
 
@@ -80,14 +80,14 @@ struct Needs {
 };
 
 Needs needs_of(const Tuning& t) {
-    Needs most;
+    Needs max;
     for (const Variant& variant : all_variants({&t, 1})) {
         const uint32_t workgroup = variant.constants.at(variant.shader->interface.workgroup_constant[0]);
         const uint64_t bytes = shared_memory_bytes(*variant.shader, variant.constants);
-        if (workgroup > most.workgroup) most.workgroup = workgroup, most.workgroup_of = variant.shader->name;
-        if (bytes > most.shared_bytes) most.shared_bytes = bytes, most.shared_bytes_of = variant.shader->name;
+        if (workgroup > max.workgroup) max.workgroup = workgroup, max.workgroup_of = variant.shader->name;
+        if (bytes > max.shared_bytes) max.shared_bytes = bytes, max.shared_bytes_of = variant.shader->name;
     }
-    return most;
+    return max;
 }
 
 // Cached: listing all variants takes some milliseconds, and a plan needs the same tuning repeatedly.
@@ -101,9 +101,9 @@ Needs known_needs_of(const Tuning& t) {
 
 std::string refusal_of_kernels(const Capabilities& device, const Tuning& t) {
     const Needs needs = known_needs_of(t);
-    const uint32_t most = std::min(device.max_workgroup_invocations, device.max_workgroup_size[0]);
-    if (needs.workgroup > most)
-        return fmt::format("{} has a workgroup of {}, and the device allows {}", needs.workgroup_of, needs.workgroup, most);
+    const uint32_t max = std::min(device.max_workgroup_invocations, device.max_workgroup_size[0]);
+    if (needs.workgroup > max)
+        return fmt::format("{} has a workgroup of {}, and the device allows {}", needs.workgroup_of, needs.workgroup, max);
     if (needs.shared_bytes > device.shared_memory_bytes)
         return fmt::format("{} takes {} bytes of shared memory, and the device has {}", needs.shared_bytes_of, needs.shared_bytes,
                            device.shared_memory_bytes);
@@ -128,7 +128,7 @@ std::vector<TuningField> tuning_fields() {
     return all;
 }
 
-uint32_t rows_in_turn(const Tuning& t) { return std::min(t.workgroup / t.matvec_lanes * t.matvec_rows, max_interleave); }
+uint32_t interleaved_rows(const Tuning& t) { return std::min(t.workgroup / t.matvec_lanes * t.matvec_rows, max_interleave); }
 
 std::string refusal(const Capabilities& device, const Tuning& t) {
     const Tuning by_default = choose_tuning(device);
@@ -158,9 +158,9 @@ std::vector<Tuning> candidates(const Capabilities& device, const Tuning& from, c
             add(t);
             continue;
         }
-        if (from.weight_interleave != 1) t.weight_interleave = rows_in_turn(t);
+        if (from.weight_interleave != 1) t.weight_interleave = interleaved_rows(t);
         add(t);
-        t.weight_interleave = t.weight_interleave == 1 ? rows_in_turn(t) : 1;
+        t.weight_interleave = t.weight_interleave == 1 ? interleaved_rows(t) : 1;
         if (is_lanes) add(t);
     }
     return out;

@@ -44,7 +44,7 @@ std::vector<TuningField> tuning_fields();
 
 // Returns the value of Tuning::weight_interleave where it is not 1: the rows of a matrix that a workgroup of matvec computes at
 // a time, or a divisor of them where those are many.
-uint32_t rows_in_turn(const Tuning& tuning);
+uint32_t interleaved_rows(const Tuning& tuning);
 
 // Returns the reason why `tuning` must not be used on `device`; empty where it can. Every field must have one of its values or
 // the default, and every kernel's workgroup and shared memory must be within the device's limits.

@@ -84,20 +84,20 @@ struct Model {
         std::vector<Matrix> gate_up;
         if (!apart) gate_up.push_back(matrix(t, type, 2 * ffn, hidden));
         for (uint32_t i = 0; apart && i < 2; i++) gate_up.push_back(matrix(t, type, ffn, hidden));
-        weights.layers.push_back({matrix(t, type, q, hidden),
-                                  matrix(t, type, kv, hidden),
-                                  matrix(t, type, kv, hidden),
-                                  matrix(t, type, hidden, q),
-                                  std::move(gate_up),
-                                  matrix(t, type, hidden, ffn),
-                                  floats(hidden),
-                                  floats(hidden),
-                                  {},
-                                  {},
-                                  {},
-                                  floats(q),
-                                  floats(kv),
-                                  floats(kv)});
+        weights.layers.push_back({.attn_q = matrix(t, type, q, hidden),
+                                  .attn_k = matrix(t, type, kv, hidden),
+                                  .attn_v = matrix(t, type, kv, hidden),
+                                  .attn_output = matrix(t, type, hidden, q),
+                                  .ffn_gate_up = std::move(gate_up),
+                                  .ffn_down = matrix(t, type, hidden, ffn),
+                                  .attn_norm = floats(hidden),
+                                  .ffn_norm = floats(hidden),
+                                  .attn_q_norm = {},
+                                  .attn_k_norm = {},
+                                  .k_bias = {},
+                                  .attn_q_bias = floats(q),
+                                  .attn_k_bias = floats(kv),
+                                  .attn_v_bias = floats(kv)});
         head_norms.push_back({floats(config.head_dim), floats(config.head_dim), 0});
     }
 
@@ -121,7 +121,17 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     Taps none;
     const auto record = [&](uint32_t rows, bool separate, bool with_layers, bool with_head) {
         const Step step{0, rows};
-        ForwardPass pass{{recorder, t, context, rows, c.head_dim, step, 1, separate}, c, s, none};
+        ForwardPass pass{{.recorder = recorder,
+                          .tuning = t,
+                          .context = context,
+                          .tokens = rows,
+                          .head_dim = c.head_dim,
+                          .step = step,
+                          .spans = 1,
+                          .separate = separate},
+                         c,
+                         s,
+                         none};
         if (with_layers) layers(pass, net, x);
         pass.end_layers();
         pass.in_head = !with_layers;
@@ -136,7 +146,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     record(Recordings::max_head_rows, false, false, true);
 
     const Step step{0, 1};
-    Pass pass{recorder, t, context, 1, c.head_dim, step};
+    Pass pass{.recorder = recorder, .tuning = t, .context = context, .tokens = 1, .head_dim = c.head_dim, .step = step};
     sample_candidates(pass, s.candidates, s.logits, s.sampling, c.vocab_size);
     sample(pass, ids, s.sampling, s.candidates, c.vocab_size);
     sample_all(pass, ids, s.sampling, s.logits, c.vocab_size);
@@ -151,8 +161,15 @@ void record_matvecs(Recorder& recorder, const Tuning& t, GgmlType type) {
         const Buffer y = floats(h_floats + uint64_t(max_columns) * rows + normed_floats(rows));
         for (uint32_t tokens = 1; tokens <= max_columns; tokens *= 2) {
             const Step step{0, tokens};
-            Pass pass{recorder, t, context, tokens, 128, step, 1, true};
-            Inputs inputs{x, x}; // not as halves: tokens are few
+            Pass pass{.recorder = recorder,
+                      .tuning = t,
+                      .context = context,
+                      .tokens = tokens,
+                      .head_dim = 128,
+                      .step = step,
+                      .spans = 1,
+                      .separate = true};
+            Inputs inputs{x, x}; // not rounded: tokens are few
             for (const bool accumulate : {false, true}) matmul(pass, y, w, inputs, accumulate);
             if (tokens > 1) continue;
             matvec_gated(pass, y, w, x);
@@ -170,16 +187,16 @@ void record_experts(Recorder& recorder, const Tuning& t, GgmlType type, const Ex
     const ExpertBytes bytes(t, e, tokens, cols, rows);
     const Buffer context = Buffer::of_size(1 << 16), x = floats(uint64_t(tokens) * cols), logits = Buffer::of_size(bytes.logits),
                  routes = Buffer::of_size(bytes.routes), both = Buffer::of_size(bytes.gate_up), y = Buffer::of_size(bytes.ffn),
-                 halves = Buffer::of_size(bytes.halves);
+                 rounded = Buffer::of_size(bytes.rounded);
     std::vector<Matrix> pairs, apart;
     pairs.push_back(Model::matrix(t, type, e.count * 2 * rows, cols));
     for (int i = 0; i < 2; i++) apart.push_back(Model::matrix(t, type, e.count * rows, cols));
     const Step step{0, tokens};
-    Pass pass{recorder, t, context, tokens, 128, step};
+    Pass pass{.recorder = recorder, .tuning = t, .context = context, .tokens = tokens, .head_dim = 128, .step = step};
     const Routes of{routes, e};
     route(pass, of, logits);
     for (const auto* gate_up : {&pairs, &apart}) {
-        Inputs inputs{x, halves};
+        Inputs inputs{x, rounded};
         gated_experts(pass, y, both, *gate_up, inputs, of);
         const Normed normed{x, 0, 1};
         if (tokens == 1 && t.fold_norms) gated_experts(pass, y, both, *gate_up, inputs, of, FoldedNorm{normed, eps});
@@ -211,7 +228,18 @@ struct Heads {
           weights(floats(head_dim * (head_dim + 1 + 2 * kv_heads))),
           partials(Buffer::of_size(partials_bytes(t, tokens, 1, heads, head_dim, true, true))), step{0, tokens} {}
 
-    Pass pass(Recorder& recorder) const { return {recorder, tuning, context, tokens, head_dim, step, 1, false, 0, rotary_dim}; }
+    Pass pass(Recorder& recorder) const {
+        return {.recorder = recorder,
+                .tuning = tuning,
+                .context = context,
+                .tokens = tokens,
+                .head_dim = head_dim,
+                .step = step,
+                .spans = 1,
+                .separate = false,
+                .block = 0,
+                .rotary_dim = rotary_dim};
+    }
     void record_attention(Recorder& recorder) const {
         Pass p = pass(recorder);
         for (const Buffer* v_scales : {static_cast<const Buffer*>(nullptr), &weights})
@@ -275,7 +303,7 @@ void record_recurrent(Recorder& recorder, const Tuning& t) {
     const Buffer rows = floats(at.floats), states = Buffer::of_size(4ull * RecurrentSlot(shape, 0).floats),
                  x = floats(shape.value_size()), weights = floats(4 * (shape.channels() + 1)), context = Buffer::of_size(1 << 16);
     const Step step{0, 1};
-    Pass pass{recorder, t, context, 1, shape.head_dim, step};
+    Pass pass{.recorder = recorder, .tuning = t, .context = context, .tokens = 1, .head_dim = shape.head_dim, .step = step};
     const RecurrentStep of{shape, rows, at, states};
     delta_inputs(pass, of, weights, eps);
     delta_rule(pass, x, of);

@@ -64,7 +64,12 @@ void VectorCodec::write_rows(uint32_t count) {
 
 template <class Record> Commands VectorCodec::record(Record record_pass) {
     Recorder recorder(device_);
-    Pass pass{recorder, tuning_, context_, batch(), cache_.head_dim, step_};
+    Pass pass{.recorder = recorder,
+              .tuning = tuning_,
+              .context = context_,
+              .tokens = batch(),
+              .head_dim = cache_.head_dim,
+              .step = step_};
     record_pass(pass);
     return recorder.finish();
 }

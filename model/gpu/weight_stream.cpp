@@ -55,18 +55,18 @@ constexpr uint32_t rooms = 2;
 } // namespace
 
 uint64_t WeightStream::device_bytes(const Weights& weights, const std::vector<uint32_t>& layers, uint32_t interleave) {
-    std::vector<uint64_t> most; // of each matrix
+    std::vector<uint64_t> max; // of each matrix
     for (const uint32_t layer : layers) {
         const auto all = tensors_of(weights.layers[layer]);
-        most.resize(std::max(most.size(), all.size()));
+        max.resize(std::max(max.size(), all.size()));
         for (size_t i = 0; i < all.size(); i++) {
             const Tensor& first = all[i][0];
-            most[i] =
-                std::max(most[i], device_matrix_bytes(first.type, uint32_t(all[i].size()) * first.rows, first.cols, interleave));
+            max[i] =
+                std::max(max[i], device_matrix_bytes(first.type, uint32_t(all[i].size()) * first.rows, first.cols, interleave));
         }
     }
     uint64_t sum = 0;
-    for (const uint64_t bytes : most) sum += bytes;
+    for (const uint64_t bytes : max) sum += bytes;
     return sum * std::min<uint64_t>(rooms, layers.size());
 }
 
@@ -96,17 +96,17 @@ WeightStream::~WeightStream() {
 
 // Makes room for the largest of each layer's matrices, slice by slice.
 void WeightStream::make(Room& room) const {
-    std::vector<std::vector<uint64_t>> most;
+    std::vector<std::vector<uint64_t>> max;
     for (const Streamed& one : streamed_) {
         const std::vector<Matrix*> matrices = matrices_of(into_.layers[one.layer]);
-        most.resize(std::max(most.size(), matrices.size()));
+        max.resize(std::max(max.size(), matrices.size()));
         for (size_t i = 0; i < matrices.size(); i++) {
             const auto& slices = matrices[i]->slices;
-            most[i].resize(std::max(most[i].size(), slices.size()));
-            for (size_t k = 0; k < slices.size(); k++) most[i][k] = std::max(most[i][k], slices[k].buffer.bytes());
+            max[i].resize(std::max(max[i].size(), slices.size()));
+            for (size_t k = 0; k < slices.size(); k++) max[i][k] = std::max(max[i][k], slices[k].buffer.bytes());
         }
     }
-    for (const std::vector<uint64_t>& slices : most) {
+    for (const std::vector<uint64_t>& slices : max) {
         room.emplace_back();
         for (const uint64_t bytes : slices) room.back().push_back(device_.allocate("weights that come and go", bytes));
     }

@@ -19,10 +19,10 @@ Matrix WeightUploader::shape_of(std::span<const Tensor> tensors) const {
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols),
                    limit = std::min(caps.storage_range_bytes, caps.allocation_bytes) - device_grid(tensor.type).size();
     const uint32_t unit = std::lcm(interleave_, step);
-    const uint32_t most = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / unit * unit;
+    const uint32_t max = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / unit * unit;
     Matrix matrix{tensor.type, all_rows, tensor.cols, interleave_, {}};
-    for (uint32_t first = 0; first < all_rows; first += most) {
-        const uint32_t count = std::min(most, all_rows - first);
+    for (uint32_t first = 0; first < all_rows; first += max) {
+        const uint32_t count = std::min(max, all_rows - first);
         matrix.slices.push_back(
             {Buffer::of_size(device_matrix_bytes(tensor.type, count, tensor.cols, interleave_)), first, count});
     }
@@ -59,15 +59,15 @@ bool WeightUploader::rows(std::span<const Tensor> tensors, const MatrixSlice& sl
     const uint64_t row = device_row_bytes(tensor.type, tensor.cols);
     const auto step = uint32_t(tensors.size()), unit = std::lcm(interleave_, step);
     const uint64_t fitting = uploader_.max_piece_bytes() / row / unit;
-    const uint32_t most = uint32_t(std::max<uint64_t>(1, fitting)) * unit;
+    const uint32_t max = uint32_t(std::max<uint64_t>(1, fitting)) * unit;
     const std::span<const std::byte> grid = device_grid(tensor.type);
     if (!grid.empty()) {
         std::ranges::copy(grid, uploader_.begin(View(slice.buffer, 0, grid.size())).begin());
         uploader_.end();
     }
     std::atomic<bool> all = true;
-    for (uint32_t r = 0; r < slice.rows && all; r += most) {
-        const uint32_t here = std::min(most, slice.rows - r), first = slice.first_row + r;
+    for (uint32_t r = 0; r < slice.rows && all; r += max) {
+        const uint32_t here = std::min(max, slice.rows - r), first = slice.first_row + r;
         const uint64_t bytes = device_rows_bytes(tensor.type, here, tensor.cols, interleave_);
         const std::span to = uploader_.begin(View(slice.buffer, grid.size() + r * row, bytes));
         if (here % interleave_ != 0) std::memset(to.data() + bytes - interleave_ * row, 0, interleave_ * row);

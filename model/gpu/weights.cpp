@@ -25,9 +25,13 @@ uint64_t recurrent_bytes(const RecurrentWeights& w, uint32_t interleave) {
 
 RecurrentMatrices upload_recurrent(WeightUploader& up, const RecurrentWeights& w) {
     const std::vector<float> taps = up.floats(w.ssm_conv1d), a = up.floats(w.ssm_a), dt = up.floats(w.ssm_dt);
-    return {up.matrix(w.attn_qkv),  up.matrix(w.attn_gate), up.matrix(w.ssm_beta),
-            up.matrix(w.ssm_alpha), up.matrix(w.ssm_out),   up.vector(w.ssm_conv1d.name, delta_input_floats(taps, a, dt)),
-            up.vector(w.ssm_norm)};
+    return {.attn_qkv = up.matrix(w.attn_qkv),
+            .attn_gate = up.matrix(w.attn_gate),
+            .ssm_beta = up.matrix(w.ssm_beta),
+            .ssm_alpha = up.matrix(w.ssm_alpha),
+            .ssm_out = up.matrix(w.ssm_out),
+            .inputs = up.vector(w.ssm_conv1d.name, delta_input_floats(taps, a, dt)),
+            .norm = up.vector(w.ssm_norm)};
 }
 
 SharedExpertMatrices upload_shared_expert(WeightUploader& up, const SharedExpertWeights& w) {
@@ -36,24 +40,24 @@ SharedExpertMatrices upload_shared_expert(WeightUploader& up, const SharedExpert
 
 LayerMatrices upload_layer(WeightUploader& up, ThreadPool& pool, const LayerWeights& w) {
     const auto matrix = [&](const Tensor& t) { return w.recurrent ? Matrix{} : up.matrix(t); };
-    return {matrix(w.attn_q),
-            matrix(w.attn_k),
-            matrix(w.attn_v),
-            matrix(w.attn_output),
-            up.gate_up(w.ffn_gate, w.ffn_up),
-            up.matrix(w.ffn_down),
-            up.vector(w.attn_norm),
-            up.vector(w.ffn_norm),
-            up.floats(w.attn_q_norm),
-            up.floats(w.attn_k_norm),
-            w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(),
-            up.vector(w.attn_q_bias),
-            up.vector(w.attn_k_bias),
-            up.vector(w.attn_v_bias),
-            w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt,
-            attention_squares(pool, w),
-            w.recurrent ? std::optional(upload_recurrent(up, *w.recurrent)) : std::nullopt,
-            w.shared_expert ? std::optional(upload_shared_expert(up, *w.shared_expert)) : std::nullopt};
+    return {.attn_q = matrix(w.attn_q),
+            .attn_k = matrix(w.attn_k),
+            .attn_v = matrix(w.attn_v),
+            .attn_output = matrix(w.attn_output),
+            .ffn_gate_up = up.gate_up(w.ffn_gate, w.ffn_up),
+            .ffn_down = up.matrix(w.ffn_down),
+            .attn_norm = up.vector(w.attn_norm),
+            .ffn_norm = up.vector(w.ffn_norm),
+            .attn_q_norm = up.floats(w.attn_q_norm),
+            .attn_k_norm = up.floats(w.attn_k_norm),
+            .k_bias = w.attn_k_bias ? to_floats(*w.attn_k_bias) : std::vector<float>(),
+            .attn_q_bias = up.vector(w.attn_q_bias),
+            .attn_k_bias = up.vector(w.attn_k_bias),
+            .attn_v_bias = up.vector(w.attn_v_bias),
+            .ffn_gate_inp = w.ffn_gate_inp ? std::optional(up.matrix(*w.ffn_gate_inp)) : std::nullopt,
+            .attention_squares = attention_squares(pool, w),
+            .recurrent = w.recurrent ? std::optional(upload_recurrent(up, *w.recurrent)) : std::nullopt,
+            .shared = w.shared_expert ? std::optional(upload_shared_expert(up, *w.shared_expert)) : std::nullopt};
 }
 
 } // namespace
@@ -97,8 +101,13 @@ uint64_t device_bytes(const Weights& weights, uint32_t interleave) {
 static std::optional<MtpMatrices> upload_mtp(WeightUploader& up, ThreadPool& pool, const std::optional<MtpWeights>& w) {
     if (!w) return std::nullopt;
     const auto matrix = [&](const std::optional<Tensor>& t) { return t ? std::optional(up.matrix(*t)) : std::nullopt; };
-    return MtpMatrices{up.vector(w->enorm), up.vector(w->hnorm),   up.matrix(w->eh_proj), upload_layer(up, pool, w->layer),
-                       up.vector(w->norm),  matrix(w->token_embd), matrix(w->output)};
+    return MtpMatrices{.enorm = up.vector(w->enorm),
+                       .hnorm = up.vector(w->hnorm),
+                       .eh_proj = up.matrix(w->eh_proj),
+                       .layer = upload_layer(up, pool, w->layer),
+                       .norm = up.vector(w->norm),
+                       .token_embd = matrix(w->token_embd),
+                       .output = matrix(w->output)};
 }
 
 DeviceWeights upload_weights(Device& device, ThreadPool& pool, const Weights& weights, uint32_t interleave,

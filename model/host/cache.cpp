@@ -47,8 +47,8 @@ void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     }
 }
 
-LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t most)
-    : shape(shape), slots(slots), values(slots * floats()), ring(pending_ring(most)),
+LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t max)
+    : shape(shape), slots(slots), values(slots * floats()), ring(pending_ring(max)),
       pending(slots * ring * shape.pending_floats()) {}
 
 void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows) {
@@ -91,8 +91,13 @@ KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vecto
         auto window = has_pages ? make_window(sequences.shape(), k, v, pass_tokens) : std::nullopt;
         auto states =
             here && codecs.recurrent ? std::make_unique<LayerStates>(*codecs.recurrent, shape.slots, shape.pending) : nullptr;
-        layers_.push_back(
-            {sequences, std::move(k), std::move(v), std::move(window), codecs.recurrent, std::move(states), codecs.is_mtp});
+        layers_.push_back({.sequences = sequences,
+                           .k = std::move(k),
+                           .v = std::move(v),
+                           .window = std::move(window),
+                           .recurrent = codecs.recurrent,
+                           .states = std::move(states),
+                           .is_mtp = codecs.is_mtp});
     }
 }
 

@@ -22,9 +22,15 @@ HostCache make_cache(const Config& c, const ForwardOptions& options, uint32_t pa
 
 static std::optional<Recurrence> recurrence_of(const std::optional<RecurrentWeights>& w) {
     if (!w) return std::nullopt;
-    return Recurrence{{w->attn_qkv},        {w->attn_gate, "z"},      {w->ssm_beta},
-                      {w->ssm_alpha},       to_floats(w->ssm_conv1d), to_floats(w->ssm_a),
-                      to_floats(w->ssm_dt), to_floats(w->ssm_norm),   {w->ssm_out, "attn_output"}};
+    return Recurrence{.attn_qkv = {w->attn_qkv},
+                      .attn_gate = {w->attn_gate, "z"},
+                      .ssm_beta = {w->ssm_beta},
+                      .ssm_alpha = {w->ssm_alpha},
+                      .conv = to_floats(w->ssm_conv1d),
+                      .a = to_floats(w->ssm_a),
+                      .dt = to_floats(w->ssm_dt),
+                      .norm = to_floats(w->ssm_norm),
+                      .ssm_out = {w->ssm_out, "attn_output"}};
 }
 
 static std::optional<SharedExpert> shared_expert_of(const std::optional<SharedExpertWeights>& w) {
@@ -40,24 +46,25 @@ static Layer make_layer(const Config& c, uint32_t i, const LayerWeights& w, cons
     const AttentionSquares& squares = loaded.attention_squares[i];
     const KvCodec& keys = vectors.layers()[i].k.codec;
     const Rotation* rotation = is_turboquant(keys.type) ? &keys.rotation : nullptr;
-    return {i,
-            {to_floats(w.attn_norm), "attn_norm"},
-            {w.attn_q, {}, bias(w.attn_q_bias)},
-            {w.attn_k, "k", bias(w.attn_k_bias)},
-            {w.attn_v, "v", bias(w.attn_v_bias)},
-            {w.attn_output, "attn_output"},
-            head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
-                       head_norm_weights(w.attn_k_norm, c.head_dim), key_scaling(c, squares, bias(w.attn_k_bias)), c.rotary_dim),
-            kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, squares) : std::vector<float>(),
-            vectors.layers()[i],
-            rotation,
-            1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
-            {to_floats(w.ffn_norm), "ffn_norm"},
-            w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
-            {{w.ffn_gate}, {w.ffn_up}},
-            {w.ffn_down, "h"},
-            recurrence_of(w.recurrent),
-            shared_expert_of(w.shared_expert)};
+    return {.number = i,
+            .attn_norm = {to_floats(w.attn_norm), "attn_norm"},
+            .attn_q = {w.attn_q, {}, bias(w.attn_q_bias)},
+            .attn_k = {w.attn_k, "k", bias(w.attn_k_bias)},
+            .attn_v = {w.attn_v, "v", bias(w.attn_v_bias)},
+            .attn_output = {w.attn_output, "attn_output"},
+            .head_norms = head_norms(kv.conditioning_of(i, c.num_hidden_layers), i, head_norm_weights(w.attn_q_norm, c.head_dim),
+                                     head_norm_weights(w.attn_k_norm, c.head_dim), key_scaling(c, squares, bias(w.attn_k_bias)),
+                                     c.rotary_dim),
+            .value_scales = kv.scales_values(i, c.num_hidden_layers) ? value_scales(c, squares) : std::vector<float>(),
+            .cache = vectors.layers()[i],
+            .q_rotation = rotation,
+            .q_scale = 1 / std::sqrt(float(c.head_dim)) / (rotation != nullptr ? rotation->gain() : 1),
+            .ffn_norm = {to_floats(w.ffn_norm), "ffn_norm"},
+            .router = w.ffn_gate_inp ? std::optional(Linear{*w.ffn_gate_inp, "router"}) : std::nullopt,
+            .ffn_gate_up = {{w.ffn_gate}, {w.ffn_up}},
+            .ffn_down = {w.ffn_down, "h"},
+            .recurrence = recurrence_of(w.recurrent),
+            .shared = shared_expert_of(w.shared_expert)};
 }
 
 Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const KvVectors& vectors,
@@ -68,14 +75,14 @@ Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, c
     const Weights& w = weights->weights;
     for (uint32_t i = 0; i < c.num_hidden_layers; i++) layers.push_back(make_layer(c, i, w.layers[i], *weights, kv, vectors));
     if (!c.mtp) return;
-    mtp.emplace(Mtp{{w.mtp->token_embd ? *w.mtp->token_embd : w.token_embd, "embed"},
-                    {w.mtp->output ? *w.mtp->output : w.output, "logits"},
-                    {w.mtp->eh_proj, "eh_proj"},
-                    {to_floats(w.mtp->enorm), "enorm"},
-                    {to_floats(w.mtp->hnorm), "hnorm"},
-                    {to_floats(w.mtp->norm ? *w.mtp->norm : w.output_norm), "output_norm"},
-                    make_layer(c, c.num_hidden_layers, w.mtp->layer, *weights, kv, vectors),
-                    *vectors.last_states()});
+    mtp.emplace(Mtp{.token_embd = {w.mtp->token_embd ? *w.mtp->token_embd : w.token_embd, "embed"},
+                    .output = {w.mtp->output ? *w.mtp->output : w.output, "logits"},
+                    .eh_proj = {w.mtp->eh_proj, "eh_proj"},
+                    .enorm = {to_floats(w.mtp->enorm), "enorm"},
+                    .hnorm = {to_floats(w.mtp->hnorm), "hnorm"},
+                    .norm = {to_floats(w.mtp->norm ? *w.mtp->norm : w.output_norm), "output_norm"},
+                    .layer = make_layer(c, c.num_hidden_layers, w.mtp->layer, *weights, kv, vectors),
+                    .states = *vectors.last_states()});
 }
 
 OnResult named(Tap tap) {

@@ -1,3 +1,12 @@
+// A file comes in as many pieces as the network breaks it into. What has arrived is on the disk as `incomplete`, also between
+// processes, and each request asks for the rest. Nothing that a server says about ranges is believed: if it sends the whole
+// file, or another part than asked for, what is there is forgotten and the file begins anew.
+// The checksum is computed as bytes arrive, so a file of many GiB is not read a second time; only what an earlier process left
+// is read, before the first request. The file gets its name when its checksum is right. If it is wrong and a part was from an
+// earlier download, that part is suspected, and the file is fetched once more from its beginning; else the download fails.
+// A lock keeps two processes from writing one file; the second waits, and finds it complete.
+// Attempts are limited only as long as nothing arrives (Retry). Progress is measured by the most bytes that the file ever had:
+// else a server that forgets ranges would be asked for ever.
 #include "model/hub/download.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
@@ -107,7 +116,7 @@ class FileDownload {
     Download& all_;
     const HubFile& file_;
     bool misplaced_ = false; // the server sends another range than requested
-    uint64_t most_ = 0;      // the most bytes that the file has had so far
+    uint64_t max_ = 0;       // the most bytes that the file has had so far
 };
 
 bool FileDownload::keep_going() const {
@@ -167,7 +176,7 @@ std::string FileDownload::receive() {
                         },
                         asked};
     Retry retry(all_.options, all_.http.sends_token(), all_.repository, printable(file_.path));
-    most_ = partial.bytes();
+    max_ = partial.bytes();
     while (partial.bytes() < file_.size) {
         const uint64_t before = partial.bytes();
         misplaced_ = false;
@@ -177,8 +186,8 @@ std::string FileDownload::receive() {
         if (result.end == HttpEnd::complete && partial.bytes() < file_.size && result.head.status / 100 == 2)
             result = {result.head, HttpEnd::cut, fmt::format("it ends after {} of {} bytes", partial.bytes(), file_.size)};
         // Discarded bytes are no progress, or a server that forgets ranges would be asked forever.
-        retry.succeeded(result, partial.bytes() >= most_ + worthwhile_bytes, asked);
-        most_ = std::max(most_, partial.bytes());
+        retry.succeeded(result, partial.bytes() >= max_ + worthwhile_bytes, asked);
+        max_ = std::max(max_, partial.bytes());
     }
     return partial.close();
 }

@@ -107,7 +107,12 @@ fs::path download(const HubCache& cache, const HubTarget& target, const HubOptio
     cache.make_folders();
     require_space(cache, missing);
     const uint64_t total = total_bytes(choice.files), wanted = total_bytes(missing);
-    Download all{http, cache, options, target.repository, commit, {"", total - wanted, total, 0}};
+    Download all{.http = http,
+                 .cache = cache,
+                 .options = options,
+                 .repository = target.repository,
+                 .commit = commit,
+                 .progress = {"", total - wanted, total, 0}};
     if (wanted > 0 && options.note)
         options.note(fmt::format("downloading {}: {} in {} {} to {}", target.repository, mebibytes(wanted), missing.size(),
                                  missing.size() == 1 ? "file" : "files", utf8_text(cache.root())));

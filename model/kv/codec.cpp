@@ -1,4 +1,11 @@
-// Normalise, rotate, quantise, pack. Only +, -, *, comparison and integer operations are used between input and bytes.
+// Normalise, rotate, quantise, pack. Only +, -, *, comparison and integer operations are used between input and bytes, in the
+// order that turboquant.md gives, and none is fused (-ffp-contract=off): so every processor and every device stores the same
+// bytes.
+// The exponent of the largest element is taken off first, by integers. Then no sum or product of the rotation can overflow or
+// become denormal, and a processor that flushes denormals to zero does the same as one that does not; the exponent comes back
+// as the factor 2^e of the scales. Two vectors have no such exponent: one whose elements are all too small is stored as zeros,
+// and one with a NaN or an infinity as zeros with scales that are NaN, so that the fault is seen by whoever reads it, and
+// found (find_nonfinite).
 #include "model/kv/codec.h"
 #include "base/ensure.h"
 #include "base/half.h"

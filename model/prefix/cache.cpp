@@ -1,3 +1,14 @@
+// One tree knows all pages; a node says where its content is: in a page of the device's pool, in host memory, or, if its name
+// is in the store, on the disk. A node whose content is nowhere is lost, and goes when no page follows it any more
+// (drop_lost).
+// The cache is the keeper of the pool. It retains the page of each node once; a page that nobody else retains is spare, and is
+// the first to go when slots need pages (give_up): it moves to host memory if there is room, else it is released. So the pool
+// is always full of use, and a slot never fails for what only the cache has.
+// take() retains each page before it asks for the next, because to load one from host memory or the disk takes a page of the
+// pool, which may make the cache give up others, of this very prompt. If one cannot be loaded, what is found ends there, at
+// the last state before it if slots have states (usable).
+// Pages that were computed otherwise than when the cache was made are not cold (still_cold): the model may have been placed
+// anew.
 #include "model/prefix/cache.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -107,9 +107,9 @@ class PrefixCache final : public PageKeeper {
         uint32_t tokens = 0;
         std::shared_ptr<const SavedSlot> state{}; // beside its pages
     };
-    Usable usable(const PrefixTree::Found& found, uint32_t most, uint32_t own, size_t total, bool exact);
+    Usable usable(const PrefixTree::Found& found, uint32_t max, uint32_t own, size_t total, bool exact);
     std::vector<uint32_t> state_lengths(PrefixNode& node, uint32_t end);
-    template <class Use> void each_state(const PrefixTree::Found& found, uint32_t most, size_t total, bool exact, const Use& use);
+    template <class Use> void each_state(const PrefixTree::Found& found, uint32_t max, size_t total, bool exact, const Use& use);
     std::vector<PrefixNode*> known_pages(std::span<const uint32_t> ids, uint32_t cold, std::string_view tenant);
     std::shared_ptr<const SavedSlot> load_state(PrefixNode& node, uint32_t tokens);
     void keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> state);

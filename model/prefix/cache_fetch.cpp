@@ -1,5 +1,11 @@
 // Of PrefixCache: pages of the shared store and of another machine, and those for another. What is fetched is in host memory
 // before a prompt is placed, and then a page like all others.
+// The names of all pages that a prompt could use follow from its ids (make_page_head), so nothing has to be listed: the store
+// is asked for those that are not here, in order. It is asked only if it could spare min_gain tokens more than what is here
+// and what the slot has. Another machine is asked after the store, and only for what is left, because it has to compute it;
+// not if slots have windows or states, which it does not send.
+// A page that comes is put below its parent, which must still be there (take_over). If there is too little host memory for
+// even one page, it goes straight to the pool (hold).
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/prefix/cache.h"
@@ -9,7 +15,7 @@
 namespace tq {
 namespace {
 
-constexpr uint32_t least_gain = 32; // tokens that are worth a question, as on the disk
+constexpr uint32_t min_gain = 32; // tokens that are worth a question, as on the disk
 
 } // namespace
 
@@ -32,7 +38,7 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), true,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
     const uint32_t here = has_beside ? nearest_state(found, ids.size()) : found.tokens;
-    if (wanted < std::max(own, usable(here, ids.size(), true)) + least_gain) return nullptr;
+    if (wanted < std::max(own, usable(here, ids.size(), true)) + min_gain) return nullptr;
     PrefixNode* node = &tree_.root(tenant);
     const PageName owner = node->head.owner;
     std::vector<PageHead> pages;
@@ -43,7 +49,7 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
         if (node) node = known_child(*node, pages.back().name);
         known += node ? 1 : 0;
     }
-    if (pages.size() * page_tokens < std::max(own, here) + least_gain) return nullptr;
+    if (pages.size() * page_tokens < std::max(own, here) + min_gain) return nullptr;
     PromptFetch fetch{uint32_t(ids.size()), std::max(own, here), asks_machine && remote_ && !has_beside, {}, {}};
     if (has_beside) {
         fetch.pages = std::move(pages);

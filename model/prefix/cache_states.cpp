@@ -1,5 +1,13 @@
-// Of PrefixCache: what slots have beside their pages. A state is that after the last token of a page, and has a life of its own:
-// its page may be on the device while it is on the disk, and it goes before its page.
+// Of PrefixCache: what slots have beside their pages, called a state here: the window and the recurrent states after one
+// token. If there are such, pages alone do not help: a prompt goes on only where there is a state, so pages found behind the
+// last one are not used (usable). A state has a life of its own. Its page may be on the device while it is on the disk, and it
+// goes before its page.
+// - In host memory, at any token, with the page that the token is in: at most max_states_of_page of a page.
+// - On the disk and in the shared store only at ends of pages: the record has a name of its own, which follows from the page's
+//   (make_state_head), so no list of states is needed. A long prompt leaves many states; store_states() thins them out as a
+//   slot's own checkpoints are (superfluous_checkpoints). It keeps the state of a page that several pages follow, because that
+//   is where other prompts branch off. The shared store is asked for states first, from the last end on, and for pages when
+//   one has come: only those before it are worth fetching (take_over_state).
 #include "base/error.h"
 #include "model/prefix/cache.h"
 #include <algorithm>
@@ -24,20 +32,20 @@ std::vector<uint32_t> PrefixCache::state_lengths(PrefixNode& node, uint32_t end)
     return lengths;
 }
 
-// Calls use(page, length) for each length of at most `most` at which there is a state and a prompt of `total` tokens can go on,
+// Calls use(page, length) for each length of at most `max` at which there is a state and a prompt of `total` tokens can go on,
 // the greatest first, until it returns true.
 template <class Use>
-void PrefixCache::each_state(const PrefixTree::Found& found, uint32_t most, size_t total, bool exact, const Use& use) {
+void PrefixCache::each_state(const PrefixTree::Found& found, uint32_t max, size_t total, bool exact, const Use& use) {
     for (size_t i = found.pages.size(); i-- > 0;)
         for (const uint32_t length : state_lengths(*found.pages[i], end_of(found, i)))
-            if (length <= most && usable(length, total, exact) == length && use(i, length)) return;
+            if (length <= max && usable(length, total, exact) == length && use(i, length)) return;
 }
 
 // Where slots have nothing beside their pages, any token will do; else the nearest earlier state.
-PrefixCache::Usable PrefixCache::usable(const PrefixTree::Found& found, uint32_t most, uint32_t own, size_t total, bool exact) {
-    if (!cache().shape().has_beside()) return {usable(most, total, exact)};
+PrefixCache::Usable PrefixCache::usable(const PrefixTree::Found& found, uint32_t max, uint32_t own, size_t total, bool exact) {
+    if (!cache().shape().has_beside()) return {usable(max, total, exact)};
     Usable out;
-    each_state(found, most, total, exact, [&](size_t page, uint32_t length) {
+    each_state(found, max, total, exact, [&](size_t page, uint32_t length) {
         if (length > own)
             if (auto state = load_state(*found.pages[page], length)) out = {length, std::move(state)};
         return length <= own || out.state;

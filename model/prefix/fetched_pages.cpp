@@ -20,7 +20,7 @@ void FetchedPages::State::join(std::initializer_list<std::thread*> threads, Cloc
 
 std::chrono::nanoseconds FetchedPages::State::page_time() const {
     const auto time = speed.page_time();
-    return time ? std::clamp<std::chrono::nanoseconds>(*time, limits.least, limits.most) : limits.first;
+    return time ? std::clamp<std::chrono::nanoseconds>(*time, limits.min, limits.max) : limits.first;
 }
 
 std::chrono::nanoseconds FetchedPages::State::time_of_all(const PageFetch& fetch) const {
@@ -60,7 +60,7 @@ std::shared_ptr<PageFetch> FetchedPages::begin(PageFetch wanted, uint32_t pages)
     if (wanted.next >= wanted.pages.size() || !state_->accepts(wanted.pages.size() - wanted.next, now)) return nullptr;
     auto fetch = std::make_shared<PageFetch>(std::move(wanted));
     fetch->asked_at = now;
-    fetch->page_time = std::min<std::chrono::nanoseconds>(state_->page_time() * pages, state_->limits.most);
+    fetch->page_time = std::min<std::chrono::nanoseconds>(state_->page_time() * pages, state_->limits.max);
     fetch->first = fetch->asked = fetch->next;
     state_->fetches.push_back(fetch);
     state_->changed.notify_all();

@@ -16,7 +16,7 @@ struct FetchedPages::State {
     // Limits of the time for a page.
     struct PageTime {
         std::chrono::milliseconds first; // as long as no prompt was run
-        std::chrono::milliseconds least, most;
+        std::chrono::milliseconds min, max;
     };
 
     State(const PageTime& limits, std::chrono::milliseconds warning_pause) : limits(limits), warnings(warning_pause) {}

@@ -94,13 +94,13 @@ void write_whole(const fs::path& path, std::initializer_list<std::span<const std
     fail("cannot write {}: {}", printable(utf8_text(path), 300), error ? error.message() : std::strerror(why));
 }
 
-std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t most) {
+std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t max) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return std::nullopt; // to open a pipe may take for ever
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) return std::nullopt;
     const std::streamoff end = file.tellg();
-    std::vector<std::byte> bytes(std::min<size_t>(end > 0 ? size_t(end) : 0, most));
+    std::vector<std::byte> bytes(std::min<size_t>(end > 0 ? size_t(end) : 0, max));
     file.seekg(0);
     file.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size()));
     bytes.resize(size_t(std::max<std::streamsize>(file.gcount(), 0)));

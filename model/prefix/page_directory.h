@@ -62,7 +62,7 @@ void expire_pages(const std::filesystem::path& owner_directory, std::chrono::sec
 
 // Writes a file under another name and renames it. Throws Error with the system's reason; nothing is left of it then.
 void write_whole(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> parts);
-// Returns the first `most` bytes of a file, or all; nothing if it cannot be opened, or is no file but a pipe or a directory.
-std::optional<std::vector<std::byte>> read_bytes(const std::filesystem::path& path, size_t most = SIZE_MAX);
+// Returns the first `max` bytes of a file, or all; nothing if it cannot be opened, or is no file but a pipe or a directory.
+std::optional<std::vector<std::byte>> read_bytes(const std::filesystem::path& path, size_t max = SIZE_MAX);
 
 } // namespace tq

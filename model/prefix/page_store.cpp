@@ -1,3 +1,13 @@
+// What is on the disk is known from the names of files alone (PageEntry): parent, name, length and a hash of the first ids. So
+// a lookup reads only files that may continue the prompt, and no index can disagree with the directory. The list is read again
+// if the directory's time of modification has changed, because other processes write there, too, and nobody locks. A file that
+// another process deleted is a miss. One whose head, ids or checksum are wrong is reported once and deleted.
+// The writer has a thread, and at most 256 MiB wait for it; without `wait` what has no room is refused, and the caller offers
+// it again at the end of a sequence. A page counts as present as soon as it waits (has()). The job at the front stays there
+// while it is written, with the mutex free, so remove() leaves it alone. After the first write that fails, this run stores no
+// more.
+// The limit of the directory holds for all processes together: the sizes are added up, counted anew every 256 writes, and if
+// they exceed the limit, the pages used least recently go until a tenth is free.
 #include "model/prefix/page_store.h"
 #include "base/error.h"
 #include "base/error_text.h"
@@ -143,8 +153,8 @@ std::optional<std::vector<std::byte>> PageStore::read(const PageHead& head) {
         if (there.kind != head.kind || there.owner != head.owner || there.parent != head.parent || there.ids != head.ids ||
             there.cold != head.cold)
             fail("it is another page");
-        const uint64_t most = content_limit(head), state = std::min<uint64_t>(bytes->size() - head_bytes, most);
-        const auto content = page_content(*bytes, there, head.kind == RecordKind::state ? state : most);
+        const uint64_t max = content_limit(head), state = std::min<uint64_t>(bytes->size() - head_bytes, max);
+        const auto content = page_content(*bytes, there, head.kind == RecordKind::state ? state : max);
         std::error_code ignored;
         set_last_modified_now(path_of(entry), ignored);
         bytes->erase(bytes->begin(), bytes->begin() + ptrdiff_t(bytes->size() - content.size()));

@@ -12,8 +12,8 @@ class PromptSpeed {
   public:
     // Notes that so many tokens of a prompt took so long. Fewer than 32 are ignored.
     void note(uint64_t tokens, std::chrono::nanoseconds time) {
-        constexpr uint64_t least_measured_tokens = 32;
-        if (tokens < least_measured_tokens || time.count() <= 0) return;
+        constexpr uint64_t min_measured_tokens = 32;
+        if (tokens < min_measured_tokens || time.count() <= 0) return;
         const double now = double(tokens) / double(time.count());
         tokens_per_ns_ = tokens_per_ns_ == 0 ? now : 0.75 * tokens_per_ns_ + 0.25 * now;
     }

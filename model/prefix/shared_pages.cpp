@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 constexpr auto shared_grace = 3s;            // for what waits to be written at the end
 constexpr auto shared_memory = 1h;           // then pages that were there may have expired, or made room for others
-constexpr auto least_page_time = 20ms;       // a computer that is faster needs no store
+constexpr auto min_page_time = 20ms;         // a computer that is faster needs no store
 constexpr auto longest_page_time = 10'000ms; // nobody waits longer for a page, however slow the computer
 
 } // namespace
@@ -35,8 +35,8 @@ SharedPages::~SharedPages() {
 }
 
 SharedPages::Shared::Shared(const Options& options, const PageLayout& layout, uint64_t max_state_bytes)
-    : State({options.first_page_time, least_page_time, longest_page_time}, options.warning_pause), options(options),
-      layout(layout), max_state_bytes(max_state_bytes) {}
+    : State({options.first_page_time, min_page_time, longest_page_time}, options.warning_pause), options(options), layout(layout),
+      max_state_bytes(max_state_bytes) {}
 
 size_t SharedPages::Shared::page_bytes() const { return sent_page_bytes(layout, bool(options.sign)); }
 
@@ -75,8 +75,8 @@ bool SharedPages::wants(const PageHead& head, bool last) {
     }
     // Beside pages, which a state follows, one state may wait that has more bytes than may wait.
     const uint64_t bytes = shared_->max_bytes(head),
-                   most = std::max(shared_->options.max_waiting_bytes, bytes + shared_->page_bytes());
-    const bool has_room = shared_->jobs.empty() || shared_->waiting_bytes + bytes <= most;
+                   max = std::max(shared_->options.max_waiting_bytes, bytes + shared_->page_bytes());
+    const bool has_room = shared_->jobs.empty() || shared_->waiting_bytes + bytes <= max;
     if (has_room && !shared_->writes.is_open()) return true;
     shared_->counts.not_written += last ? 1 : 0;
     return false;

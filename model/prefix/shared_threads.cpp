@@ -1,4 +1,15 @@
-// The two threads of SharedPages.
+// The two threads of SharedPages: one reads, one writes, each by a connection of its own. The mutex is free only while a
+// thread talks to the store, so all that it shares can have changed afterwards: a fetch may be finished, because nobody waits
+// any more.
+// - A store that fails or is late is left alone for a while (Breaker): reads and writes each have one. A probe, which opens
+//   the connection, is what first touches the store again, so no request waits for a store that is still dead.
+// - A page with wrong bytes is rejected, counts as a failure, and is remembered in `bad`: the writer then replaces it.
+// - `present` has the names that the store is known to have, which spares writes. It is only as good as the connection. A new
+//   one may lead to another store, or to one that was started again empty, so heard() forgets all but what waits to be
+//   written.
+// - A page that is missing ends the fetch of a prompt, because pages after it are of no use. Of states one is enough: the next
+//   one is asked for until one is there.
+// - If a write fails, all that waits is dropped: others would wait as long. It is offered again when its page is used again.
 #include "base/error.h"
 #include "base/error_text.h"
 #include "base/printable.h"

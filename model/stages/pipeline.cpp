@@ -110,9 +110,9 @@ std::vector<Pipeline::Flight> Pipeline::slices_of(const PassRows& rows) {
 
 // Cuts separate rows into as many groups as the devices take at the same time, none smaller than what a pass takes at no cost.
 std::vector<Pipeline::Flight> Pipeline::groups_of(const PassRows& rows) {
-    const uint32_t count = rows.count(), most = slice_limits_.max_separate_rows,
+    const uint32_t count = rows.count(), max = slice_limits_.max_separate_rows,
                    useful = std::min(split_.devices(), count / slice_limits_.min_separate_rows),
-                   groups = parts_.size() == 1 ? 1 : std::max({1u, useful, (count + most - 1) / most});
+                   groups = parts_.size() == 1 ? 1 : std::max({1u, useful, (count + max - 1) / max});
     std::vector<Flight> out;
     const size_t cols = config_.hidden_size;
     for (uint32_t i = 0, first = 0, end; i < groups; i++, first = end) {

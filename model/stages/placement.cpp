@@ -51,7 +51,7 @@ class Placer {
     // The first or last layer whose attention a device has.
     std::optional<uint32_t> border_layer(uint32_t device, bool last) const;
     // Moves to the device the most of `halves`, from the first on, that fit with what it has.
-    void add_most(uint32_t device, const Halves& halves);
+    void add_max(uint32_t device, const Halves& halves);
     bool fits(uint32_t device) const { return candidates_[device].needs(split().held(device)) <= candidates_[device].bytes; }
 
     const uint32_t layers_;
@@ -120,21 +120,21 @@ void Placer::fit(uint32_t device) {
         // A feed-forward network goes where its attention is: h would cross twice for it alone.
         Halves here = *kind;
         if (kind == &feed_forward) std::erase_if(here, [&](uint32_t half) { return device_of_[half - 1] != device; });
-        add_most(device, here);
+        add_max(device, here);
     }
 }
 
-void Placer::add_most(uint32_t device, const Halves& halves) {
+void Placer::add_max(uint32_t device, const Halves& halves) {
     const auto set = [&](size_t count) {
         for (size_t i = 0; i < halves.size(); i++) device_of_[halves[i]] = i < count ? device : cpu_;
     };
-    size_t most = 0, too_many = halves.size() + 1;
-    while (too_many - most > 1) {
-        const size_t middle = (most + too_many) / 2;
+    size_t max = 0, too_many = halves.size() + 1;
+    while (too_many - max > 1) {
+        const size_t middle = (max + too_many) / 2;
         set(middle);
-        (fits(device) ? most : too_many) = middle;
+        (fits(device) ? max : too_many) = middle;
     }
-    set(most);
+    set(max);
 }
 
 // Returns each candidate's share of the layers, 1 in all.

@@ -29,9 +29,9 @@ class Stage {
   public:
     virtual ~Stage() = default;
 
-    // Returns how many of `most` rows of a block, of a span at `position`, a whole model runs at once, so that its device stays
+    // Returns how many of `max` rows of a block, of a span at `position`, a whole model runs at once, so that its device stays
     // responsive. A part of a model divides the rows itself.
-    virtual uint32_t next_rows(uint32_t, uint32_t most) const { return most; }
+    virtual uint32_t next_rows(uint32_t, uint32_t max) const { return max; }
     // Both run halves on the rows of a pass, in place in h. They return false if keep_going, which several threads may call and
     // which may be empty, stopped them; the rows then count for nothing.
     // Rows of a block. whole: rows of the complete block; kernels are chosen for that size, even if these rows are fewer.

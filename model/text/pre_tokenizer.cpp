@@ -63,8 +63,8 @@ size_t match_space(const Cursor& start) {
     return c.at_end() || last_begin == start.pos ? c.pos : last_begin;
 }
 
-// most_digits: of one word. An optional first character that is a mark itself begins the same word as a letter does.
-size_t qwen2_end(const Cursor& start, int most_digits) {
+// max_digits: of one word. An optional first character that is a mark itself begins the same word as a letter does.
+size_t qwen2_end(const Cursor& start, int max_digits) {
     if (const size_t end = match_contraction(start); end != start.pos) return end;
     // [^\r\n\p{L}\p{N}]?\p{L}+
     if (start.is(CharClass::letter)) return skip(start, CharClass::letter).pos;
@@ -73,7 +73,7 @@ size_t qwen2_end(const Cursor& start, int most_digits) {
     }
     if (start.is(CharClass::number)) {
         Cursor c = start;
-        for (int i = 0; i < most_digits && c.is(CharClass::number); ++i) c = c.next();
+        for (int i = 0; i < max_digits && c.is(CharClass::number); ++i) c = c.next();
         return c.pos;
     }
     // ' '?[^\s\p{L}\p{N}]+[\r\n]*

@@ -1,3 +1,12 @@
+// The parser is a machine of states; step() reads the next piece that is certain, or returns false if more text could change
+// it. Two promises make it what it is. The parts, joined, do not depend on how the text was cut into pushes: so each state
+// holds back what may be the beginning of a tag (begun_tag), white space before a possible call, and a whole line that may be
+// an untagged call. And nothing is lost: before_call_ and call_text_ keep a call as it was written, and if it turns out to be
+// none, or names nothing, all of it becomes content (finish_call).
+// The name and the arguments of a call are told while it is written, so a client sees long arguments grow. That cannot be
+// taken back. So a call counts as begun only when its name is complete, and call_end says whether it was valid.
+// Arguments in JSON are scanned, not parsed, as they arrive: json_end() counts brackets outside of strings, and remembers
+// where it was. The whole call is parsed once, at its end.
 #include "model/text/tool_calls.h"
 #include "base/error.h"
 #include "base/json.h"

@@ -94,12 +94,12 @@ void scales_of_head(std::span<float> scales, std::span<const double> squares) {
 // Returns g of each pair of channels: g^2 = rms(key) / rms(query), neither taken to be below 10^-6 of that of all pairs; 1 where
 // that is no number.
 std::vector<float> scales_of_pairs(std::span<const double> keys, std::span<const double> queries) {
-    constexpr double least = 1e-12, largest = 1 << 16;
+    constexpr double min = 1e-12, largest = 1 << 16;
     const auto mean = [](std::span<const double> x) { return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size()); };
-    const double least_key = least * mean(keys), least_query = least * mean(queries);
+    const double min_key = min * mean(keys), min_query = min * mean(queries);
     std::vector<float> out(keys.size(), 1.0f);
     for (size_t i = 0; i < keys.size(); i++) {
-        const double g = std::sqrt(std::sqrt(std::max(keys[i], least_key) / std::max(queries[i], least_query)));
+        const double g = std::sqrt(std::sqrt(std::max(keys[i], min_key) / std::max(queries[i], min_query)));
         if (g > 0 && std::isfinite(g)) out[i] = float(std::clamp(g, 1 / largest, largest));
     }
     return out;

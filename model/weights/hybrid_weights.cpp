@@ -99,7 +99,12 @@ Tensor from_pytorch(Tensor t) {
     if (t.name.ends_with(".ssm_a")) change = [](float v) { return -std::exp(v); };
     if (t.name.ends_with("norm.weight") && !t.name.ends_with("ssm_norm.weight")) change = [](float v) { return v + 1; };
     if (change == nullptr) return t;
-    return {t.name, GgmlType::F32, t.rows, t.cols, {}, std::make_shared<ChangedValues>(t, change)};
+    return {.name = t.name,
+            .type = GgmlType::F32,
+            .rows = t.rows,
+            .cols = t.cols,
+            .data = {},
+            .source = std::make_shared<ChangedValues>(t, change)};
 }
 
 RecurrentWeights collect_recurrent(TensorSource& in, const Config& c, const std::string& blk) {

@@ -29,7 +29,13 @@ class PairedRows final : public RowSource {
 
 Tensor in_halves(const Tensor& t, uint32_t head_dim) {
     ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
-    return {t.name, t.type, t.rows, t.cols, {}, std::make_shared<PairedRows>(t, head_dim), t.factors};
+    return {.name = t.name,
+            .type = t.type,
+            .rows = t.rows,
+            .cols = t.cols,
+            .data = {},
+            .source = std::make_shared<PairedRows>(t, head_dim),
+            .factors = t.factors};
 }
 
 Tensor in_neighbours(const Tensor& t, uint32_t head_dim) {

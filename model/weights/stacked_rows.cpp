@@ -74,7 +74,13 @@ Tensor stacked(std::string name, std::vector<Tensor> parts) {
     std::vector<float> factors;
     if (std::ranges::any_of(parts, [](const Tensor& p) { return !p.factors.empty(); }))
         for (const Tensor& p : parts) factors.push_back(p.factor(0));
-    Tensor out{std::move(name), first.type, rows, first.cols, {}, nullptr, std::move(factors)};
+    Tensor out{.name = std::move(name),
+               .type = first.type,
+               .rows = rows,
+               .cols = first.cols,
+               .data = {},
+               .source = nullptr,
+               .factors = std::move(factors)};
     out.source = std::make_shared<StackedRows>(std::move(parts));
     return out;
 }
@@ -83,12 +89,23 @@ Tensor picked(std::string name, const Tensor& from, std::vector<uint32_t> rows) 
     ENSURE(std::ranges::all_of(rows, [&](uint32_t r) { return r < from.rows; }), "{}: {} rows", from.name, from.rows);
     const auto count = uint32_t(rows.size());
     ENSURE(from.factors.size() <= 1, "{}: {} factors", from.name, from.factors.size());
-    return {std::move(name), from.type, count, from.cols, {}, std::make_shared<PickedRows>(from, std::move(rows)), from.factors};
+    return {.name = std::move(name),
+            .type = from.type,
+            .rows = count,
+            .cols = from.cols,
+            .data = {},
+            .source = std::make_shared<PickedRows>(from, std::move(rows)),
+            .factors = from.factors};
 }
 
 Tensor in_f32(const Tensor& t) {
     if (t.type == GgmlType::F32) return t;
-    return {t.name, GgmlType::F32, t.rows, t.cols, {}, std::make_shared<FloatRows>(t)};
+    return {.name = t.name,
+            .type = GgmlType::F32,
+            .rows = t.rows,
+            .cols = t.cols,
+            .data = {},
+            .source = std::make_shared<FloatRows>(t)};
 }
 
 } // namespace tq

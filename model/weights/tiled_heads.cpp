@@ -44,7 +44,12 @@ std::vector<uint32_t> tiled(const Recurrent& r, uint32_t before, uint32_t each) 
 }
 
 Tensor moved(const Tensor& t, uint32_t run, std::vector<uint32_t> from_runs) {
-    return {t.name, t.type, t.rows, t.cols, {}, std::make_shared<MovedColumns>(t, run, std::move(from_runs))};
+    return {.name = t.name,
+            .type = t.type,
+            .rows = t.rows,
+            .cols = t.cols,
+            .data = {},
+            .source = std::make_shared<MovedColumns>(t, run, std::move(from_runs))};
 }
 
 } // namespace

@@ -114,7 +114,13 @@ class FileSource final : public TensorSource {
             fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, t.name,
                  type_name(t.type), known);
         }
-        return {t.name, t.type, rows, cols, t.data, nullptr, factors_of(t, matrices)};
+        return {.name = t.name,
+                .type = t.type,
+                .rows = rows,
+                .cols = cols,
+                .data = t.data,
+                .source = nullptr,
+                .factors = factors_of(t, matrices)};
     }
 
     // Returns the numbers beside a matrix in NVFP4: "blk.3.ffn_up.scale" of "blk.3.ffn_up.weight". Those that its inputs would be
@@ -125,9 +131,9 @@ class FileSource final : public TensorSource {
         left_.erase(stem + "input_scale");
         if (!has(stem + "scale")) return {};
         std::vector<float> factors = to_floats(vector(stem + "scale", matrices));
-        constexpr float greatest_weight = 12 * 240, most = std::numeric_limits<float>::max() / greatest_weight;
+        constexpr float greatest_weight = 12 * 240, max = std::numeric_limits<float>::max() / greatest_weight;
         for (const float f : factors)
-            if (!(std::fabs(f) <= most))
+            if (!(std::fabs(f) <= max))
                 fail("{}: tensor '{}scale' has the value {}, with which weights are NaN or infinite: the file is damaged, "
                      "download it again",
                      path_, printable(stem), f);

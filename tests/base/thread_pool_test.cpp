@@ -68,8 +68,8 @@ namespace {
 // enough after all; 77 where the limit cannot be set.
 int pool_with_few_threads(rlim_t limit) {
     ::alarm(60); // a signal ends a deadlock
-    const rlimit most{limit, limit};
-    if (::setgid(65534) != 0 || ::setuid(65534) != 0 || ::setrlimit(RLIMIT_NPROC, &most) != 0) return 77;
+    const rlimit max{limit, limit};
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0 || ::setrlimit(RLIMIT_NPROC, &max) != 0) return 77;
     ThreadPool pool(8);
     if (pool.threads() == 8) return 2;
     return covers(pool) ? 0 : 1;

@@ -102,11 +102,11 @@ struct Toys {
     PassLimits limits{};
 
     explicit Toys(uint32_t slice) : Toys(1, 4) { limits.kernels.block = slice; }
-    Toys(uint32_t least, uint32_t most) {
+    Toys(uint32_t min, uint32_t max) {
         watched.groups.resize(2);
         watched.slices.resize(2);
-        limits.min_separate_rows = least;
-        limits.max_separate_rows = most;
+        limits.min_separate_rows = min;
+        limits.max_separate_rows = max;
     }
     std::unique_ptr<Pipeline> open() {
         Pipeline::Stages stages;

@@ -28,7 +28,7 @@ class WritingStage final : public Stage {
                    .max_hidden_rows = 2};
     }
 
-    uint32_t next_rows(uint32_t, uint32_t most) const override { return std::min(most, rows_at_once); }
+    uint32_t next_rows(uint32_t, uint32_t max) const override { return std::min(max, rows_at_once); }
     bool run_block(HalfRange, const PassRows& rows, uint32_t whole, std::span<float> h, const KeepGoing& keep_going) override {
         REQUIRE(h.empty());
         if (!keep_going()) return false;

@@ -195,19 +195,19 @@ TEST_CASE("a limit on memory holds for all buffers, and may be lifted") {
 
 TEST_CASE("what cannot fit is an error with the numbers") {
     Device device;
-    const uint64_t most = device.capabilities().allocation_bytes;
-    const std::string too_long = error_of([&] { (void)device.allocate("the cache", most + 1); });
+    const uint64_t max = device.capabilities().allocation_bytes;
+    const std::string too_long = error_of([&] { (void)device.allocate("the cache", max + 1); });
     CHECK(contains(too_long, "the cache"));
-    CHECK(contains(too_long, std::to_string(most)));
+    CHECK(contains(too_long, std::to_string(max)));
     CHECK(contains(error_of([&] { (void)device.allocate("x", UINT64_MAX); }), "18446744073709551615"));
 
     const Buffer small = device.allocate("small", 1);
-    if (most + device.allocated_bytes() <= device.capabilities().memory_budget_bytes) {
+    if (max + device.allocated_bytes() <= device.capabilities().memory_budget_bytes) {
         test::skip("this device has more memory than one buffer can take");
         return;
     }
-    const std::string too_much = error_of([&] { (void)device.allocate("all of it", most); });
-    CHECK(contains(too_much, fmt::format("no room for all of it ({:.1f} MiB)", double(most) / mib)));
+    const std::string too_much = error_of([&] { (void)device.allocate("all of it", max); });
+    CHECK(contains(too_much, fmt::format("no room for all of it ({:.1f} MiB)", double(max) / mib)));
     CHECK(contains(too_much, "-c"));
 }
 
@@ -221,8 +221,8 @@ TEST_CASE("an upload arrives, directly and through staging, in pieces of every s
         {
             Uploader uploader(device, path);
             for (uint64_t at = 0; at < bytes;) {
-                const uint64_t most = at == 0 ? 1 : at < mib ? 100000 : Uploader::max_piece_bytes();
-                const uint64_t length = std::min(most, bytes - at);
+                const uint64_t max = at == 0 ? 1 : at < mib ? 100000 : Uploader::max_piece_bytes();
+                const uint64_t length = std::min(max, bytes - at);
                 (void)uploader.begin(View(buffer, at, length));
                 uploader.cancel(); // and then as if it had never begun
                 const std::span<std::byte> to = uploader.begin(View(buffer, at, length));

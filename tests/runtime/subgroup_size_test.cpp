@@ -59,12 +59,12 @@ const std::span<const uint32_t> lying_span = lying_code;
 constexpr Shader<matvec_params> lying_matvec{
     {"matvec_f32_subgroup where subgroups lie", &lying_span, shader::matvec_f32_subgroup.interface}};
 
-Capabilities device_of(uint32_t vendor, uint32_t own, uint32_t least, uint32_t most) {
+Capabilities device_of(uint32_t vendor, uint32_t own, uint32_t min, uint32_t max) {
     Capabilities c;
     c.vendor_id = vendor;
     c.subgroup_size = own;
-    c.min_subgroup_size = least;
-    c.max_subgroup_size = most;
+    c.min_subgroup_size = min;
+    c.max_subgroup_size = max;
     return c;
 }
 

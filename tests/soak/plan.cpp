@@ -17,7 +17,7 @@ Ids random_ids(uint64_t seed, uint32_t count) {
 
 std::vector<Request> make_plan(uint64_t seed, uint32_t sequences) {
     std::vector<Request> plan;
-    const auto up_to = [&](uint32_t most) { return uint32_t(splitmix64(seed) % (most + 1)); };
+    const auto up_to = [&](uint32_t max) { return uint32_t(splitmix64(seed) % (max + 1)); };
     for (uint32_t i = 0; i < sequences * turns; i++) {
         Request request{.number = i};
         if (i >= sequences) request.parent = up_to(3) > 0 ? i - sequences : up_to(i - 1);

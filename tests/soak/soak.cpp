@@ -80,7 +80,7 @@ uint64_t bytes_in(const fs::path& directory) {
 }
 
 // Runs a life until it ends or has given so many answers. Returns whether it ended.
-bool run_life(const Options& o, const fs::path& directory, uint64_t seed, std::optional<uint32_t> most_answers) {
+bool run_life(const Options& o, const fs::path& directory, uint64_t seed, std::optional<uint32_t> max_answers) {
     std::vector<std::string> command{executable_path().string(),
                                      "--life",
                                      directory.string(),
@@ -97,7 +97,7 @@ bool run_life(const Options& o, const fs::path& directory, uint64_t seed, std::o
     if (o.deterministic) command.emplace_back("--deterministic");
     ChildProcess child(command, {});
     std::ofstream answers(directory / "answers", std::ios::app);
-    for (uint32_t count = 0; !most_answers || count < *most_answers;) {
+    for (uint32_t count = 0; !max_answers || count < *max_answers;) {
         const auto line = child.read_line(std::chrono::minutes(2));
         if (!line) {
             if (!child.output_ended()) fail("no answer for two minutes");
@@ -127,15 +127,15 @@ int run_soak(const Options& o) {
     const auto plan = make_plan(o.seed, o.sequences);
     Engine engine(o.engine(directory));
     const Answers expected = run_serially(engine, plan);
-    uint64_t state = o.seed, most_bytes = 0;
+    uint64_t state = o.seed, max_bytes = 0;
     uint32_t killed = 0;
     const uint64_t page_bytes = engine.forward().cache().page_layout().bytes(page_tokens);
     for (bool ended = false; !ended;) {
-        std::optional<uint32_t> most;
-        if (killed < o.kills) most = uint32_t(splitmix64(state) % (2 * plan.size() / std::max(o.kills, 1u) + 1));
-        ended = run_life(o, directory, splitmix64(state), most);
+        std::optional<uint32_t> max;
+        if (killed < o.kills) max = uint32_t(splitmix64(state) % (2 * plan.size() / std::max(o.kills, 1u) + 1));
+        ended = run_life(o, directory, splitmix64(state), max);
         killed += ended ? 0 : 1;
-        most_bytes = std::max(most_bytes, bytes_in(directory / "prefix"));
+        max_bytes = std::max(max_bytes, bytes_in(directory / "prefix"));
     }
     const Answers got = read_answers(directory / "answers");
     uint32_t wrong = 0;
@@ -145,10 +145,10 @@ int run_soak(const Options& o) {
         }
     const uint64_t limit = ServerOptions().disk_pages * (page_bytes + 2000) + page_bytes;
     fmt::print("{} sequences, {} requests, {} processes killed; at most {} KiB on the disk\n", o.sequences, plan.size(), killed,
-               most_bytes / 1024);
-    if (most_bytes > limit) fmt::print("more than the limit of {} KiB\n", limit / 1024);
+               max_bytes / 1024);
+    if (max_bytes > limit) fmt::print("more than the limit of {} KiB\n", limit / 1024);
     fmt::print("{} passed, {} failed\n", expected.size() - wrong, wrong);
-    return wrong == 0 && most_bytes <= limit ? 0 : 1;
+    return wrong == 0 && max_bytes <= limit ? 0 : 1;
 }
 
 } // namespace

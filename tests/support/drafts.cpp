@@ -16,9 +16,9 @@ Logits run_span(Forward& forward, const Span& span) {
     return out;
 }
 
-// A draft of up to `most` tokens, whose first ones are those of `next` that are to follow.
-std::vector<uint32_t> random_draft(std::mt19937& random, std::span<const uint32_t> next, uint32_t most, uint32_t& right) {
-    std::vector<uint32_t> draft = random_ids(random, uint32_t(random() % (most + 1)));
+// A draft of up to `max` tokens, whose first ones are those of `next` that are to follow.
+std::vector<uint32_t> random_draft(std::mt19937& random, std::span<const uint32_t> next, uint32_t max, uint32_t& right) {
+    std::vector<uint32_t> draft = random_ids(random, uint32_t(random() % (max + 1)));
     right = uint32_t(random() % (draft.size() + 1));
     for (uint32_t i = 0; i < draft.size(); i++) {
         if (i < right) draft[i] = next[i];

@@ -35,8 +35,8 @@ class LyingServer {
     }
     void send_reply(int fd) {
         for (size_t at = 0; !stop_ && at < reply_.size();) {
-            const size_t most = between_.count() > 0 ? 1 : reply_.size() - at;
-            const ssize_t n = send(fd, reply_.data() + at, most, MSG_NOSIGNAL | MSG_DONTWAIT);
+            const size_t max = between_.count() > 0 ? 1 : reply_.size() - at;
+            const ssize_t n = send(fd, reply_.data() + at, max, MSG_NOSIGNAL | MSG_DONTWAIT);
             if (n < 0 && errno != EAGAIN) return;
             if (n < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
             at += n > 0 ? size_t(n) : 0;

@@ -11,15 +11,15 @@ class OneDrafter : public Drafter {
     bool read(uint32_t, std::span<const uint32_t>, const Progress&) override { return true; }
     std::vector<Draft> draft(Forward&, std::span<const DraftRequest> requests) final {
         std::vector<Draft> out;
-        for (const auto& [slot, ids, most] : requests) out.push_back({propose(ids, most)});
+        for (const auto& [slot, ids, max] : requests) out.push_back({propose(ids, max)});
         return out;
     }
-    virtual std::vector<uint32_t> propose(std::span<const uint32_t> ids, uint32_t most) = 0;
+    virtual std::vector<uint32_t> propose(std::span<const uint32_t> ids, uint32_t max) = 0;
 };
 
-inline std::vector<uint32_t> draft_one(Drafter& drafter, Forward& model, std::span<const uint32_t> ids, uint32_t most,
+inline std::vector<uint32_t> draft_one(Drafter& drafter, Forward& model, std::span<const uint32_t> ids, uint32_t max,
                                        uint32_t slot = 0) {
-    const DraftRequest request{slot, ids, most};
+    const DraftRequest request{slot, ids, max};
     return drafter.draft(model, std::span(&request, 1))[0].ids;
 }
 

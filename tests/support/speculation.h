@@ -12,9 +12,9 @@ class Oracle final : public OneDrafter {
   public:
     Oracle(Ids sequence, double wrong, uint32_t seed) : sequence_(std::move(sequence)), wrong_(wrong), random_(seed) {}
 
-    Ids propose(std::span<const uint32_t> ids, uint32_t most) override {
+    Ids propose(std::span<const uint32_t> ids, uint32_t max) override {
         Ids out;
-        for (size_t i = ids.size(); i < sequence_.size() && out.size() < most; i++)
+        for (size_t i = ids.size(); i < sequence_.size() && out.size() < max; i++)
             out.push_back(random_() % 1000 < wrong_ * 1000 ? (sequence_[i] + 1) % 300 : sequence_[i]);
         return out;
     }

@@ -62,7 +62,7 @@ class ToyForward final : public Forward {
     }
     Cache& cache() override { return cache_; }
     const ForwardFacts& facts() const override { return facts_; }
-    void sample_at_most(uint32_t tokens) { facts_.max_sampled = tokens; }
+    void set_max_sampled(uint32_t tokens) { facts_.max_sampled = tokens; }
 
     std::vector<uint32_t> take_ran() { return std::exchange(ran, {}); }
     Ids tokens() const { return {tokens_.begin(), tokens_.begin() + position()}; } // in the cache

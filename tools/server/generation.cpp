@@ -1,3 +1,12 @@
+// From streams of tokens to events of text. A task has prompts, each of which has `choices` answers; each answer is a stream
+// of the scheduler. All of them ring one bell, so one thread, the handler's, waits for all. Prompts begin up to as many at a
+// time as there are slots, but their events are told in the order of the prompts: of a later prompt the tokens wait in their
+// streams. The choices of one prompt are told as they come.
+// Nobody may hold a slot for a client that is gone: run_generation() looks at the connection every 50 ms, also while there is
+// no news, and the end of a Choice cancels its stream, however it comes about. A stop string can end an answer before the
+// scheduler knows; what it has sampled meanwhile is not told.
+// run_ahead() puts the next prompt's beginning into the cache while the user reads: the answer without its thinking, in the
+// form that the template will give it. It is work in the background, and the first request ends it.
 #include "tools/server/generation.h"
 #include "tools/server/answer.h"
 #include "tools/server/prompt.h"
@@ -64,14 +73,14 @@ class Generation::Impl {
         require_fits(service, made.ids.size(), "messages");
         prompts = {std::move(made.ids)};
         continues = made.continues;
-        answer = {.chat = true, .in_thinking = made.thinking.open};
-        answer.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
-        if (answer.calls) answer.types = ToolTypes(task.tools);
-        if (answer.calls && is_llama(service.model.chat))
-            answer.untagged = UntaggedCalls::several;
-        else if (answer.calls && task.format.kind == Format::Kind::text)
-            answer.untagged = UntaggedCalls::alone;
-        constraints.emplace(service, task, made.thinking);
+        answer_ = {.chat = true, .in_thinking = made.thinking.open};
+        answer_.calls = task.tools.is_array() && !task.tools.empty() && task.tool_choice != ToolChoice::none;
+        if (answer_.calls) answer_.types = ToolTypes(task.tools);
+        if (answer_.calls && is_llama(service.model.chat))
+            answer_.untagged = UntaggedCalls::several;
+        else if (answer_.calls && task.format.kind == Format::Kind::text)
+            answer_.untagged = UntaggedCalls::alone;
+        constraints_.emplace(service, task, made.thinking);
         sampling = task.sampling;
         // The tools stay in the prompt, so that it is found in the cache, but none is called.
         const auto call = service.model.tokenizer.special("<tool_call>");
@@ -85,7 +94,7 @@ class Generation::Impl {
             if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
             require_fits(service, prompt.size(), "prompt");
         }
-        constraints.emplace(service, task.format, sampling.ignore_end);
+        constraints_.emplace(service, task.format, sampling.ignore_end);
         begin_more();
     }
 
@@ -116,19 +125,19 @@ class Generation::Impl {
     void finish(Choice& choice, FinishReason reason, std::vector<Event>& events);
     void take(Choice& choice, serving::Update update, std::vector<Event>& events);
 
-    std::optional<Constraints> constraints;
-    Answer::Options answer;
+    std::optional<Constraints> constraints_;
+    Answer::Options answer_;
 };
 
 void Generation::Impl::begin_more() {
-    const size_t most = std::max(service.scheduler.slots(), 1u);
-    for (; begun < prompts.size() && begun - current < most; ++begun)
+    const size_t max = std::max(service.scheduler.slots(), 1u);
+    for (; begun < prompts.size() && begun - current < max; ++begun)
         begin(prompts[begun], sampling.seed_given ? sampling.options.seed : random_seed());
 }
 
 void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed) {
     for (uint32_t i = 0; i < sampling.choices; ++i) {
-        Answer::Options options = answer;
+        Answer::Options options = answer_;
         options.choice = uint32_t(choices.size());
         options.stop = sampling.stop;
         options.logprobs = sampling.logprobs;
@@ -139,7 +148,7 @@ void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed)
         request.sampling = sampling.options;
         request.sampling.seed = seed + i;
         request.logit_bias = sampling.logit_bias;
-        request.constraint = constraints->make();
+        request.constraint = constraints_->make();
         request.ignore_end = sampling.ignore_end;
         request.logprobs = sampling.logprobs;
         request.top_logprobs = sampling.logprobs ? sampling.top_logprobs : 0;

@@ -15,7 +15,7 @@ void ItemMemory::put(const std::string& tenant, const nlohmann::ordered_json& it
     bytes_ += key.size() + text.size();
     entries_.emplace_back(key, std::move(text));
     by_key_.emplace(std::move(key), std::prev(entries_.end()));
-    while (bytes_ > most_bytes_) {
+    while (bytes_ > max_bytes_) {
         const auto& [oldest, content] = entries_.front();
         bytes_ -= oldest.size() + content.size();
         by_key_.erase(oldest);

@@ -11,7 +11,7 @@ namespace tq::server {
 
 class ItemMemory {
   public:
-    explicit ItemMemory(size_t most_bytes = size_t(16) << 20) : most_bytes_(most_bytes) {}
+    explicit ItemMemory(size_t max_bytes = size_t(16) << 20) : max_bytes_(max_bytes) {}
 
     // Items have an "id". Those that were put first are forgotten first. Each tenant sees only its own.
     void put(const std::string& tenant, const nlohmann::ordered_json& item);
@@ -20,7 +20,7 @@ class ItemMemory {
   private:
     using Entry = std::pair<std::string, std::string>; // tenant and id; the item as JSON
 
-    const size_t most_bytes_;
+    const size_t max_bytes_;
     std::mutex mutex_;
     std::list<Entry> entries_; // the oldest first
     std::map<std::string, std::list<Entry>::iterator> by_key_;

@@ -29,12 +29,12 @@ std::optional<int64_t> whole_number(const Json& value) {
     return std::nullopt;
 }
 
-void read_stop(Sampling& sampling, const Json& body, size_t most) {
+void read_stop(Sampling& sampling, const Json& body, size_t max) {
     const Json* stop = member(body, "stop");
     if (!stop) return;
     const bool one = stop->is_string();
     if (!one && !stop->is_array()) bad_request("stop", "\"stop\" must be a text or a list of texts, but is {}", described(*stop));
-    if (!one && stop->size() > most) bad_request("stop", "\"stop\" has {} texts, of which there may be {}", stop->size(), most);
+    if (!one && stop->size() > max) bad_request("stop", "\"stop\" has {} texts, of which there may be {}", stop->size(), max);
     for (size_t i = 0; i < (one ? 1 : stop->size()); ++i) {
         const Json& text = one ? *stop : (*stop)[i];
         if (!text.is_string()) bad_request(fmt::format("stop[{}]", i), "stop[{}] must be a text, but is {}", i, described(text));
@@ -65,9 +65,9 @@ void read_logit_bias(Sampling& sampling, const Json& body, const Service& servic
     if (!biases) return;
     if (!biases->is_structured())
         bad_request("logit_bias", "\"logit_bias\" must be an object of token ids and numbers, but is {}", described(*biases));
-    const uint32_t most = service.options.limits.logit_biases;
-    if (biases->size() > most)
-        bad_request("logit_bias", "\"logit_bias\" has {} tokens, of which there may be {}", biases->size(), most);
+    const uint32_t max = service.options.limits.logit_biases;
+    if (biases->size() > max)
+        bad_request("logit_bias", "\"logit_bias\" has {} tokens, of which there may be {}", biases->size(), max);
     const auto add = [&](const Json& id, const Json& bias) {
         const uint32_t token = token_id(id, "logit_bias", service.model.config.vocab_size);
         const double value = bias == false ? -100 : bias.is_number() ? bias.get<double>() : NAN;
@@ -116,24 +116,24 @@ std::string field_path(std::string_view path, std::string_view name) {
     return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
 }
 
-std::optional<double> number_field(const Json& object, const char* name, double least, double most, std::string_view path) {
+std::optional<double> number_field(const Json& object, const char* name, double min, double max, std::string_view path) {
     const Json* value = member(object, name);
     if (!value) return std::nullopt;
     const double number = value->is_number() ? value->get<double>() : NAN;
-    if (!(number >= least && number <= most)) {
+    if (!(number >= min && number <= max)) {
         const std::string field = field_path(path, name);
-        bad_request(field, "\"{}\" must be a number between {} and {}, but is {}", field, least, most, described(*value));
+        bad_request(field, "\"{}\" must be a number between {} and {}, but is {}", field, min, max, described(*value));
     }
     return number;
 }
 
-std::optional<int64_t> integer_field(const Json& object, const char* name, int64_t least, int64_t most, std::string_view path) {
+std::optional<int64_t> integer_field(const Json& object, const char* name, int64_t min, int64_t max, std::string_view path) {
     const Json* value = member(object, name);
     if (!value) return std::nullopt;
     const auto number = whole_number(*value);
-    if (!number || *number < least || *number > most) {
+    if (!number || *number < min || *number > max) {
         const std::string field = field_path(path, name);
-        bad_request(field, "\"{}\" must be an integer between {} and {}, but is {}", field, least, most, described(*value));
+        bad_request(field, "\"{}\" must be an integer between {} and {}, but is {}", field, min, max, described(*value));
     }
     return number;
 }
@@ -159,11 +159,11 @@ std::optional<std::string> text_field(const Json& object, const char* name, std:
     return value ? std::optional(value->get<std::string>()) : std::nullopt;
 }
 
-const Json* array_field(const Json& object, const char* name, size_t most, std::string_view path) {
+const Json* array_field(const Json& object, const char* name, size_t max, std::string_view path) {
     const Json* value = typed_field(object, name, path, &Json::is_array, "a list");
-    if (value && value->size() > most) {
+    if (value && value->size() > max) {
         const std::string field = field_path(path, name);
-        bad_request(field, "\"{}\" has {} entries, of which there may be {}", field, value->size(), most);
+        bad_request(field, "\"{}\" has {} entries, of which there may be {}", field, value->size(), max);
     }
     return value;
 }
@@ -175,8 +175,8 @@ const Json* object_field(const Json& object, const char* name, std::string_view 
 Sampling read_sampling(const Service& service, const Json& body) {
     Sampling sampling;
     SamplerOptions& options = sampling.options = service.options.sampling;
-    const auto number = [&](const char* name, double least, double most, float& out) {
-        if (const auto value = number_field(body, name, least, most)) out = float(*value);
+    const auto number = [&](const char* name, double min, double max, float& out) {
+        if (const auto value = number_field(body, name, min, max)) out = float(*value);
     };
     number("temperature", 0, 100, options.temperature);
     number("top_p", 0, 1, options.top_p);

@@ -13,12 +13,11 @@ Json parse_body(std::string_view body, const Limits& limits);
 const Json* member(const Json& object, const char* name);
 
 // Each returns nothing where the member is missing or null. `path`: of the object, "" or "messages[1]", for the error.
-std::optional<double> number_field(const Json& object, const char* name, double least, double most, std::string_view path = "");
-std::optional<int64_t> integer_field(const Json& object, const char* name, int64_t least, int64_t most,
-                                     std::string_view path = "");
+std::optional<double> number_field(const Json& object, const char* name, double min, double max, std::string_view path = "");
+std::optional<int64_t> integer_field(const Json& object, const char* name, int64_t min, int64_t max, std::string_view path = "");
 std::optional<bool> bool_field(const Json& object, const char* name, std::string_view path = "");
 std::optional<std::string> text_field(const Json& object, const char* name, std::string_view path = "");
-const Json* array_field(const Json& object, const char* name, size_t most, std::string_view path = "");
+const Json* array_field(const Json& object, const char* name, size_t max, std::string_view path = "");
 const Json* object_field(const Json& object, const char* name, std::string_view path = "");
 
 // "messages[1].content" from "messages[1]" and "content".

@@ -108,13 +108,13 @@ void require_fits(const Service& service, size_t prompt_tokens, const char* para
 }
 
 void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param) {
-    constexpr size_t most_composed =
+    constexpr size_t max_composed =
         4; // of texts that are not ASCII a token may stand for more bytes: they are composed before (NFC)
     size_t bytes = 0, per_token = service.longest_token;
     for (const Piece& piece : pieces) {
         bytes += piece.text.size();
         const bool is_ascii = std::ranges::all_of(piece.text, [](char c) { return uint8_t(c) < 0x80; });
-        if (!is_ascii) per_token = service.longest_token * most_composed;
+        if (!is_ascii) per_token = service.longest_token * max_composed;
     }
     require_fits(service, bytes / per_token, param, "at least ");
 }

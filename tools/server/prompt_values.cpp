@@ -89,12 +89,12 @@ std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, se
 PromptValues run_prompts(Service& service, const HttpRequest& request, const std::vector<std::vector<uint32_t>>& prompts,
                          const std::vector<uint32_t>& scored, const std::function<std::string(size_t)>& field) {
     require_prompts_fit(prompts, service.scheduler.context_size(), field);
-    const size_t most = 2 * size_t(service.scheduler.slots()); // slots stay busy, and the queue is left to others
+    const size_t max = 2 * size_t(service.scheduler.slots()); // slots stay busy, and the queue is left to others
     PromptValues out;
     RunningPrompts running;
     for (size_t next = 0; out.values.size() < prompts.size();) {
         std::shared_ptr<serving::Stream> stream;
-        if (next < prompts.size() && running.size() < most) {
+        if (next < prompts.size() && running.size() < max) {
             serving::Request wanted;
             wanted.prompt = prompts[next];
             wanted.max_tokens = 1;

@@ -5,7 +5,7 @@
 
 namespace tq::server {
 
-constexpr size_t kept_grammars = 32, most_said = 100; // clients choose the names
+constexpr size_t kept_grammars = 32, max_said = 100; // clients choose the names
 
 static size_t longest_token_of(const Tokenizer& tokenizer) {
     size_t longest = 1;
@@ -19,7 +19,7 @@ Service::Service(const Model& model, serving::Scheduler& scheduler, ServiceOptio
 void Service::say_ignored(const std::set<std::string>& things) {
     for (const std::string& thing : things) {
         const std::scoped_lock lock(mutex_);
-        if (!options.log || ignored_.size() == most_said || !ignored_.insert(thing).second) continue;
+        if (!options.log || ignored_.size() == max_said || !ignored_.insert(thing).second) continue;
         options.log(fmt::format("tq-run: requests have {}, which this server does not use (said once)", thing));
     }
 }

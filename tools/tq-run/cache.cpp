@@ -105,19 +105,19 @@ int show_totals(const CacheArguments& arguments) {
         states += owner.count(RecordKind::state);
         tokens += tokens_of(owner);
     }
-    const uint64_t most = arguments.prefix.max_disk_bytes();
+    const uint64_t max = arguments.prefix.max_disk_bytes();
     if (arguments.json) {
         const nlohmann::ordered_json json{{"directory", utf8_text(directory)},
                                           {"pages", pages},
                                           {"tokens", tokens},
                                           {"states", states},
                                           {"bytes", bytes},
-                                          {"max_bytes", most}};
+                                          {"max_bytes", max}};
         write_output(json.dump(1) + "\n");
         return 0;
     }
     write_text(fmt::format("directory  {}\npages      {} of {} tokens\nstates     {}\nsize       {} of at most {}\n",
-                           printable(utf8_text(directory), 300), pages, tokens, states, size_text(bytes), size_text(most)));
+                           printable(utf8_text(directory), 300), pages, tokens, states, size_text(bytes), size_text(max)));
     return 0;
 }
 

@@ -1,4 +1,12 @@
-// Sampling: one pass over the vocabulary, then work on the few candidates that matter.
+// Sampling: one pass over the vocabulary, then work on the few candidates that matter. collect() keeps a buffer of twice as
+// many as are wanted and halves it when it is full; from then on the smallest that is kept is a threshold that most logits
+// fail, so the pass is one comparison for an id.
+// Top-p does not sort the candidates. order() sorts as many as the nucleus has turned out to need so far, four times as many
+// each time, because most nuclei are small.
+// Tokens are those that a device would sample, bit for bit: weights are integers, sums are exact, and both take the same
+// random words in the same order (device_sampling.h). So it is free where a token is sampled, and a device may run ahead:
+// device_sampling() gives it the words that are next, and sampled() moves on by as many as were used. With a constraint only
+// the host can sample, because the allowed ids depend on the token before.
 #include "model/engine/sampling/sampler.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -112,14 +120,14 @@ void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
 
 bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-// Collects the `most` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
-void Sampler::collect(size_t most) {
-    most = std::min(most, logits_.size());
-    const size_t room = std::max<size_t>(2 * most, 256);
-    const auto last = [&] { return candidates_.begin() + ptrdiff_t(most) - 1; };
+// Collects the `max` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
+void Sampler::collect(size_t max) {
+    max = std::min(max, logits_.size());
+    const size_t room = std::max<size_t>(2 * max, 256);
+    const auto last = [&] { return candidates_.begin() + ptrdiff_t(max) - 1; };
     const auto shrink = [&] {
         std::nth_element(candidates_.begin(), last(), candidates_.end(), precedes);
-        candidates_.resize(most);
+        candidates_.resize(max);
     };
     candidates_.clear();
     ordered_ = 0;
@@ -131,7 +139,7 @@ void Sampler::collect(size_t most) {
         shrink();
         threshold = candidates_.back().logit;
     }
-    if (candidates_.size() > most) shrink();
+    if (candidates_.size() > max) shrink();
     greatest_ = -INFINITY;
     for (const Candidate& candidate : candidates_) greatest_ = std::max(greatest_, candidate.logit);
 }

@@ -79,7 +79,7 @@ class Sampler {
     void load(std::span<const float> logits);
     void penalise(std::span<const uint32_t> ids, size_t answer_begin);
     uint32_t choose();
-    void collect(size_t most);
+    void collect(size_t max);
     void order(size_t n);
     uint32_t sample_few();
     uint32_t sample_many();

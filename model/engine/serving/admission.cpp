@@ -82,12 +82,12 @@ bool Batch::waits_for_pages(Sequence& sequence) {
 
 // The free slot that has the most of the prompt, or the first. All slots busy: their number.
 uint32_t Batch::free_slot(const Sequence& sequence) const {
-    uint32_t best = uint32_t(slots_.size()), most = 0;
+    uint32_t best = uint32_t(slots_.size()), max = 0;
     for (uint32_t slot = 0; slot < slots_.size(); slot++) {
         if (slots_[slot].sequence) continue;
         const bool own = slots_[slot].tenant == sequence.request.tenant;
         const uint32_t common = own ? common_ids(slots_[slot].content.ids, sequence.request.prompt) : 0;
-        if (best == slots_.size() || common > most) best = slot, most = common;
+        if (best == slots_.size() || common > max) best = slot, max = common;
     }
     return best;
 }

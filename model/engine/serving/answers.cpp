@@ -21,12 +21,12 @@ std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* 
     const Request& request = sequence.request;
     if (!part.wants_logits || request.speculation != speculation || sequence.answer_tokens() == 0) return std::nullopt;
     const Cache::Shape& shape = model_.forward->cache().shape();
-    const uint32_t most = std::min({request.max_tokens - sequence.answer_tokens(), model_.forward->cache().room(*sequence.slot),
-                                    shape.recurrent ? shape.pending + 1 : UINT32_MAX});
-    if (most <= 1 || (beside_prompts && !sequence.drafts)) return std::nullopt;
+    const uint32_t max = std::min({request.max_tokens - sequence.answer_tokens(), model_.forward->cache().room(*sequence.slot),
+                                   shape.recurrent ? shape.pending + 1 : UINT32_MAX});
+    if (max <= 1 || (beside_prompts && !sequence.drafts)) return std::nullopt;
     if (!std::exchange(sequence.drafts, true)) begin_drafts(sequence);
     if (sequence.stream->cancelled()) return std::nullopt;
-    return DraftRequest{*sequence.slot, sequence.ids, most - 1};
+    return DraftRequest{*sequence.slot, sequence.ids, max - 1};
 }
 
 // parts: the tokens of answers. They are separate rows, of which a pass has no more than it computes at once.
@@ -171,9 +171,9 @@ bool Batch::run_sampled(Clock::time_point start) {
     if (sequence.answer_tokens() == 0 || begin + 1 != sequence.ids.size()) return false;
     const uint32_t left = std::min(request.max_tokens - sequence.answer_tokens(), forward.cache().room(0));
     const uint32_t ahead = waiting_.empty() ? forward.max_sampled() : 1;
-    const uint32_t most = std::min({left, ahead, request.speculation ? request.speculation->max_ahead() : ahead});
-    if (most == 0) return false;
-    const uint32_t n = pace_.next(most);
+    const uint32_t max = std::min({left, ahead, request.speculation ? request.speculation->max_ahead() : ahead});
+    if (max == 0) return false;
+    const uint32_t n = pace_.next(max);
     const DeviceSampling sampling = sequence.sampler().device_sampling(n, sequence.ids, sequence.prompt_tokens());
     std::vector<uint32_t> ids;
     try {

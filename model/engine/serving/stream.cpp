@@ -1,3 +1,10 @@
+// A stream is a mailbox, not a queue of bounded length: what happens is added to one Update, and wait() takes it away. So the
+// scheduler's thread never waits for a client. A client that reads slowly gets more tokens at a time, and no more memory is
+// held than its answer takes. Lists of tokens are taken; totals, such as timings and prompt_done, stay and are told again.
+// The end stays, too: after finish() or fail() each wait() returns at once with `done`, and later changes are ignored, so a
+// token that was sampled while a client cancelled does no harm. cancel() only leaves a mark, which the scheduler finds between
+// passes (Batch::drop_cancelled). A Bell lets one thread wait for several streams: it remembers a ring that came while nobody
+// waited.
 #include "model/engine/serving/request.h"
 
 namespace tq::serving {

@@ -54,7 +54,7 @@ void DraftModel::add(Making& draft, std::span<const float> logits) {
     draft.confidence *= largest_probability(logits);
     draft.ended = draft.confidence < min_confidence_;
     if (!draft.ended) draft.out->ids.push_back(sampler_.sample(logits));
-    draft.ended |= draft.out->ids.size() == draft.request->most;
+    draft.ended |= draft.out->ids.size() == draft.request->max_tokens;
 }
 
 // Runs what each draft has and the cache has not, at least an id of each, and adds an id to each draft.
@@ -73,13 +73,13 @@ void DraftModel::run_step(std::span<Making> drafts) {
 }
 
 // For slot 0, without the host between the tokens.
-void DraftModel::sample_on_device(const DraftRequest& request, uint32_t most, Ids& out) {
+void DraftModel::sample_on_device(const DraftRequest& request, uint32_t max, Ids& out) {
     Ids& cached = ids_[0];
     if (cached.size() + 1 < request.ids.size()) {
         forward_->run(request.ids.subspan(cached.size(), request.ids.size() - 1 - cached.size()));
         note_run(0, request.ids);
     }
-    out = forward_->run_sampled(request.ids.back(), most, sampler_.device_sampling(most));
+    out = forward_->run_sampled(request.ids.back(), max, sampler_.device_sampling(max));
     cached.push_back(request.ids.back());
     cached.insert(cached.end(), out.begin(), out.end());
     cached.resize(forward_->position()); // the last that it proposes has not been run
@@ -89,15 +89,15 @@ std::vector<Draft> DraftModel::draft(Forward&, std::span<const DraftRequest> req
     std::vector<Draft> out(requests.size());
     std::vector<Making> making;
     for (size_t i = 0; i < requests.size(); i++) {
-        const auto& [slot, ids, most] = requests[i];
-        const bool fits = slot < ids_.size() && most > 0 && ids.size() + most <= forward_->context_size();
+        const auto& [slot, ids, max] = requests[i];
+        const bool fits = slot < ids_.size() && max > 0 && ids.size() + max <= forward_->context_size();
         if (fits && rewind(slot, ids, ids.size() - 1)) making.push_back({&requests[i], &out[i]});
     }
     const bool on_device = forward_->max_sampled() > 0 && sampler_.fits_device();
     try {
         if (on_device && making.size() == 1 && making[0].request->slot == 0) {
             const DraftRequest& one = *making[0].request;
-            sample_on_device(one, std::min(one.most, forward_->max_sampled()), making[0].out->ids);
+            sample_on_device(one, std::min(one.max_tokens, forward_->max_sampled()), making[0].out->ids);
             return out;
         }
         for (; !making.empty(); std::erase_if(making, [](const Making& one) { return one.ended; })) run_step(making);

@@ -11,12 +11,12 @@ namespace tq {
 // The most tokens of a draft. A full-precision window bears that many being taken back (model/kv/window.h).
 inline constexpr uint32_t max_draft_tokens = SAMPLING_STEPS - 1;
 
-// A sequence that wants at most `most` ids that may follow `ids`. These are all its tokens so far, at least one, in any relation
-// to those that its slot had before; the slot has all of them but the last.
+// A sequence that wants at most `max_tokens` ids that may follow `ids`. These are all its tokens so far, at least one, in any
+// relation to those that its slot had before; the slot has all of them but the last.
 struct DraftRequest {
     uint32_t slot;
     std::span<const uint32_t> ids;
-    uint32_t most;
+    uint32_t max_tokens;
 };
 
 struct Draft {

@@ -17,18 +17,18 @@ std::vector<Draft> MtpDrafter::draft(Forward& model, std::span<const DraftReques
     uint32_t steps = 0;
     bool likely = true;
     for (size_t i = 0; i < requests.size(); i++) {
-        const auto& [slot, ids, most] = requests[i];
+        const auto& [slot, ids, max] = requests[i];
         if (ids.size() < 2 || model.cache().position(slot) + 1 != ids.size()) continue;
         starts.push_back({slot, ids.back()});
         drafted.push_back(i);
-        steps = std::max(steps, most);
+        steps = std::max(steps, max);
         likely &= are_likely(ids);
     }
     if (starts.empty() || !model.drafts()) return out; // it may have been opened again over several devices
     std::vector<std::vector<uint32_t>> all =
         model.draft(starts, std::min(steps, model.cache().shape().pending + 1), likely ? DraftIds::likely : DraftIds::all);
     for (size_t i = 0; i < all.size(); i++) {
-        all[i].resize(std::min<size_t>(all[i].size(), requests[drafted[i]].most));
+        all[i].resize(std::min<size_t>(all[i].size(), requests[drafted[i]].max_tokens));
         out[drafted[i]].ids = std::move(all[i]);
     }
     return out;

@@ -1,3 +1,10 @@
+// Drafts are copied from an earlier place of the sequence. Places are found by the last two tokens: last_ has the latest place
+// of each pair, previous_ chains earlier ones, so adding and taking back a token (a draft that was refused) are both a few
+// steps. Of at most 64 places the one wins that has the most tokens in common before it.
+// A copy that is under way is worth more than another place with as many common tokens. After a long copy, a token that
+// differs often is an edit: a name was changed, or a line inserted. The copy is then resumed at the place where it would be,
+// or the nearest one with the last token (resumed), before two tokens match again. Such drafts are kinds of their own, with
+// their own share of right tokens.
 #include "model/engine/speculation/ngram.h"
 #include <algorithm>
 
@@ -35,7 +42,7 @@ bool NgramDrafter::read(uint32_t slot, std::span<const uint32_t> prompt, const P
 
 std::vector<Draft> NgramDrafter::draft(Forward&, std::span<const DraftRequest> requests) {
     std::vector<Draft> out;
-    for (const auto& [slot, ids, most] : requests) out.push_back(of(slot).draft(ids, most));
+    for (const auto& [slot, ids, max] : requests) out.push_back(of(slot).draft(ids, max));
     return out;
 }
 
@@ -110,7 +117,7 @@ std::optional<NgramLookup::Place> NgramLookup::resumed(uint32_t expected) const 
     return expected < end ? std::optional(Place{expected, 0}) : std::nullopt;
 }
 
-Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t most) {
+Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t max) {
     follow(ids);
     const auto size = uint32_t(ids_.size());
     const auto expected = source_ ? std::optional(source_->at + (size - end_)) : std::nullopt;
@@ -126,7 +133,7 @@ Draft NgramLookup::draft(std::span<const uint32_t> ids, uint32_t most) {
     }
     Draft out{{}, kind_of(place->matched, resumes)};
     const uint32_t first = place->at + 1;
-    for (uint32_t i = 0; i < most; i++) // a repetition goes on into what is proposed
+    for (uint32_t i = 0; i < max; i++) // a repetition goes on into what is proposed
         out.ids.push_back(first + i < size ? ids_[first + i] : out.ids[first + i - size]);
     return out;
 }

@@ -13,10 +13,10 @@ class NgramLookup {
     // Begins with a prompt.
     void read(std::span<const uint32_t> prompt);
 
-    // Returns at most `most` ids that may follow `ids`. It follows the earlier place whose last tokens, at least two, are the
+    // Returns at most `max` ids that may follow `ids`. It follows the earlier place whose last tokens, at least two, are the
     // same for longest; a long copy that is under way is followed before others. Shortly after such a copy it is also followed
     // behind tokens that differ.
-    Draft draft(std::span<const uint32_t> ids, uint32_t most);
+    Draft draft(std::span<const uint32_t> ids, uint32_t max);
 
   private:
     // A place whose token is taken for that at the end of the sequence, since the `matched` tokens up to there are the same.

@@ -72,11 +72,11 @@ double SpeculationPolicy::time(uint32_t rows, uint32_t drafted) const {
     return cost(rows) + drafted * times_->draft_ns.value / times_->plain_ns.value;
 }
 
-SpeculationPolicy::Choice SpeculationPolicy::best(uint32_t kind, uint32_t most) const {
+SpeculationPolicy::Choice SpeculationPolicy::best(uint32_t kind, uint32_t max) const {
     const double right = acceptance(kind), without = planned_.tokens / time(planned_.rows, planned_.drafted);
     Choice out{0, 1, planned_.tokens};
     double tokens = planned_.tokens, chance = 1; // tokens that a pass is expected to give; that all drafted ones are right
-    for (uint32_t k = 1; k <= most; k++) {
+    for (uint32_t k = 1; k <= max; k++) {
         tokens += chance *= right;
         const double gain = tokens / time(planned_.rows + k, std::max(planned_.drafted, k)) / without;
         if (k == 1 || gain > out.gain) out = {k, gain, tokens};
@@ -93,13 +93,13 @@ uint32_t SpeculationPolicy::add(uint32_t length, double tokens) {
     return length;
 }
 
-uint32_t SpeculationPolicy::length(uint32_t kind, uint32_t most) {
+uint32_t SpeculationPolicy::length(uint32_t kind, uint32_t max) {
     Times& t = *times_;
-    most = std::min(most, max_rows - std::min(max_rows, planned_.rows));
-    if (most == 0 || t.plain_ns.samples == 0 || (timed_ && t.since_plain >= remeasured)) return 0;
-    const uint32_t tried = std::min(most, trial_length);
+    max = std::min(max, max_rows - std::min(max_rows, planned_.rows));
+    if (max == 0 || t.plain_ns.samples == 0 || (timed_ && t.since_plain >= remeasured)) return 0;
+    const uint32_t tried = std::min(max, trial_length);
     if (t.trying) return add(tried, planned_.tokens);
-    const Choice choice = best(kind, most);
+    const Choice choice = best(kind, max);
     if (choice.gain >= 1 + margin / t.streams) return may_try(-credit * t.plain_ns.value) ? add(choice.length, choice.tokens) : 0;
     if (!timed_ || planned_.drafted > 0 || t.since_trial < t.trial_interval) return 0;
     const double cost_ns = time(planned_.rows + tried, tried) * t.plain_ns.value;
@@ -128,11 +128,11 @@ void SpeculationPolicy::drafted(uint32_t tokens, double ns) {
 void SpeculationPolicy::verified(uint32_t rows, uint32_t tokens, double ns) {
     // Passes without drafts are interrupted, too: what exceeds twice the expected time is no loss of drafts.
     Times& t = *times_;
-    const double worth = tokens * t.plain_ns.value / t.streams, most = 2 * cost(rows) * t.plain_ns.value + t.drafting_ns;
+    const double worth = tokens * t.plain_ns.value / t.streams, max = 2 * cost(rows) * t.plain_ns.value + t.drafting_ns;
     t.costs[std::min(rows, max_rows)].add(std::max(ns - t.drafting_ns, 0.0) / t.plain_ns.value);
     t.drafting_ns = 0;
     t.elapsed_ns += ns;
-    t.lost_ns = std::max(t.lost_ns + std::min(ns, most) - worth, 0.0);
+    t.lost_ns = std::max(t.lost_ns + std::min(ns, max) - worth, 0.0);
     t.pays = ns < worth;
     t.since_plain++;
     t.since_trial = 0;

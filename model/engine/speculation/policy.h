@@ -20,9 +20,9 @@ class SpeculationPolicy {
     void begin(uint32_t streams, bool timed = true);
 
     // Returns the length of a draft of this kind, for a stream that has none yet, with which the pass promises the most tokens
-    // per second, at most `most`; 0 where it promises more without. Drafts that lose time, or whose times are not known, are
+    // per second, at most `max`; 0 where it promises more without. Drafts that lose time, or whose times are not known, are
     // tried for at most 2 % of the time.
-    uint32_t length(uint32_t kind, uint32_t most);
+    uint32_t length(uint32_t kind, uint32_t max);
 
     // Without a draft, each stream's `tokens` tokens took so long, their sampling included.
     void ran_plain(uint32_t tokens, double ns);
@@ -78,7 +78,7 @@ class SpeculationPolicy {
         double gain, tokens; // gain: tokens per time, of those without this draft
     };
     double time(uint32_t rows, uint32_t drafted) const;
-    Choice best(uint32_t kind, uint32_t most) const;
+    Choice best(uint32_t kind, uint32_t max) const;
     bool may_try(double loss_ns);
     uint32_t add(uint32_t length, double tokens);
 

@@ -71,18 +71,18 @@ void Speculation::resolve(const DraftRequest& request) {
 
 // kind: of the policy
 uint32_t Speculation::length(uint32_t kind, const Pass& pass, const DraftRequest& request) {
-    const uint32_t most = std::min({request.most, pass.most, options_.draft_max});
-    const uint32_t chosen = options_.adaptive ? policy_.length(kind, most) : most;
+    const uint32_t max = std::min({request.max_tokens, pass.max_tokens, options_.draft_max});
+    const uint32_t chosen = options_.adaptive ? policy_.length(kind, max) : max;
     return chosen < options_.draft_min ? 0 : chosen;
 }
 
 // length: of what is verified. ended: by the drafter
 void Speculation::take(Draft draft, size_t request, uint32_t length, bool ended, Pass& pass) {
-    const auto& [slot, ids, most] = pass.requests[request];
+    const auto& [slot, ids, max] = pass.requests[request];
     std::vector<uint32_t>& out = pass.out[request];
     out.assign(draft.ids.begin(), draft.ids.begin() + std::min<ptrdiff_t>(length, std::ssize(draft.ids)));
     if (out.size() < options_.draft_min) out.clear();
-    pass.most -= uint32_t(out.size());
+    pass.max_tokens -= uint32_t(out.size());
     Pending& last = pending(slot);
     if (!draft.ids.empty() && (!out.empty() || !last.any)) last = {std::move(draft), ids.size(), ended, true};
 }
@@ -92,8 +92,8 @@ void Speculation::draft_freely(Forward& model, const Source& source, Pass& pass)
     for (size_t i = 0; i < pass.requests.size(); i++) {
         if (!pass.out[i].empty()) continue;
         DraftRequest request = pass.requests[i];
-        if (std::min(request.most, options_.draft_max) == 0) continue;
-        request.most = max_draft_tokens;
+        if (std::min(request.max_tokens, options_.draft_max) == 0) continue;
+        request.max_tokens = max_draft_tokens;
         Draft draft = source.drafter->draft(model, std::span(&request, 1))[0];
         draft.kind += source.first_kind;
         const bool ended = draft.ids.size() < max_draft_tokens;
@@ -107,18 +107,18 @@ void Speculation::draft_freely(Forward& model, const Source& source, Pass& pass)
 void Speculation::draft_at_cost(Forward& model, const Source& source, Pass& pass) {
     std::vector<DraftRequest> chosen;
     std::vector<size_t> numbers;
-    uint32_t left = pass.most, longest = 0;
+    uint32_t left = pass.max_tokens, longest = 0;
     for (size_t i = 0; i < pass.requests.size(); i++) {
         if (!pass.out[i].empty()) continue;
         DraftRequest request = pass.requests[i];
-        request.most = std::min(request.most, left);
-        if (request.most == 0) continue;
-        request.most = length(source.first_kind, pass, request);
-        if (request.most == 0) {
+        request.max_tokens = std::min(request.max_tokens, left);
+        if (request.max_tokens == 0) continue;
+        request.max_tokens = length(source.first_kind, pass, request);
+        if (request.max_tokens == 0) {
             pass.declined = source.first_kind;
             continue;
         }
-        left -= request.most;
+        left -= request.max_tokens;
         chosen.push_back(request);
         numbers.push_back(i);
     }
@@ -129,8 +129,8 @@ void Speculation::draft_at_cost(Forward& model, const Source& source, Pass& pass
     for (size_t i = 0; i < drafts.size(); i++) {
         drafts[i].kind += source.first_kind;
         if (drafts[i].ids.empty()) policy_.resolved(drafts[i].kind, 1, 0);
-        const bool ended = drafts[i].ids.size() < chosen[i].most;
-        take(std::move(drafts[i]), numbers[i], chosen[i].most, ended, pass);
+        const bool ended = drafts[i].ids.size() < chosen[i].max_tokens;
+        take(std::move(drafts[i]), numbers[i], chosen[i].max_tokens, ended, pass);
         longest = std::max(longest, uint32_t(pass.out[numbers[i]].size()));
     }
     policy_.drafted(longest, took.count());
@@ -138,9 +138,9 @@ void Speculation::draft_at_cost(Forward& model, const Source& source, Pass& pass
 }
 
 std::vector<std::vector<uint32_t>> Speculation::draft(Forward& model, std::span<const DraftRequest> requests, uint32_t streams,
-                                                      uint32_t most, bool timed) {
+                                                      uint32_t max, bool timed) {
     for (const DraftRequest& request : requests) resolve(request);
-    Pass pass{requests, most, std::vector<std::vector<uint32_t>>(requests.size())};
+    Pass pass{requests, max, std::vector<std::vector<uint32_t>>(requests.size())};
     policy_.begin(streams, timed);
     wasted_ns_ = 0;
     for (const Source& source : sources_)

@@ -29,9 +29,9 @@ class Speculation {
     bool begin(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress = {});
 
     // Returns ids to verify after those of each request, none where a pass without promises more: for a pass with so many streams
-    // (SpeculationPolicy), whose drafts have at most `most` tokens together. timed: ran_plain() or verified() will tell its time.
+    // (SpeculationPolicy), whose drafts have at most `max` tokens together. timed: ran_plain() or verified() will tell its time.
     std::vector<std::vector<uint32_t>> draft(Forward& model, std::span<const DraftRequest> requests, uint32_t streams,
-                                             uint32_t most, bool timed = true);
+                                             uint32_t max, bool timed = true);
 
     // Each stream's `tokens` tokens took so long without drafts; or the pass of the last draft(), with so many rows, of which
     // `tokens` stayed, with the time that draft() took. Both with the sampling of the tokens that follow.
@@ -59,7 +59,7 @@ class Speculation {
     // The drafts of a pass.
     struct Pass {
         std::span<const DraftRequest> requests;
-        uint32_t most; // tokens that drafts may have
+        uint32_t max_tokens; // that drafts may have
         std::vector<std::vector<uint32_t>> out;
         std::optional<uint32_t> declined = {}; // a kind whose draft was possible, and promised less than none
     };

@@ -89,10 +89,10 @@ class Reader {
     }
 
     // Reads a count of items that take at least `min_bytes` each.
-    uint64_t count(const char* things, uint64_t most, uint64_t min_bytes) {
+    uint64_t count(const char* things, uint64_t max, uint64_t min_bytes) {
         const auto count = scalar<uint64_t>();
         if (count > remaining() / min_bytes) cut_off("{} {}, but {} bytes are left", count, things, remaining());
-        if (count > most) error("{} {}, more than the {} that tq-run reads", count, things, most);
+        if (count > max) error("{} {}, more than the {} that tq-run reads", count, things, max);
         return count;
     }
 

@@ -1,3 +1,10 @@
+// How a job begins. Each rank says first what it is, or why it cannot take part; so rank 0 knows all problems at once, and
+// names them together. What the ranks must agree on (build, model, options) is compared as texts (RankFacts::agreed): a rank
+// with another build could compute other bits, and pages of the prefix cache would mix. If anything differs, all are told to
+// end.
+// Parts are loaded by all ranks at the same time: orders go out first (StageOrder), answers are collected when the stages are
+// put together. divide_layers() gives each rank layers in proportion to its memory; rank 0 also has the embedding and the
+// head, so the bytes outside of layers count as its first ones.
 #include "model/stages/ranks/rank_group.h"
 #include "base/ensure.h"
 #include "base/printable.h"

@@ -1,3 +1,12 @@
+// The other side of RemoteStage: a loop that receives a request of rank 0, answers it, and waits for the next. Rank 0 keeps
+// the books of the cache for all. A stage here has a Cache of its own, which is only a mirror: each request that uses
+// sequences brings their pages, positions and windows (read_sequences), so two ranks cannot disagree about them, and nothing
+// is stored here between requests but vectors.
+// Pages, windows and states travel as the bytes that this rank's layers have in them (held_bytes), so a page costs the network
+// once in all, however many ranks there are.
+// A request that fails is an answer, too, with the reason; rank 0 decides what becomes of the job. After a failure, once no
+// stage is left, the next one is made on a device that was opened again (renew). What comes from another process is checked
+// before it is an index: halves, slots, lengths.
 #include "model/stages/ranks/stage_host.h"
 #include "base/ensure.h"
 #include "model/stages/ranks/stage_messages.h"

@@ -9,9 +9,9 @@
 namespace tq::grammar {
 namespace {
 
-constexpr int64_t most_units = 9'999'999'999'999'999; // 16 digits
-constexpr int64_t most_states = 100, most_listed = 1024;
-constexpr int most_decimals = 15;
+constexpr int64_t max_units = 9'999'999'999'999'999; // 16 digits
+constexpr int64_t max_states = 100, max_listed = 1024;
+constexpr int max_decimals = 15;
 
 // A number as digits * 10^exponent, whose digits do not end with a zero.
 struct Step {
@@ -26,18 +26,18 @@ std::optional<Step> step_of(double value) {
         if (c != '.') result.digits = result.digits * 10 + (c - '0');
     if (result.digits == 0) return std::nullopt;
     for (; result.digits % 10 == 0; result.digits /= 10) result.exponent++;
-    if (std::abs(result.exponent) > most_decimals) return std::nullopt;
+    if (std::abs(result.exponent) > max_decimals) return std::nullopt;
     return result;
 }
 
 // The nearest number of units that the bound allows.
 int64_t units(const std::optional<NumberBound>& bound, int exponent, bool is_min) {
-    if (!bound) return is_min ? -most_units : most_units;
+    if (!bound) return is_min ? -max_units : max_units;
     const double exact = bound->value / std::pow(10.0, exponent), near = std::round(exact);
     const bool on_it = std::abs(exact - near) <= 1e-9 * std::max(1.0, std::abs(exact));
     double value = on_it ? near : is_min ? std::ceil(exact) : std::floor(exact);
     if (on_it && bound->exclusive) value += is_min ? 1 : -1;
-    return int64_t(std::clamp(value, -double(most_units), double(most_units)));
+    return int64_t(std::clamp(value, -double(max_units), double(max_units)));
 }
 
 // The digits of multiples of `of`, with `decimals` of them behind a point.
@@ -124,16 +124,16 @@ std::optional<std::string> multiple_gbnf(GbnfWriter& writer, double of, std::opt
         step = step_of(double(step->digits / std::gcd(step->digits, unit)));
     }
     const int exponent = step->exponent, decimals = std::max(-exponent, 0), zeros = std::max(exponent, 0);
-    const int64_t limit = most_units / int64_t(std::pow(10.0, zeros) + 0.5);
+    const int64_t limit = max_units / int64_t(std::pow(10.0, zeros) + 0.5);
     const int64_t low = std::max(units(min, exponent, true), -limit), high = std::min(units(max, exponent, false), limit);
-    if (step->digits > most_states && (high - low) / step->digits > most_listed) return std::nullopt;
+    if (step->digits > max_states && (high - low) / step->digits > max_listed) return std::nullopt;
     std::string all;
     const auto add = [&](const std::string& sign, const std::string& digits, int ends) {
         if (!digits.empty())
             all += fmt::format("{}{}({}){}", all.empty() ? "" : " | ", sign, digits,
                                ends > 0 ? fmt::format(" \"{:0{}}\"", 0, ends) : "");
     };
-    if (step->digits > most_states) {
+    if (step->digits > max_states) {
         add("", listed(low, high, *step), 0);
     } else {
         Multiples multiples(writer, step->digits, decimals);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr size_t max_integer_digits = 16;
 
-std::string any_digits(size_t least, size_t most) {
-    return most == 0 ? "\"\"" : least == most ? fmt::format("[0-9]{{{}}}", least) : fmt::format("[0-9]{{{},{}}}", least, most);
+std::string any_digits(size_t min, size_t max) {
+    return max == 0 ? "\"\"" : min == max ? fmt::format("[0-9]{{{}}}", min) : fmt::format("[0-9]{{{},{}}}", min, max);
 }
 
 std::string digit_range(char first, char last) {

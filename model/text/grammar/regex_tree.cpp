@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t any_length = uint64_t(1) << 40;
 
 struct Lengths {
-    uint64_t least, most;
+    uint64_t min, max;
 };
 
 Lengths lengths(const Regex& regex) {
@@ -18,12 +18,12 @@ Lengths lengths(const Regex& regex) {
     for (const Regex& part : regex.of) {
         const Lengths one = lengths(part);
         if (regex.kind == Regex::Kind::choice)
-            all = {std::min(all.least, one.least), std::max(all.most, one.most)};
+            all = {std::min(all.min, one.min), std::max(all.max, one.max)};
         else if (regex.kind == Regex::Kind::sequence)
-            all = {std::min(all.least + one.least, any_length), std::min(all.most + one.most, any_length)};
+            all = {std::min(all.min + one.min, any_length), std::min(all.max + one.max, any_length)};
         else
-            all = {std::min(one.least * regex.min, any_length),
-                   regex.max == unlimited ? (one.most == 0 ? 0 : any_length) : std::min(one.most * regex.max, any_length)};
+            all = {std::min(one.min * regex.min, any_length),
+                   regex.max == unlimited ? (one.max == 0 ? 0 : any_length) : std::min(one.max * regex.max, any_length)};
     }
     return all;
 }
@@ -43,60 +43,62 @@ Text limited_choice(const Regex& regex, uint64_t min, uint64_t max) {
     return "(" + out + ")";
 }
 
-// At most `most` repetitions, each of a length of which no sum is outside.
-Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max, uint64_t most) {
+// At most `max_repeats` repetitions, each of a length of which no sum is outside.
+Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max, uint64_t max_repeats) {
     const Lengths unit = lengths(regex.of[0]);
-    const uint64_t longest = max >= any_length ? unit.most : std::min(unit.most, max / most);
+    const uint64_t longest = max >= any_length ? unit.max : std::min(unit.max, max / max_repeats);
     const uint64_t needed = min == 0 ? 0 : longest == 0 ? any_length : (min + longest - 1) / longest;
     const uint64_t fewest = std::max<uint64_t>(regex.min, needed);
-    if (fewest > most) return std::nullopt;
+    if (fewest > max_repeats) return std::nullopt;
     const Text one = limited(regex.of[0], fewest == 0 ? 0 : (min + fewest - 1) / fewest, longest);
     if (!one) return std::nullopt;
-    return *one + times(fewest, most);
+    return *one + times(fewest, max_repeats);
 }
 
 Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max) {
     const Lengths unit = lengths(regex.of[0]);
-    const uint64_t least = std::max<uint64_t>(unit.least, 1), bound = regex.max == unlimited ? any_length : regex.max;
-    if (unit.least == unit.most) {
-        const uint64_t fewest = std::max<uint64_t>(regex.min, (min + least - 1) / least), most = std::min(bound, max / least);
-        if (fewest > most) return std::nullopt;
-        return regex_tree_gbnf(regex.of[0]) + times(fewest, most);
+    const uint64_t min_unit = std::max<uint64_t>(unit.min, 1), bound = regex.max == unlimited ? any_length : regex.max;
+    if (unit.min == unit.max) {
+        const uint64_t fewest = std::max<uint64_t>(regex.min, (min + min_unit - 1) / min_unit),
+                       max_repeats = std::min(bound, max / min_unit);
+        if (fewest > max_repeats) return std::nullopt;
+        return regex_tree_gbnf(regex.of[0]) + times(fewest, max_repeats);
     }
-    const uint64_t fewest = std::max<uint64_t>(regex.min, 1), root = uint64_t(std::ceil(std::sqrt(double(max / least))));
-    const uint64_t few = unit.most < any_length ? max / unit.most : root; // long ones rather than many
-    for (const uint64_t most : {max >= any_length ? bound : few, fewest, max / least})
-        if (const Text text = limited_repeat(regex, min, max, std::clamp(most, fewest, std::max(bound, fewest)))) return text;
+    const uint64_t fewest = std::max<uint64_t>(regex.min, 1), root = uint64_t(std::ceil(std::sqrt(double(max / min_unit))));
+    const uint64_t few = unit.max < any_length ? max / unit.max : root; // long ones rather than many
+    for (const uint64_t max_repeats : {max >= any_length ? bound : few, fewest, max / min_unit})
+        if (const Text text = limited_repeat(regex, min, max, std::clamp(max_repeats, fewest, std::max(bound, fewest))))
+            return text;
     return regex.min == 0 && min == 0 ? Text("\"\"") : std::nullopt;
 }
 
-// What the parts have beyond their least lengths is divided among them.
+// What the parts have beyond their minimum lengths is divided among them.
 Text limited_sequence(const Regex& regex, uint64_t min, uint64_t max) {
     std::vector<Lengths> parts;
-    uint64_t least = 0;
-    for (const Regex& part : regex.of) least += parts.emplace_back(lengths(part)).least;
+    uint64_t min_length = 0;
+    for (const Regex& part : regex.of) min_length += parts.emplace_back(lengths(part)).min;
     const std::vector<Lengths> given = parts;
-    uint64_t spare = max - least; // not negative: limited() has looked
-    uint64_t open = uint64_t(std::ranges::count_if(given, [](const Lengths& one) { return one.most > one.least; }));
+    uint64_t spare = max - min_length; // not negative: limited() has looked
+    uint64_t open = uint64_t(std::ranges::count_if(given, [](const Lengths& one) { return one.max > one.min; }));
     std::vector<size_t> order;
     for (size_t i = 0; i < parts.size(); ++i) order.push_back(i);
-    std::ranges::stable_sort(order, {}, [&](size_t i) { return given[i].most - given[i].least; }); // small ones leave the rest
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return given[i].max - given[i].min; }); // small ones leave the rest
     for (const size_t i : order) {
-        if (given[i].most == given[i].least) continue;
-        const uint64_t share = max >= any_length ? any_length : std::min(given[i].most - given[i].least, spare / open--);
-        parts[i].most = std::min(given[i].least + share, given[i].most);
+        if (given[i].max == given[i].min) continue;
+        const uint64_t share = max >= any_length ? any_length : std::min(given[i].max - given[i].min, spare / open--);
+        parts[i].max = std::min(given[i].min + share, given[i].max);
         if (max < any_length) spare -= share;
     }
-    uint64_t missing = min > least ? min - least : 0;
+    uint64_t missing = min > min_length ? min - min_length : 0;
     for (auto i = order.rbegin(); i != order.rend() && missing > 0; ++i) { // the longest first
-        const uint64_t more = std::min(missing, parts[*i].most - parts[*i].least);
-        parts[*i].least += more;
+        const uint64_t more = std::min(missing, parts[*i].max - parts[*i].min);
+        parts[*i].min += more;
         missing -= more;
     }
     if (missing > 0) return std::nullopt;
     std::string out;
     for (size_t i = 0; i < parts.size(); ++i) {
-        const Text text = limited(regex.of[i], parts[i].least, parts[i].most);
+        const Text text = limited(regex.of[i], parts[i].min, parts[i].max);
         if (!text) return std::nullopt;
         out += (i == 0 ? "" : " ") + *text;
     }
@@ -105,8 +107,8 @@ Text limited_sequence(const Regex& regex, uint64_t min, uint64_t max) {
 
 Text limited(const Regex& regex, uint64_t min, uint64_t max) {
     const Lengths all = lengths(regex);
-    if (all.least >= min && all.most <= max) return regex_tree_gbnf(regex);
-    if (all.most < min || all.least > max) return std::nullopt;
+    if (all.min >= min && all.max <= max) return regex_tree_gbnf(regex);
+    if (all.max < min || all.min > max) return std::nullopt;
     switch (regex.kind) {
     case Regex::Kind::chars: return std::nullopt;
     case Regex::Kind::choice: return limited_choice(regex, min, max);

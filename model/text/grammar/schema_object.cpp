@@ -191,12 +191,12 @@ std::string array_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::
     std::string rest; // what follows the fixed items
     if (max > fixed) {
         const std::string item = rules.rule(items, place + "/items", name + "-item", true);
-        const uint32_t least = min > fixed ? min - fixed : 0, most = max == unlimited ? unlimited : max - fixed;
-        rest = fmt::format("(\",\" space {}){}", item, times_gbnf(least, most));
+        const uint32_t min_rest = min > fixed ? min - fixed : 0, max_rest = max == unlimited ? unlimited : max - fixed;
+        rest = fmt::format("(\",\" space {}){}", item, times_gbnf(min_rest, max_rest));
         if (fixed == 0) {
-            const uint32_t more = most == unlimited ? unlimited : most - 1;
-            rest = fmt::format("{} (\",\" space {}){} space", item, item, times_gbnf(least == 0 ? 0 : least - 1, more));
-            return "\"[\" space " + (least == 0 ? "(" + rest + ")?" : rest) + " \"]\"";
+            const uint32_t more = max_rest == unlimited ? unlimited : max_rest - 1;
+            rest = fmt::format("{} (\",\" space {}){} space", item, item, times_gbnf(min_rest == 0 ? 0 : min_rest - 1, more));
+            return "\"[\" space " + (min_rest == 0 ? "(" + rest + ")?" : rest) + " \"]\"";
         }
     }
     if (fixed == 0) return "\"[\" space \"]\"";

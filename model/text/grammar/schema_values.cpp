@@ -112,12 +112,12 @@ static std::optional<Regex> text_regex(SchemaRules& rules, const SchemaJson& sch
 }
 
 std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
-    constexpr uint32_t most = 32768; // each character has a state, and an answer is hardly longer
+    constexpr uint32_t max_states = 32768; // each character has a state, and an answer is hardly longer
     const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
     const uint32_t min = schema_count(schema, "minLength", 0, place);
     uint32_t max = schema_count(schema, "maxLength", unlimited, place);
     if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
-    if (max > most) max = unlimited;
+    if (max > max_states) max = unlimited;
     const auto quoted = [](const std::string& body) { return "\"\\\"\" " + body + " \"\\\"\""; };
     if (const auto regex = text_regex(rules, schema, place)) {
         if (!has_length) return quoted(regex_tree_gbnf(*regex));

@@ -238,7 +238,12 @@ Model make_synthetic(const SyntheticModel& model, uint32_t seed) {
     Weights weights = collect_weights(source, config);
     Tokenizer tokenizer(file);
     const ChatVariant chat = chat_variant(file);
-    return {std::move(file), config, std::move(weights), std::move(tokenizer), chat, model.name};
+    return {.file = std::move(file),
+            .config = config,
+            .weights = std::move(weights),
+            .tokenizer = std::move(tokenizer),
+            .chat = chat,
+            .name = model.name};
 }
 
 } // namespace tq

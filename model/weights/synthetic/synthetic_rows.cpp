@@ -169,11 +169,22 @@ Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t
     } else {
         source = std::make_shared<BlockRows>(type, cols, deviation, seed);
     }
-    return {std::move(name), type, rows, cols, {}, std::move(source), std::move(factors)};
+    return {.name = std::move(name),
+            .type = type,
+            .rows = rows,
+            .cols = cols,
+            .data = {},
+            .source = std::move(source),
+            .factors = std::move(factors)};
 }
 
 Tensor synthetic_vector(std::string name, uint32_t cols, float low, float high, uint32_t seed) {
-    return {std::move(name), GgmlType::F32, 1, cols, {}, std::make_shared<VectorRows>(low, high, seed)};
+    return {.name = std::move(name),
+            .type = GgmlType::F32,
+            .rows = 1,
+            .cols = cols,
+            .data = {},
+            .source = std::make_shared<VectorRows>(low, high, seed)};
 }
 
 Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed) {

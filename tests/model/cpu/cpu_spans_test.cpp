@@ -67,17 +67,17 @@ TEST_CASE("in company as alone: the logits of each sequence, with pages in any o
 }
 
 TEST_CASE("in company as alone: 1 to 17 sequences, with weights of every format") {
-    constexpr uint32_t most = 17;
+    constexpr uint32_t max = 17;
     for (const GgmlType type : weight_formats) {
         CAPTURE(type_name(type));
         const WideModel model(type);
-        const ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, most);
+        const ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, max);
         const auto together = make_cpu_forward(model.config, model.weights, options),
                    alone = make_cpu_forward(model.config, model.weights, options);
         std::mt19937 random(9);
         std::vector<Ids> ids;
-        for (uint32_t slot = 0; slot < most; slot++) ids.push_back(random_ids(random, 1 + slot * 7 % 30));
-        for (uint32_t n = 1; n <= most; n++) {
+        for (uint32_t slot = 0; slot < max; slot++) ids.push_back(random_ids(random, 1 + slot * 7 % 30));
+        for (uint32_t n = 1; n <= max; n++) {
             std::vector<Span> spans;
             for (uint32_t slot = 0; slot < n; slot++) spans.push_back({slot, ids[slot]});
             for (const auto& [at, logits] : run(*together, spans))
@@ -131,15 +131,15 @@ TEST_CASE("the ids of short spans give what each gives alone, and blocks the sam
         Cache& cache = forward->cache();
         const Ids ids = random_ids(random, 290);
         for (uint32_t i = 0; i < 40; i++) run_one(*forward, 0, {ids[i]});
-        const uint32_t most = forward->block_kernels().many - 1;                                   // separate rows
-        for (uint32_t done = 0, count = 1; done < 40; done += count, count = 2 * count % most + 1) // 1, 3, 7, 15
+        const uint32_t max = forward->block_kernels().many - 1;                                   // separate rows
+        for (uint32_t done = 0, count = 1; done < 40; done += count, count = 2 * count % max + 1) // 1, 3, 7, 15
             run_one(*forward, 1, Ids(&ids[done], &ids[std::min(done + count, 40u)])), count = std::min(count, 40 - done);
         CHECK(same_stored(cache, 0, cache, 1));
         for (const uint32_t slot : {0u, 1u}) cache.truncate(slot, 0);
         run_one(*forward, 0, ids);
         for (uint32_t done = 0; done < 290;) {
-            uint32_t count = most + 1 + uint32_t(random() % 40);
-            if (290 - done < count + most + 1) count = 290 - done;
+            uint32_t count = max + 1 + uint32_t(random() % 40);
+            if (290 - done < count + max + 1) count = 290 - done;
             run_one(*forward, 1, Ids(ids.begin() + done, ids.begin() + done + count));
             done += count;
         }

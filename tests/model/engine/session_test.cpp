@@ -194,15 +194,15 @@ TEST_CASE("wherever the device is lost, once or twice, the answer goes on") {
         }
         return all;
     };
-    for (const uint32_t most : {0u, uint32_t(SAMPLING_STEPS)}) {
+    for (const uint32_t max : {0u, uint32_t(SAMPLING_STEPS)}) {
         ToyForward plain(64);
-        plain.sample_at_most(most);
+        plain.set_max_sampled(max);
         const Ids wanted = converse(plain);
         for (size_t lost_at = 0; lost_at < wanted.size() - 3; lost_at++)
             for (const size_t losses : {1, 2}) {
                 CAPTURE(lost_at);
                 ToyForward forward(64);
-                forward.sample_at_most(most);
+                forward.set_max_sampled(max);
                 forward.lost_at = lost_at;
                 forward.losses = losses;
                 CHECK(converse(forward) == wanted);
@@ -222,7 +222,7 @@ namespace {
 // The same conversation with a forward that samples ahead and with one that does not.
 struct Pair {
     explicit Pair(uint32_t context, uint32_t pages = UINT32_MAX) : ahead(context, pages), plain(context, pages) {
-        ahead.sample_at_most(SAMPLING_STEPS);
+        ahead.set_max_sampled(SAMPLING_STEPS);
     }
 
     // Records everything that the caller sees, in order.
@@ -282,10 +282,10 @@ struct Pair {
 // Proposes the most probable tokens of ToyForward.
 struct ToyDrafter final : OneDrafter {
     bool read(uint32_t, std::span<const uint32_t>, const Progress& progress) override { return !asks || progress(1, 1); }
-    Ids propose(std::span<const uint32_t> ids, uint32_t most) override {
+    Ids propose(std::span<const uint32_t> ids, uint32_t max) override {
         Ids out;
         uint32_t sum = std::accumulate(ids.begin(), ids.end(), 1u);
-        for (uint32_t i = 0; i < most; i++, sum += out.back()) out.push_back(sum % vocab_size);
+        for (uint32_t i = 0; i < max; i++, sum += out.back()) out.push_back(sum % vocab_size);
         return out;
     }
     bool survives_loss() const override { return survives; }
@@ -297,9 +297,9 @@ struct ToyDrafter final : OneDrafter {
 
 TEST_CASE("drafting shows in nothing but the calls") {
     for (const bool adaptive : {false, true})
-        for (const uint32_t most : {0u, SAMPLING_STEPS}) {
+        for (const uint32_t max : {0u, SAMPLING_STEPS}) {
             const auto drafting = [&](Pair& pair) {
-                pair.ahead.sample_at_most(most);
+                pair.ahead.set_max_sampled(max);
                 pair.speculation =
                     std::make_unique<Speculation>(std::make_unique<ToyDrafter>(), SpeculationOptions{.adaptive = adaptive});
             };
@@ -324,7 +324,7 @@ TEST_CASE("drafting shows in nothing but the calls") {
             for (size_t full = 3; full < 9; ++full) {
                 Pair full_one(64);
                 drafting(full_one);
-                full_one.ahead.sample_at_most(0);
+                full_one.ahead.set_max_sampled(0);
                 full_one.ahead.full_at = full_one.plain.full_at = full;
                 full_one.check({1, 2, 3}, {});
             }
@@ -373,7 +373,7 @@ TEST_CASE("sampling ahead stops where the context or memory does") {
     }
     for (size_t full = 3; full < 9; ++full) {
         Pair pair(64);
-        pair.ahead.sample_at_most(1); // a forward finds its pages before it runs anything
+        pair.ahead.set_max_sampled(1); // a forward finds its pages before it runs anything
         pair.ahead.full_at = pair.plain.full_at = full;
         pair.check({1, 2, 3}, {});
         pair.check({1, 2}, {.max_tokens = 2});
@@ -385,7 +385,7 @@ TEST_CASE("sampling ahead stops where the context or memory does") {
 
 TEST_CASE("whatever ends an answer, nothing that was run ahead stays") {
     ToyForward forward(200);
-    forward.sample_at_most(SAMPLING_STEPS);
+    forward.set_max_sampled(SAMPLING_STEPS);
     Session session(forward);
     Sampler sampler = greedy();
     size_t seen = 0;
@@ -408,7 +408,7 @@ TEST_CASE("what may have been on a lost device drafts no more, wherever the devi
             CAPTURE(survives);
             CAPTURE(in_prefill);
             ToyForward forward(64);
-            forward.sample_at_most(0);
+            forward.set_max_sampled(0);
             forward.reopens = true;
             forward.lost_at = 1;
             forward.losses = in_prefill ? 1 : 0;

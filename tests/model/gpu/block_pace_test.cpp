@@ -39,7 +39,7 @@ struct Gpu {
 constexpr Gpu uhd630{1.8e11, 4e10}, iris_xe{9e11, 2e11}, rx570{2.2e12, 5e11}, rtx4090{6e13, 4e13};
 
 struct Run {
-    uint32_t blocks = 0, least = ~0u;
+    uint32_t blocks = 0, min = ~0u;
     double longest_attention = 0, first_attention = 0; // seconds of a dispatch, after the first block and in it
 };
 
@@ -53,7 +53,7 @@ Run prompt(gpu::BlockPace& pace, const Gpu& gpu, uint32_t from, uint32_t to) {
             std::max(out.blocks == 0 ? 0 : out.longest_attention, seconds);
         pace.ran(at, tokens, 36 * gpu.layer_seconds(at, tokens));
         at += tokens;
-        if (at < to) out.least = std::min(out.least, tokens);
+        if (at < to) out.min = std::min(out.min, tokens);
     }
     return out;
 }
@@ -83,7 +83,7 @@ TEST_CASE("fast devices get whole blocks, the first included, and processors alw
     gpu::BlockPace pace = pace_of(DeviceType::discrete);
     const Run run = prompt(pace, rtx4090, 0, 32768);
     CHECK(run.blocks == 64);
-    CHECK(run.least == 512);
+    CHECK(run.min == 512);
     gpu::BlockPace processor = pace_of(DeviceType::cpu);
     for (const double seconds : {1e-9, 1e9, 3e7}) {
         processor.ran(0, 64, seconds);

@@ -126,11 +126,11 @@ void check_vocabulary(Device& device, uint32_t size, uint32_t workgroup, uint32_
     }
 }
 
-// Reports max_sampled() as `most`, whatever the device's own choice of where to sample; 0: on the host.
+// Reports max_sampled() as `max`, whatever the device's own choice of where to sample; 0: on the host.
 class Sampling final : public Forward {
   public:
-    explicit Sampling(std::unique_ptr<Forward> forward, uint32_t most) : forward_(std::move(forward)), facts_(forward_->facts()) {
-        facts_.max_sampled = most;
+    explicit Sampling(std::unique_ptr<Forward> forward, uint32_t max) : forward_(std::move(forward)), facts_(forward_->facts()) {
+        facts_.max_sampled = max;
     }
 
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override {
@@ -151,9 +151,9 @@ class Sampling final : public Forward {
     ForwardFacts facts_;
 };
 
-std::unique_ptr<Sampling> make(Device& device, const SmallModel& model, uint32_t most) {
+std::unique_ptr<Sampling> make(Device& device, const SmallModel& model, uint32_t max) {
     const KvOptions kv{KvType::tq4, KvType::tq4};
-    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, small_options(kv)), most);
+    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, small_options(kv)), max);
 }
 
 SamplerOptions warm(uint64_t seed) {
@@ -167,8 +167,8 @@ SamplerOptions warm(uint64_t seed) {
 
 TEST_CASE("whatever the logits, the device samples what the host does") {
     Device device;
-    const uint32_t most = std::min(256u, device.capabilities().max_workgroup_invocations);
-    for (const uint32_t workgroup : {64u, 96u, most})
+    const uint32_t max = std::min(256u, device.capabilities().max_workgroup_invocations);
+    for (const uint32_t workgroup : {64u, 96u, max})
         for (const uint32_t size : {1u, 7u, 64u, 1000u, 1024u, 1025u, 4099u}) check_vocabulary(device, size, workgroup, 120);
     check_vocabulary(device, 151936, 64, 60);
     check_vocabulary(device, gpu::max_sampling_logits, 64, 6);

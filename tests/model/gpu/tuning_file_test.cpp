@@ -47,7 +47,7 @@ struct Place {
         tuning.splits = 64;
         tuning.batch_size = 128;
         tuning.matvec_lanes = 1;
-        tuning.weight_interleave = gpu::rows_in_turn(tuning);
+        tuning.weight_interleave = gpu::interleaved_rows(tuning);
         return tuning;
     }
     json content() const { return json::parse(std::ifstream(gpu::tuning_path(device))); }

@@ -57,13 +57,13 @@ const gpu::TuningField& field(std::string_view name) {
 }
 
 uint32_t max_workgroup(const Capabilities& device, const Tuning& tuning, uint64_t& shared_bytes) {
-    uint32_t most = 0;
+    uint32_t max = 0;
     for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
-        most = std::max(most, variant.constants.at(variant.shader->interface.workgroup_constant[0]));
+        max = std::max(max, variant.constants.at(variant.shader->interface.workgroup_constant[0]));
         shared_bytes = std::max(shared_bytes, shared_memory_bytes(*variant.shader, variant.constants));
     }
-    CHECK(most <= device.max_workgroup_invocations);
-    return most;
+    CHECK(max <= device.max_workgroup_invocations);
+    return max;
 }
 
 } // namespace

@@ -132,21 +132,21 @@ TEST_CASE("every variant's workgroup and shared memory fit the least device") {
     least.max_workgroup_invocations = least.max_workgroup_size[0] = 1024;
     least.shared_memory_bytes = 65536;
     find_device_profile("spec-minimum").clamp(least);
-    uint64_t most = 0;
+    uint64_t max = 0;
     gpu::Tuning min_gpu = gpu::choose_tuning(least);
     min_gpu.attention_rows = 16; // more than its own choice
     for (const Variant& variant : gpu::all_variants({&min_gpu, 1})) {
         CAPTURE(variant.shader->name);
         const uint64_t bytes = shared_memory_bytes(*variant.shader, variant.constants);
         CHECK(bytes <= least.shared_memory_bytes);
-        most = std::max(most, bytes);
+        max = std::max(max, bytes);
         const uint32_t id = variant.shader->interface.workgroup_constant[0];
         REQUIRE(id < variant.constants.size());
         CHECK(variant.constants[id] <= least.max_workgroup_invocations);
     }
     // A tile of products: 64 rows and 32 columns of 32 inputs and 4 for padding, and the grid of IQ2_XXS or IQ3_S. Attention has
     // little less: the queries of 12 of 16 tokens, the scores of 64 keys, a maximum and a factor for each, and a trellis' levels.
-    CHECK(most == (64 + 32) * (32 + 4) * 4 + 2048);
+    CHECK(max == (64 + 32) * (32 + 4) * 4 + 2048);
 }
 
 TEST_CASE("tiles of products fill the shared memory that there is, and no more") {

@@ -107,13 +107,13 @@ TEST_CASE("balanced norms have the same products, and queries and keys of one si
 }
 
 TEST_CASE("weights that cannot be balanced stay as they are") {
-    constexpr float most = std::numeric_limits<float>::max(), least = std::numeric_limits<float>::min(),
+    constexpr float max = std::numeric_limits<float>::max(), min = std::numeric_limits<float>::min(),
                     denormal = std::numeric_limits<float>::denorm_min();
     for (const auto& [a, b, c, d] : std::vector<std::array<float, 4>>{{0, 0, 1, 2},
                                                                       {1, 2, 0, 0},
                                                                       {0, 0, 0, 0},
-                                                                      {most, 0, most, most / 2},
-                                                                      {least, 1, 1, 1},
+                                                                      {max, 0, max, max / 2},
+                                                                      {min, 1, 1, 1},
                                                                       {denormal, denormal, 1, 1},
                                                                       {1, 1, denormal, 1}}) {
         std::vector<float> q{a, b}, k{c, d};

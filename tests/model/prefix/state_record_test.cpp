@@ -158,9 +158,9 @@ namespace {
 class HalfRight final : public OneDrafter {
   public:
     HalfRight(const std::vector<uint32_t>& all) : all_(all) {}
-    std::vector<uint32_t> propose(std::span<const uint32_t> ids, uint32_t most) override {
+    std::vector<uint32_t> propose(std::span<const uint32_t> ids, uint32_t max) override {
         std::vector<uint32_t> out;
-        for (size_t i = ids.size(); i < ids.size() + 3 && i < all_.size() && out.size() < most; i++)
+        for (size_t i = ids.size(); i < ids.size() + 3 && i < all_.size() && out.size() < max; i++)
             out.push_back(i < ids.size() + 2 ? all_[i] : all_[i] ^ 1);
         return out;
     }

@@ -379,9 +379,9 @@ TEST_CASE("a stream is sent piece by piece, in chunks; one that breaks off lacks
 }
 
 TEST_CASE("more requests than threads wait for their turn") {
-    std::atomic<int> running = 0, most = 0;
+    std::atomic<int> running = 0, max = 0;
     const auto slow = [&](const HttpRequest&) {
-        most = std::max(most.load(), ++running);
+        max = std::max(max.load(), ++running);
         std::this_thread::sleep_for(20ms);
         running--;
         return HttpReply{};
@@ -391,7 +391,7 @@ TEST_CASE("more requests than threads wait for their turn") {
     for (int i = 0; i < 12; i++) clients.emplace_back(server.port());
     for (RawClient& one : clients) one.send(get("/a"));
     for (RawClient& one : clients) CHECK(status_of(one.read()) == 200);
-    CHECK(most <= 3);
+    CHECK(max <= 3);
 }
 
 TEST_CASE("a thousand connections that are left open keep nobody out; threads and descriptors come back") {

@@ -33,12 +33,12 @@ std::string body(const Ids& ids, uint32_t known = 0, const OwnerTexts& of = owne
 }
 
 // The pages of a reply, and whether it was whole.
-std::vector<Bytes> pages_of(const server::HttpReply& reply, size_t page_bytes, uint32_t most = UINT32_MAX) {
+std::vector<Bytes> pages_of(const server::HttpReply& reply, size_t page_bytes, uint32_t max = UINT32_MAX) {
     REQUIRE_MESSAGE(reply.status == 200, reply.body);
     std::vector<Bytes> pages;
     PageStreamReader reader(page_bytes, [&](Bytes page) {
         pages.push_back(std::move(page));
-        return pages.size() < most;
+        return pages.size() < max;
     });
     reply.stream(server::Send([&](std::string_view bytes, bool) { return reader.push(std::as_bytes(std::span(bytes))); }));
     CHECK(reader.is_between_pages());

@@ -48,9 +48,9 @@ TEST_CASE("only the longest end that may begin a stop string is held back") {
 TEST_CASE("the result does not depend on how the text is divided") {
     std::mt19937 random(3);
     for (int round = 0; round < 3000; ++round) {
-        const auto text = [&](size_t most) {
+        const auto text = [&](size_t max) {
             std::string out;
-            for (size_t n = 1 + random() % most; n > 0; --n) out += char('a' + random() % 2);
+            for (size_t n = 1 + random() % max; n > 0; --n) out += char('a' + random() % 2);
             return out;
         };
         std::vector<std::string> stops{text(6), text(4), text(8)}, parts, characters;

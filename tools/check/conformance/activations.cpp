@@ -86,7 +86,16 @@ struct Heads {
 
 Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType keys, RotationKind rotation) {
     const uint32_t d = at.head_dim;
-    Config config{1, 64, 64, 1, 1, 1, d, 1 << 16, 1e6f, 1e-6f};
+    Config config{.vocab_size = 1,
+                  .hidden_size = 64,
+                  .intermediate_size = 64,
+                  .num_hidden_layers = 1,
+                  .num_attention_heads = 1,
+                  .num_key_value_heads = 1,
+                  .head_dim = d,
+                  .max_position_embeddings = 1 << 16,
+                  .rope_theta = 1e6f,
+                  .rms_norm_eps = 1e-6f};
     config.rotary_dim = at.rotary_dim;
     const auto rope = rope_table(config, at.position + at.tokens);
     const auto q = rig.random.normals(size_t(at.tokens) * at.heads * d), w = rig.random.normals(d);
@@ -101,14 +110,14 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     ref::q_norm_rope(rig.pool, want, w, {rope, rows, at.rotary_dim}, at.heads, norm_eps, scale,
                      is_turboquant(keys) ? &codec.rotation : nullptr, conditions, &page_scores);
 
-    const uint32_t most = at.tokens + 2; // of the recording
+    const uint32_t max = at.tokens + 2; // of the recording
     std::vector<float> content = q;
-    content.resize(size_t(most) * at.heads * d, std::bit_cast<float>(poison));
+    content.resize(size_t(max) * at.heads * d, std::bit_cast<float>(poison));
     const gpu::PageScores scores_at{uint32_t(content.size()), page_scores.pages + 1};
-    content.resize(content.size() + gpu::page_score_floats(most, at.heads, scores_at.pages), std::bit_cast<float>(poison));
+    content.resize(content.size() + gpu::page_score_floats(max, at.heads, scores_at.pages), std::bit_cast<float>(poison));
     const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
                  context = rig.context(at.position, at.tokens, rope);
-    rig.run(tuning, context, most, d, [&](gpu::Pass& pass) {
+    rig.run(tuning, context, max, d, [&](gpu::Pass& pass) {
         pass.rotary_dim = at.rotary_dim;
         gpu::q_norm_rope(pass, y, scores_at, {w_buffer, at.conditioned_kv_heads, !conditions.empty()}, at.heads, norm_eps, codec);
     });
@@ -153,15 +162,18 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                                      {KvType::tq4, RotationKind::wht},
                                                      {KvType::tq4, RotationKind::haar}})
                     rows.push_back(
-                        {"q_norm_rope", fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
-                         fmt::format("head_dim {}, {} heads, {} tokens at {}{}{}", d, at.heads, at.tokens, at.position,
-                                     at.conditioned_kv_heads == 0
-                                         ? ""
-                                         : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads),
-                                     at.normed ? "" : ", without a norm") +
-                             (at.rotary_dim == 0 ? "" : fmt::format(", RoPE on {} channels", at.rotary_dim)),
-                         [=, keys = keys, rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
-                         0, at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
+                        {.kernel = "q_norm_rope",
+                         .variant = fmt::format("{}, for keys {} {}", variant.name, name(keys), name(rotation)),
+                         .shape = fmt::format("head_dim {}, {} heads, {} tokens at {}{}{}", d, at.heads, at.tokens, at.position,
+                                              at.conditioned_kv_heads == 0
+                                                  ? ""
+                                                  : fmt::format(", conditions of {} kv heads", at.conditioned_kv_heads),
+                                              at.normed ? "" : ", without a norm") +
+                                  (at.rotary_dim == 0 ? "" : fmt::format(", RoPE on {} channels", at.rotary_dim)),
+                         .run = [=, keys = keys,
+                                 rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
+                         .device_bytes = 0,
+                         .full_only = at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
     }
 }
 

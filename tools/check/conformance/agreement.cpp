@@ -20,17 +20,18 @@ struct Floors {
     double error, typical, logits, first_codes, codes; // first_codes: of layer 0, before any cache is read
 };
 
-Floors floors(const KvOptions& kv, uint32_t layers, bool halves) {
+Floors floors(const KvOptions& kv, uint32_t layers, bool fp16_products) {
     bool coded = false, rounded = false;
     for (uint32_t i = 0; i < layers; i++)
         for (const KvType type : {kv.at(i, layers).k, kv.at(i, layers).v}) {
             coded = coded || is_coded(type);
             rounded = rounded || type != KvType::f32;
         }
-    const double exact = halves ? 3e-3 : 2e-5, first_codes = halves ? 0.05 : 0.005, codes = halves ? 0.2 : 0.1;
-    if (!rounded) return {exact, exact, exact_bounds(halves).limit, first_codes, codes};
+    const double exact = fp16_products ? 3e-3 : 2e-5, first_codes = fp16_products ? 0.05 : 0.005,
+                 codes = fp16_products ? 0.2 : 0.1;
+    if (!rounded) return {exact, exact, exact_bounds(fp16_products).limit, first_codes, codes};
     if (!coded) return {std::max(exact, 5e-3), std::max(exact, 1e-3), std::max(exact, 5e-3), first_codes, codes};
-    return {halves ? 0.2 : 0.1, halves ? 2e-2 : 1e-3, halves ? 0.1 : 0.05, first_codes, codes};
+    return {fp16_products ? 0.2 : 0.1, fp16_products ? 2e-2 : 1e-3, fp16_products ? 0.1 : 0.05, first_codes, codes};
 }
 
 // Keeps the last values of a tap of each layer.
@@ -166,9 +167,9 @@ class Comparison {
 };
 
 double greatest_difference(std::span<const float> a, std::span<const float> b) {
-    double most = 0;
-    for (size_t i = 0; i < a.size(); i++) most = std::max(most, std::fabs(double(a[i]) - b[i]));
-    return most;
+    double max = 0;
+    for (size_t i = 0; i < a.size(); i++) max = std::max(max, std::fabs(double(a[i]) - b[i]));
+    return max;
 }
 
 std::optional<Agreement> Comparison::run(std::span<const uint32_t> ids) {
@@ -277,7 +278,7 @@ void Comparison::note_first(uint32_t layer, KvSide side, uint32_t head, uint32_t
 }
 
 void Comparison::set_limits() {
-    const Floors floor = floors(reference_.forward->kv(), layers_, options_.halves);
+    const Floors floor = floors(reference_.forward->kv(), layers_, options_.fp16_products);
     for (const bool after : {false, true})
         for (uint32_t i = 0; i < layers_; i++) {
             LayerAgreement& out = (after ? out_.decoded : out_.prompt)[i];
@@ -351,7 +352,7 @@ NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed) {
     return noisy;
 }
 
-float noise_like_rounding(bool halves) { return halves ? 1e-3f : 1e-5f; }
+float noise_like_rounding(bool fp16_products) { return fp16_products ? 1e-3f : 1e-5f; }
 
 std::optional<Agreement> compare(const Config& config, const MakeForward& measured, const MakeForward& reference,
                                  const MakeForward& noisy, std::span<const uint32_t> ids, const AgreementOptions& options) {

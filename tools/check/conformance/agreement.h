@@ -17,8 +17,8 @@ struct NoisyWeights {
     std::vector<std::vector<float>> norms;
 };
 NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed = 1);
-// The perturbation for with_noise() that stands for rounding: fp32 sums in another order, or fp16 products (`halves`).
-float noise_like_rounding(bool halves);
+// The perturbation for with_noise() that stands for rounding: fp32 sums in another order, or products of fp16 (`fp16_products`).
+float noise_like_rounding(bool fp16_products);
 
 // Counts of equal codes, or of equal values where a type has no codes, and of equal scales.
 struct Equal {
@@ -71,8 +71,8 @@ struct Agreement {
 };
 
 struct AgreementOptions {
-    uint32_t decode = 32; // tokens after the prompt
-    bool halves = false;  // products of fp16 in one of them
+    uint32_t decode = 32;       // tokens after the prompt
+    bool fp16_products = false; // products of fp16 in one of them
     Progress keep_going;
     std::vector<std::vector<float>> value_scales = {}; // of each layer, or empty (model/weights/channel_scales.h)
 };

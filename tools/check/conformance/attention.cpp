@@ -70,8 +70,12 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
 
 void add_attention(Rows& rows, const NamedTuning& variant, const AttentionCase& shape, bool full = false,
                    const char* kernel = "attention") {
-    rows.push_back({kernel, fmt::format("{}, {}", describe(shape.kv), variant.name), shape.text(),
-                    [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); }, 0, full});
+    rows.push_back({.kernel = kernel,
+                    .variant = fmt::format("{}, {}", describe(shape.kv), variant.name),
+                    .shape = shape.text(),
+                    .run = [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); },
+                    .device_bytes = 0,
+                    .full_only = full});
 }
 
 KvOptions with_window(KvOptions kv, uint32_t tokens) {
@@ -169,13 +173,13 @@ void add_decode(Rows& rows, const Capabilities& device) {
     gpu.type = DeviceType::discrete;
     gpu::Tuning own = without_matrices(gpu::choose_tuning(gpu));
     if (!own.float16 || own.subgroup == 0) {
-        rows.push_back({"attention_decode",
-                        "every type",
-                        "every shape",
-                        {},
-                        0,
-                        false,
-                        "the device has no fp16 arithmetic, or no subgroup operations"});
+        rows.push_back({.kernel = "attention_decode",
+                        .variant = "every type",
+                        .shape = "every shape",
+                        .run = {},
+                        .device_bytes = 0,
+                        .full_only = false,
+                        .lacks = "the device has no fp16 arithmetic, or no subgroup operations"});
         return;
     }
     own.decode_subgroups = std::min(8u, device.max_workgroup_invocations / own.subgroup);
@@ -256,14 +260,14 @@ void add_matrices(Rows& rows, const Capabilities& device) {
             row(variant, shape);
     }
     if (all.empty())
-        rows.push_back({"attention_coopmat",
-                        "every type",
-                        "every tile",
-                        {},
-                        0,
-                        false,
-                        TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
-                                              : "the shader compiler of this build knows no cooperative matrices"});
+        rows.push_back({.kernel = "attention_coopmat",
+                        .variant = "every type",
+                        .shape = "every tile",
+                        .run = {},
+                        .device_bytes = 0,
+                        .full_only = false,
+                        .lacks = TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
+                                                       : "the shader compiler of this build knows no cooperative matrices"});
 }
 
 } // namespace

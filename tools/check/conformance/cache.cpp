@@ -274,8 +274,12 @@ void add_format(Rows& rows, const NamedTuning& variant, const Format& format, ui
     // The steps before the encoder do not depend on the type; only sizes and, with fp32, unencoded values do.
     const bool some = format.type == KvType::tq4 || format.type == KvType::f32;
     const auto add = [&](const char* kernel, const char* what, Body body, bool full = false) {
-        rows.push_back({kernel, fmt::format("{}, {}", format.text(), variant.name), fmt::format("{}, head_dim {}", what, d),
-                        [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); }, 0, full || shown});
+        rows.push_back({.kernel = kernel,
+                        .variant = fmt::format("{}, {}", format.text(), variant.name),
+                        .shape = fmt::format("{}, head_dim {}", what, d),
+                        .run = [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); },
+                        .device_bytes = 0,
+                        .full_only = full || shown});
     };
     add("kv_append", "values of every kind", values);
     if (usual && (format.type == KvType::tq4 || format.type == KvType::f16)) add("kv_append", "two slots", slots);

@@ -50,9 +50,9 @@ void fill_denormals(std::span<float> x, Random& random) {
 }
 
 void fill_exponents(std::span<float> x, Random& random) {
-    const uint32_t least = random.below(120), spread = 1 + random.below(100);
+    const uint32_t min = random.below(120), spread = 1 + random.below(100);
     for (float& v : x) {
-        const uint64_t exponent = least + random.below(spread);
+        const uint64_t exponent = min + random.below(spread);
         v = from_bits((random.bits() & 0x807fffff) | exponent << 23);
     }
 }

@@ -28,7 +28,7 @@ double exact_limit(std::string_view) { return 2e-5; }
 
 // Where cooperative matrices round weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to
 // nearest; one that truncates is off by twice as much.
-double limit_of_halves(std::string_view) { return 3e-3; }
+double limit_of_fp16_products(std::string_view) { return 3e-3; }
 
 // A key within rounding of a threshold may get another code than on the CPU, and everything that follows depends on it. With
 // k_norm weights that differ by 1e-5, which changes far more codes than rounding does, no tap of this run came out more than
@@ -125,11 +125,11 @@ void add_end_to_end(Rows& rows, const Capabilities& device) {
                         }});
     };
     const uint32_t tile = gpu::tuning_for(device).matmul_tokens; // blocks are a multiple of it
-    const bool halves = gpu::tuning_for(device).rounds_to_fp16(), digits = gpu::tuning_for(device).matvec_dot != 0;
+    const bool fp16_products = gpu::tuning_for(device).rounds_to_fp16(), digits = gpu::tuning_for(device).matvec_dot != 0;
     for (const uint32_t batch : {tile, 8 * tile}) {
         const bool few = batch == tile; // too few for matmul_coopmat; and attention_coopmat does not support f32
-        add(KvType::f32, batch, !halves || (few && !digits) ? exact_limit : limit_of_halves);
-        add(KvType::tq4, batch, halves ? limit_of_rounded_codes : limit_of_codes);
+        add(KvType::f32, batch, !fp16_products || (few && !digits) ? exact_limit : limit_of_fp16_products);
+        add(KvType::tq4, batch, fp16_products ? limit_of_rounded_codes : limit_of_codes);
     }
 }
 

@@ -97,8 +97,12 @@ void Evidence::compared(const char* type, std::span<const uint32_t> got, std::sp
     const std::span first = got.first(std::min(got.size(), want.size()));
     const auto& [buffer, words] = current->read_;
     const bool is_of_buffer = words.size() >= first.size() && std::ranges::equal(first, std::span(words).first(first.size()));
-    current->comparisons_.push_back(
-        {type, passed, allowed, is_of_buffer ? buffer : "", {first.begin(), first.end()}, {want.begin(), want.end()}});
+    current->comparisons_.push_back({.type = type,
+                                     .passed = passed,
+                                     .allowed = allowed,
+                                     .buffer = is_of_buffer ? buffer : "",
+                                     .got = {first.begin(), first.end()},
+                                     .want = {want.begin(), want.end()}});
 }
 
 void Evidence::was_read(const Buffer& buffer, std::span<const uint32_t> words) {

@@ -25,7 +25,7 @@ struct ExpertsShape {
     bool separate = false;
     uint32_t max_rows = 0; // per slice
 
-    uint32_t most() const { return std::max(tokens, recorded); }
+    uint32_t max() const { return std::max(tokens, recorded); }
     uint32_t pairs() const { return tokens * experts.used; }
     std::string text() const {
         return fmt::format("{} of {} experts, {} x {}, {} {}token{}{}{}", experts.used, experts.count, rows, cols, tokens,
@@ -80,12 +80,12 @@ Outcome words_left_alone(std::span<const uint32_t> words, const char* what) {
 }
 
 Buffer routes_buffer(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s) {
-    return rig.output(gpu::routes_bytes(tuning, s.experts, s.most()) / 4);
+    return rig.output(gpu::routes_bytes(tuning, s.experts, s.max()) / 4);
 }
 
 bool ordered(const gpu::Tuning& tuning, const ExpertsShape& s) {
-    const bool separate = s.separate || s.most() == 1;
-    return gpu::experts_kernel(tuning, GgmlType::F32, s.experts, s.most(), separate) != gpu::MatmulKernel::matvec;
+    const bool separate = s.separate || s.max() == 1;
+    return gpu::experts_kernel(tuning, GgmlType::F32, s.experts, s.max(), separate) != gpu::MatmulKernel::matvec;
 }
 
 Outcome route(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits kind) {
@@ -94,20 +94,20 @@ Outcome route(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits
     const host::Routes twin = routes_of(logits, e);
     const Buffer routes = routes_buffer(rig, tuning, s), logits_buffer = rig.upload(logits), context = rig.context(0, s.tokens);
     rig.run(
-        tuning, context, s.most(), 128,
+        tuning, context, s.max(), 128,
         [&](gpu::Pass& pass) {
             gpu::route(pass, {routes, e}, logits_buffer);
         },
         1, s.separate);
     const std::vector<uint32_t> all = rig.read(routes);
-    const uint32_t most = s.most() * e.used;
-    const auto part = [&](uint32_t number, size_t count) { return std::span(all).subspan(4 + size_t(number) * most, count); };
+    const uint32_t max = s.max() * e.used;
+    const auto part = [&](uint32_t number, size_t count) { return std::span(all).subspan(4 + size_t(number) * max, count); };
     Outcome out = worse(compare_words(part(0, s.pairs()), twin.ids), rig.check(routes, {}, 0));
     out = worse(out, compare(to_floats(part(1, s.pairs())), twin.weights, weight_limit));
-    out = worse(out, words_left_alone(part(0, most).subspan(s.pairs()), "the expert of a token that there is not"));
+    out = worse(out, words_left_alone(part(0, max).subspan(s.pairs()), "the expert of a token that there is not"));
     std::vector<uint32_t> header{0, s.pairs()};
     if (ordered(tuning, s)) {
-        const TwinGroups groups(twin.ids, e, gpu::expert_tile_pairs(tuning, e, s.most()), 4 + 2 * most);
+        const TwinGroups groups(twin.ids, e, gpu::expert_tile_pairs(tuning, e, s.max()), 4 + 2 * max);
         header[0] = uint32_t(groups.tiles.size() / 3);
         out = worse(out, compare_words(part(2, s.pairs()), groups.ordered));
         out = worse(out, compare_words(part(3, groups.tiles.size()), groups.tiles));
@@ -124,12 +124,12 @@ Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape&
     logits[2 * e.count - 1] = std::bit_cast<float>(0xffc00000u); // whatever its sign
     logits[2 * e.count + 1] = INFINITY;
     const Buffer routes = routes_buffer(rig, tuning, s), logits_buffer = rig.upload(logits), context = rig.context(0, s.tokens);
-    rig.run(tuning, context, s.most(), 128, [&](gpu::Pass& pass) { gpu::route(pass, {routes, e}, logits_buffer); });
+    rig.run(tuning, context, s.max(), 128, [&](gpu::Pass& pass) { gpu::route(pass, {routes, e}, logits_buffer); });
     const std::vector<uint32_t> all = rig.read(routes);
     for (uint32_t t = 0; t < s.tokens; t++) {
         const size_t first = size_t(t) * e.used;
         const std::vector<uint32_t> ids(all.begin() + ptrdiff_t(4 + first), all.begin() + ptrdiff_t(4 + first + e.used));
-        const auto weights = to_floats(std::span(all).subspan(4 + size_t(s.most()) * e.used + first, e.used));
+        const auto weights = to_floats(std::span(all).subspan(4 + size_t(s.max()) * e.used + first, e.used));
         const bool finite = t != 1 && t != 2;
         if (finite && !std::ranges::equal(ids, std::span(twin.ids).subspan(first, e.used)))
             return {false, 1, 0, fmt::format("token {} has other experts", t)};
@@ -141,18 +141,18 @@ Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape&
 }
 
 Outcome add_up(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits) {
-    const uint32_t used = s.experts.used, most = s.most() * used;
+    const uint32_t used = s.experts.used, max = s.max() * used;
     const std::vector<float> h = rig.random.normals(size_t(s.tokens) * s.cols), weights = rig.random.normals(s.pairs());
     std::vector<float> y = rig.random.normals(size_t(s.pairs()) * s.cols), want = h;
     for (size_t pair = 0; pair < s.pairs(); pair++)
         for (size_t i = 0; i < s.cols; i++) want[pair / used * s.cols + i] += weights[pair] * y[pair * s.cols + i];
-    y.resize(size_t(most) * s.cols, NAN);
-    std::vector<uint32_t> words(4 + 2 * most, poison);
+    y.resize(size_t(max) * s.cols, NAN);
+    std::vector<uint32_t> words(4 + 2 * max, poison);
     words[1] = s.pairs();
-    for (size_t i = 0; i < weights.size(); i++) words[4 + most + i] = std::bit_cast<uint32_t>(weights[i]);
+    for (size_t i = 0; i < weights.size(); i++) words[4 + max + i] = std::bit_cast<uint32_t>(weights[i]);
     const Buffer h_buffer = rig.output(h), y_buffer = rig.upload(y), routes = rig.upload(std::as_bytes(std::span(words))),
                  context = rig.context(0, s.tokens);
-    rig.run(tuning, context, s.most(), 128, [&](gpu::Pass& pass) {
+    rig.run(tuning, context, s.max(), 128, [&](gpu::Pass& pass) {
         gpu::add_experts(pass, h_buffer, y_buffer, {routes, s.experts}, s.cols);
     });
     return rig.check(h_buffer, want, 1e-6);
@@ -188,13 +188,13 @@ struct Stack {
 struct Inputs {
     std::vector<float> logits, x;
     host::Routes twin;
-    Buffer logits_buffer, x_buffer, halves;
+    Buffer logits_buffer, x_buffer, rounded;
 
     Inputs(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, uint32_t rows_per_token)
         : logits(logits_of(rig.random, Logits::some, s.experts, s.tokens)),
           x(rig.random.normals(size_t(s.tokens) * rows_per_token * s.cols)), twin(routes_of(logits, s.experts)),
-          logits_buffer(rig.upload(logits)), x_buffer(rig.upload(padded(size_t(s.most()) * rows_per_token * s.cols))),
-          halves(rig.output(gpu::halves_bytes(tuning, s.most() * rows_per_token, s.cols) / 4)) {}
+          logits_buffer(rig.upload(logits)), x_buffer(rig.upload(padded(size_t(s.max()) * rows_per_token * s.cols))),
+          rounded(rig.output(gpu::rounded_bytes(tuning, s.max() * rows_per_token, s.cols) / 4)) {}
 
     std::vector<float> padded(size_t length) const {
         std::vector<float> out = x;
@@ -208,12 +208,12 @@ std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const Expert
                                uint32_t recorded, const Buffer& y, uint32_t rows_per_token,
                                const std::function<void(gpu::Pass&, gpu::Inputs&, const gpu::Routes&)>& record) {
     // Of a pass before there may be experts of more tokens: here it is the first one.
-    const std::vector<std::byte> before(gpu::routes_bytes(tuning, s.experts, s.most()));
+    const std::vector<std::byte> before(gpu::routes_bytes(tuning, s.experts, s.max()));
     const Buffer routes = rig.upload(before), context = rig.context(0, tokens);
     rig.run(
         tuning, context, recorded, 128,
         [&](gpu::Pass& pass) {
-            gpu::Inputs inputs{in.x_buffer, in.halves, false, rows_per_token};
+            gpu::Inputs inputs{in.x_buffer, in.rounded, false, rows_per_token};
             gpu::route(pass, {routes, s.experts}, in.logits_buffer);
             record(pass, inputs, {routes, s.experts});
         },
@@ -222,7 +222,7 @@ std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const Expert
 }
 
 gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s) {
-    return gpu::experts_kernel(tuning, type, s.experts, s.most(), s.separate || s.most() == 1);
+    return gpu::experts_kernel(tuning, type, s.experts, s.max(), s.separate || s.max() == 1);
 }
 
 // Products of a token's row and of a pair's; each then has the same bits without the other tokens.
@@ -233,15 +233,15 @@ Outcome products(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Exper
     for (const uint32_t rows_per_token : {1u, s.experts.used}) {
         const Inputs in(rig, tuning, s, rows_per_token);
         const std::vector<float> want = stack.times(rig, in.twin.ids, in.x, s.experts.used / rows_per_token, s.experts);
-        const size_t length = size_t(s.most()) * s.experts.used * s.rows;
+        const size_t length = size_t(s.max()) * s.experts.used * s.rows;
         const Buffer y = rig.output(length), alone = rig.output(length);
         const auto record = [&](const Buffer& to) {
             return [&](gpu::Pass& pass, gpu::Inputs& inputs, const gpu::Routes& routes) {
                 gpu::matmul_experts(pass, to, stack.matrix, inputs, routes);
             };
         };
-        const auto got = run_pass(rig, tuning, s, in, s.tokens, s.most(), y, rows_per_token, record(y));
-        const auto first = run_pass(rig, tuning, s, in, 1, s.separate ? 1 : s.most(), alone, rows_per_token, record(alone));
+        const auto got = run_pass(rig, tuning, s, in, s.tokens, s.max(), y, rows_per_token, record(y));
+        const auto first = run_pass(rig, tuning, s, in, 1, s.separate ? 1 : s.max(), alone, rows_per_token, record(alone));
         const size_t of_one = size_t(s.experts.used) * s.rows;
         out = worse(out, rig.check(y, want, limit));
         out = worse(out, words_left_alone(std::span(got).subspan(want.size(), length - want.size()), "a pair past the last"));
@@ -262,7 +262,7 @@ std::vector<float> gated_pairs(Rig& rig, std::span<const float> product) {
 Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsShape& s) {
     const Inputs in(rig, tuning, s, 1);
     const uint32_t used = s.experts.used;
-    const size_t all = size_t(s.most()) * used * s.rows;
+    const size_t all = size_t(s.max()) * used * s.rows;
     const double limit = std::max(gated_limit, 4 * limit_of(tuning, type, kernel_for(tuning, type, s), s.cols));
     Stack one(rig, tuning, type, s), other(rig, tuning, type, s);
     std::vector<float> gate = one.times(rig, in.twin.ids, in.x, used, s.experts), want = gated_pairs(rig, gate);
@@ -270,7 +270,7 @@ Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsS
     std::vector<gpu::Matrix> stacks;
     const auto run = [&](std::span<const float> wanted, size_t length) {
         const Buffer y = rig.output(length), both = rig.output(round_up(2 * length, 128));
-        run_pass(rig, tuning, s, in, s.tokens, s.most(), y, 1,
+        run_pass(rig, tuning, s, in, s.tokens, s.max(), y, 1,
                  [&](gpu::Pass& pass, gpu::Inputs& inputs, const gpu::Routes& routes) {
                      gpu::gated_experts(pass, y, both, stacks, inputs, routes);
                  });
@@ -315,7 +315,7 @@ void add_routes(Rows& rows, const NamedTuning& variant) {
     const auto row = [&](const char* kernel, RouteBody body, const ExpertsShape& s, Logits kind, const char* what) {
         rows.push_back({kernel, variant.name,
                         fmt::format("{}{} of {} experts, {} of {} tokens{}", what, s.experts.used, s.experts.count, s.tokens,
-                                    s.most(), s.separate ? ", separate" : ""),
+                                    s.max(), s.separate ? ", separate" : ""),
                         [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, s, kind); }});
     };
     for (const ExpertsShape& s : {ExpertsShape{{8, 2}, 0, 0, 1},
@@ -348,8 +348,12 @@ void add_experts(Rows& rows, const char* what, ExpertsBody body, const NamedTuni
     default: break;
     }
     const uint64_t bytes = 2 * gpu::device_row_bytes(type, s.cols) * s.rows * s.experts.count;
-    rows.push_back({fmt::format("{}, {}", kernel, what), fmt::format("{}, {}", type_name(type), variant.name), s.text(),
-                    [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, s); }, bytes, full});
+    rows.push_back({.kernel = fmt::format("{}, {}", kernel, what),
+                    .variant = fmt::format("{}, {}", type_name(type), variant.name),
+                    .shape = s.text(),
+                    .run = [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, s); },
+                    .device_bytes = bytes,
+                    .full_only = full});
 }
 
 constexpr GgmlType types[] = {GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K};

@@ -30,21 +30,21 @@ Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint3
         for (const float v : token) want.push_back(std::ldexp(v, 14 - std::ilogb(largest)));
     }
     const uint32_t words = recorded * cols / 2;
-    const Buffer x_buffer = rig.upload(x), halves = rig.output(words + recorded), context = rig.context(0, tokens / per_token);
+    const Buffer x_buffer = rig.upload(x), rounded = rig.output(words + recorded), context = rig.context(0, tokens / per_token);
     rig.run(tuning, context, recorded / per_token, 128,
-            [&](gpu::Pass& pass) { gpu::inputs_to_fp16(pass, halves, x_buffer, cols, per_token); });
-    const std::vector<uint32_t> all = rig.read(halves);
+            [&](gpu::Pass& pass) { gpu::inputs_to_fp16(pass, rounded, x_buffer, cols, per_token); });
+    const std::vector<uint32_t> all = rig.read(rounded);
     for (uint32_t t = 0; t < tokens; t++)
         for (uint32_t i = 0; i < cols && want_largest[t] < 0x7f800000; i++) {
             const size_t at = size_t(t) * cols + i;
             got.push_back(half_to_float(uint16_t(all[at / 2] >> 16 * (at % 2))));
         }
     const std::span largest = std::span(all).subspan(words, tokens);
-    return worse(compare(got, want, half_limit), worse(compare_words(largest, want_largest), rig.check(halves, {}, 0)));
+    return worse(compare(got, want, half_limit), worse(compare_words(largest, want_largest), rig.check(rounded, {}, 0)));
 }
 
 // The largest number of two digits, 127 * 128 + 127.
-constexpr float most = 16383;
+constexpr float max = 16383;
 
 // What inputs_to_int8 wrote for 32 columns.
 struct Digits {
@@ -64,7 +64,7 @@ std::string fault_of(const Digits& digits, std::span<const float, 32> x) {
     const auto largest = [&] { return std::ranges::max(x, {}, [](float v) { return std::fabs(v); }); };
     if (std::ranges::any_of(x, [](float v) { return !std::isfinite(v); }))
         return std::isnan(digits.scale) ? "" : "an infinity or NaN was lost";
-    const float scale = std::fabs(largest()) / most;
+    const float scale = std::fabs(largest()) / max;
     if (std::fabs(digits.scale - scale) > 1e-6f * scale) return fmt::format("a scale is {}, not {}", digits.scale, scale);
     double sums[3] = {};
     for (size_t i = 0; i < 32; i++) {
@@ -74,7 +74,7 @@ std::string fault_of(const Digits& digits, std::span<const float, 32> x) {
     }
     sums[2] = sums[0] + sums[1];
     for (size_t i = 0; i < 3; i++)
-        if (std::fabs(digits.sums[i] - sums[i] * digits.scale) > 1e-6 * 32 * most * scale)
+        if (std::fabs(digits.sums[i] - sums[i] * digits.scale) > 1e-6 * 32 * max * scale)
             return fmt::format("sum {} is {}, not {}", i, digits.sums[i], sums[i] * digits.scale);
     return "";
 }

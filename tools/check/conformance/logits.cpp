@@ -41,14 +41,14 @@ std::vector<Prompt> make_prompts(bool exact, uint32_t vocab_size) {
 // llvmpipe with subgroups of 4, 8 and 16, SwiftShader and the CPU path on the demo model: at most 2.1e-6 in fp32. With products
 // of fp16 (cooperative matrices) the worst tap of the demo model was 6.7e-4 off on a driver that rounds to nearest; one that
 // truncates is off by twice as much.
-Bounds exact_bounds(bool halves) { return halves ? Bounds{2e-3, 1e-2} : Bounds{1e-5, 1e-4}; }
+Bounds exact_bounds(bool fp16_products) { return fp16_products ? Bounds{2e-3, 1e-2} : Bounds{1e-5, 1e-4}; }
 
 // The same, over all 34 types: the best of three prompts was at most 5.6e-5 off in fp32 (f16, on the CPU path), and 1.8e-6 in
 // the TurboQuant types; single prompts up to 5.4e-2, where one code is its neighbour. Above 0.25 no error can be told from
 // noise.
-Bounds cache_bounds(double noise, bool halves) {
-    const Bounds least = halves ? Bounds{1e-2, 4e-2} : Bounds{1e-4, 1e-3};
-    return {std::clamp(noise, least.usual, 0.1), std::clamp(4 * noise, least.limit, 0.25)};
+Bounds cache_bounds(double noise, bool fp16_products) {
+    const Bounds min = fp16_products ? Bounds{1e-2, 4e-2} : Bounds{1e-4, 1e-3};
+    return {std::clamp(noise, min.usual, 0.1), std::clamp(4 * noise, min.limit, 0.25)};
 }
 
 bool is_exact(const KvOptions& kv) {
@@ -60,7 +60,7 @@ bool is_exact(const KvOptions& kv) {
 Bounds attention_bounds(const KvOptions& kv) { return is_exact(kv) ? exact_bounds(false) : Bounds{1e-3, 1e-2}; }
 
 // One code that falls on the other side of a threshold moves the logits by some hundredths.
-double error_limit(const KvOptions& kv, bool halves) { return is_exact(kv) ? exact_bounds(halves).limit : 0.05; }
+double error_limit(const KvOptions& kv, bool fp16_products) { return is_exact(kv) ? exact_bounds(fp16_products).limit : 0.05; }
 
 double relative_error(std::span<const float> a, std::span<const float> b) {
     double error = 0, norm = 0;
@@ -116,20 +116,20 @@ double prompt_error(Forward& forward, const Prompt& prompt, std::span<const std:
 
 // The perturbation of weights (with_noise()) that stands for a device's rounding, with fp32 or fp16 products: a tenth of what
 // validate uses, because it must show up in the best of the prompts.
-float check_noise(bool halves) { return noise_like_rounding(halves) / 10; }
+float check_noise(bool fp16_products) { return noise_like_rounding(fp16_products) / 10; }
 
 // The error of the CPU path's best prompt with weights that are perturbed as much as rounding perturbs.
-double noise_of(const CutModel& model, const KvOptions& kv, bool halves, const ExpectedLogits& expected) {
-    const NoisyWeights noisy = with_noise(model.weights, check_noise(halves));
+double noise_of(const CutModel& model, const KvOptions& kv, bool fp16_products, const ExpectedLogits& expected) {
+    const NoisyWeights noisy = with_noise(model.weights, check_noise(fp16_products));
     const auto forward = make_cpu_forward(model.config, noisy.weights, {.kv = kv, .context_size = check_tokens});
     return compare_logits(*forward, expected, model).error;
 }
 
 } // namespace
 
-std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptions& kv, bool halves,
+std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptions& kv, bool fp16_products,
                                             const std::function<bool()>& keep_going) {
-    ExpectedLogits out{{}, exact_bounds(halves), is_exact(kv)};
+    ExpectedLogits out{{}, exact_bounds(fp16_products), is_exact(kv)};
     const ForwardOptions options{.kv = kv, .context_size = check_tokens};
     const auto reference = make_reference_forward(model.config, model.weights, options);
     const auto cpu = make_cpu_forward(model.config, model.weights, options);
@@ -142,7 +142,7 @@ std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptio
             out.logits.emplace_back(logits.begin(), logits.end());
         }
     }
-    if (!out.exact) out.bounds = cache_bounds(noise_of(model, kv, halves, out), halves);
+    if (!out.exact) out.bounds = cache_bounds(noise_of(model, kv, fp16_products, out), fp16_products);
     return out;
 }
 

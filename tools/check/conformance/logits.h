@@ -25,12 +25,12 @@ struct LogitsCheck {
     bool usual() const { return error <= bounds.usual; }
 };
 
-// The allowed relative errors of logits, and of attention. halves: products are of fp16 (Tuning::rounds_to_fp16()). With an
-// f32 cache, where implementations differ only by the order of sums and the rounding of functions.
-Bounds exact_bounds(bool halves);
+// The allowed relative errors of logits, and of attention. fp16_products: products are of fp16 (Tuning::rounds_to_fp16()). With
+// an f32 cache, where implementations differ only by the order of sums and the rounding of functions.
+Bounds exact_bounds(bool fp16_products);
 // With any other cache, where a value near a threshold may get the neighbouring code. noise: the error of the CPU path itself
 // with perturbed weights.
-Bounds cache_bounds(double noise, bool halves);
+Bounds cache_bounds(double noise, bool fp16_products);
 // Whether every layer's types are f32.
 bool is_exact(const KvOptions& kv);
 
@@ -38,7 +38,7 @@ bool is_exact(const KvOptions& kv);
 Bounds attention_bounds(const KvOptions& kv);
 
 // Between two tunings of one device, on workloads for which there is no reference.
-double error_limit(const KvOptions& kv, bool halves);
+double error_limit(const KvOptions& kv, bool fp16_products);
 
 // ||a - b|| / ||b||
 double relative_error(std::span<const float> a, std::span<const float> b);
@@ -66,7 +66,7 @@ struct ExpectedLogits {
 };
 constexpr uint32_t check_tokens = 98; // the context that the prompts need
 // Nothing when `keep_going`, called now and then, returns false.
-std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptions& kv, bool halves,
+std::optional<ExpectedLogits> expect_logits(const CutModel& model, const KvOptions& kv, bool fp16_products,
                                             const std::function<bool()>& keep_going);
 
 // `forward` is of the same cut model and cache with room for check_tokens. The error is that of the worst prompt with an exact

@@ -36,9 +36,12 @@ std::string plain_name(const std::string& name) {
 }
 
 Recording::Step read_step(const json& from) {
-    Recording::Step step{plain_name(from.at("kernel").get<std::string>()), from.at("groups").get<std::array<uint32_t, 3>>(),
-                         from.at("specialisation").get<Words>(),           from.at("push_constants").get<Words>(),
-                         from.at("subgroup_size").get<uint32_t>(),         {}};
+    Recording::Step step{.kernel = plain_name(from.at("kernel").get<std::string>()),
+                         .groups = from.at("groups").get<std::array<uint32_t, 3>>(),
+                         .constants = from.at("specialisation").get<Words>(),
+                         .push = from.at("push_constants").get<Words>(),
+                         .subgroup_size = from.at("subgroup_size").get<uint32_t>(),
+                         .bindings = {}};
     for (const json& one : from.at("buffers"))
         step.bindings.push_back(
             {plain_name(one.at("before").get<std::string>()), one.at("offset").get<uint64_t>(), one.at("bytes").get<uint64_t>()});

@@ -51,10 +51,10 @@ struct Passes {
     uint32_t slots = 1;
     bool full_only = false;
 
-    uint32_t most() const {
-        uint32_t most = 0;
-        for (const RunPass& pass : all) most = std::max(most, pass.count());
-        return most;
+    uint32_t max() const {
+        uint32_t max = 0;
+        for (const RunPass& pass : all) max = std::max(max, pass.count());
+        return max;
     }
 };
 
@@ -141,7 +141,7 @@ Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, co
     std::vector<float> a = rig.random.normals(heads, 4);
     for (float& v : a) v = -std::fabs(v);
     const Buffer weights = rig.upload(gpu::delta_input_floats(taps, a, dt));
-    Layer layer(rig, r, passes.slots, passes.most() + 2);
+    Layer layer(rig, r, passes.slots, passes.max() + 2);
     Outcome out;
     for (const RunPass& pass : passes.all) {
         const uint32_t rows = pass.count();
@@ -194,7 +194,7 @@ std::vector<float> channels_of(Random& random, const Recurrent& r, uint32_t rows
 }
 
 Outcome delta_rule(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, Gates kind) {
-    Layer layer(rig, r, passes.slots, passes.most() + 2);
+    Layer layer(rig, r, passes.slots, passes.max() + 2);
     Outcome out;
     for (const RunPass& pass : passes.all) {
         const uint32_t rows = pass.count();
@@ -276,16 +276,16 @@ struct Drafts {
 // Both kernels on the same rows as divided(), in passes that leave rows pending, of which wrong ones are taken back; at the end
 // what is pending is applied without rows.
 Divided drafted(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_t rows, std::span<const float> inputs) {
-    constexpr uint32_t pending = 4, most = 6, begin = 3;
+    constexpr uint32_t pending = 4, max = 6, begin = 3;
     constexpr Drafts kinds[] = {{1, 3, 3}, {1, 4, 0}, {0, 3, 3}, {1, 4, 4}, {0, 3, 1}, {1, 0, 0}, {1, 2, 1}};
     const size_t heads = r.value_heads;
     rig.random = Random(5);
     const Buffer weights = rig.upload(
         gpu::delta_input_floats(rig.random.normals(4ull * r.channels()), std::vector(heads, -0.5f), std::vector(heads, -1.0f)));
-    Layer layer(rig, r, 1, most, pending);
+    Layer layer(rig, r, 1, max, pending);
     Divided out;
     uint32_t at = 0, settled = 0;
-    Buffer y = rig.output(most * size_t(r.value_size()));
+    Buffer y = rig.output(max * size_t(r.value_size()));
     for (uint32_t pass = 0; at < rows; pass++) {
         const Drafts kind = kinds[pass % std::size(kinds)];
         const uint32_t count = 1 + kind.drafts, right = std::min(kind.right, rows - at - 1);
@@ -298,9 +298,9 @@ Divided drafted(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_
         layer.put({{layer.at().inputs, x}, {layer.at().betas, betas}, {layer.at().alphas, alphas}});
         gpu::PassRows pass_rows;
         pass_rows.add(0, begin + at, std::vector<uint32_t>(count), 0, true, {begin + settled, begin + at + kind.certain});
-        y = rig.output(most * size_t(r.value_size()));
+        y = rig.output(max * size_t(r.value_size()));
         rig.run(
-            tuning, rig.context(pass_rows, std::vector<std::vector<uint32_t>>(1, {0})), most, dim,
+            tuning, rig.context(pass_rows, std::vector<std::vector<uint32_t>>(1, {0})), max, dim,
             [&](gpu::Pass& p) {
                 gpu::delta_inputs(p, layer.step(), weights, recurrent_eps);
                 gpu::delta_rule(p, y, layer.step());
@@ -382,15 +382,23 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
         const gpu::Tuning tuning = variant.tuning;
         for (const Recurrent& shape : shapes)
             for (const Passes& each : passes) {
-                const bool large = shape.key_heads == 16, long_ = each.most() > 16;
-                if (large && long_) continue;
+                const bool large = shape.key_heads == 16, is_long = each.max() > 16;
+                if (large && is_long) continue;
                 const std::string what = fmt::format("{}, {}", text(shape), each.name);
                 const bool full_only = large && &each != &passes[3];
-                rows.push_back({"delta_inputs", variant.name, what,
-                                [=](Rig& rig) { return delta_inputs(rig, tuning, shape, each); }, 0, full_only});
-                rows.push_back({"delta_rule", variant.name, what,
-                                [=](Rig& rig) { return delta_rule(rig, tuning, shape, each, Gates::usual); }, 0, full_only});
-                if (large || long_ || shape.value_heads < 2) continue;
+                rows.push_back({.kernel = "delta_inputs",
+                                .variant = variant.name,
+                                .shape = what,
+                                .run = [=](Rig& rig) { return delta_inputs(rig, tuning, shape, each); },
+                                .device_bytes = 0,
+                                .full_only = full_only});
+                rows.push_back({.kernel = "delta_rule",
+                                .variant = variant.name,
+                                .shape = what,
+                                .run = [=](Rig& rig) { return delta_rule(rig, tuning, shape, each, Gates::usual); },
+                                .device_bytes = 0,
+                                .full_only = full_only});
+                if (large || is_long || shape.value_heads < 2) continue;
                 rows.push_back({"delta_inputs", variant.name, what + ", with NaNs and squares that overflow",
                                 [=](Rig& rig) { return delta_inputs(rig, tuning, shape, each, true); }});
                 rows.push_back({"delta_rule", variant.name, what + ", gates of 0 and 1",

@@ -194,7 +194,12 @@ std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows
     if (max_rows == 0)
         max_rows = uint32_t(std::min<uint64_t>((min_range_bytes - grid.size()) / device_row, gpu::max_slice_rows)) / interleave *
                    interleave;
-    gpu::Matrix matrix{tensor.type, tensor.rows, tensor.cols, interleave, {}, layout.scale_unit()};
+    gpu::Matrix matrix{.type = tensor.type,
+                       .rows = tensor.rows,
+                       .cols = tensor.cols,
+                       .interleave = interleave,
+                       .slices = {},
+                       .scale_unit = layout.scale_unit()};
     for (uint32_t first = 0; first < tensor.rows; first += std::min(max_rows, tensor.rows - first)) {
         const uint32_t rows = std::min(max_rows, tensor.rows - first);
         std::vector<std::byte> packed(gpu::device_matrix_bytes(tensor.type, rows, tensor.cols, interleave));
@@ -217,7 +222,14 @@ void Rig::run(const gpu::Tuning& with, const Buffer& context, uint32_t tokens, u
               const std::function<void(gpu::Pass&)>& body, uint32_t spans, bool separate) {
     Recorder recorder(device);
     const gpu::Step step{0, tokens};
-    gpu::Pass pass{recorder, with, context, tokens, head_dim, step, spans, separate};
+    gpu::Pass pass{.recorder = recorder,
+                   .tuning = with,
+                   .context = context,
+                   .tokens = tokens,
+                   .head_dim = head_dim,
+                   .step = step,
+                   .spans = spans,
+                   .separate = separate};
     body(pass);
     recorder.finish().run();
 }

@@ -216,8 +216,8 @@ Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& s
     set_penalties(settings, {0.5f, 0.1f, 1.2f, 64}, next_token);
     for (uint32_t id = 0; id < shape.vocab_size; id++)
         if (uses[id].end != 0) logits[id] = penalised_logit(logits[id], settings, uses[id]);
-    const uint32_t most = shape.candidates == 0 ? shape.vocab_size : shape.candidates;
-    const auto candidates = ref::sample_candidates(logits, excluded, most);
+    const uint32_t max = shape.candidates == 0 ? shape.vocab_size : shape.candidates;
+    const auto candidates = ref::sample_candidates(logits, excluded, max);
     const auto sampled_by = [&](uint32_t word) { return ref::sample_all(candidates, settings, word); };
     return sampled_from_all(rig, tuning, logits_buffer, shape.vocab_size, settings, sampled_by, excluded, uses);
 }

@@ -9,8 +9,8 @@
 namespace tq::conformance {
 namespace {
 
-constexpr uint64_t most_bytes = 1 << 20; // of a row's matrix: the reference computes it on the CPU
-constexpr size_t most_rows = 4;          // of a kernel and type
+constexpr uint64_t max_row_bytes = 1 << 20; // of a row's matrix: the reference computes it on the CPU
+constexpr size_t max_kind_rows = 4;         // of a kernel and type
 
 // The parts of a row's variant: "Q8_0", "own".
 std::vector<std::string> parts_of(const std::string& variant) {
@@ -23,9 +23,9 @@ std::vector<std::string> parts_of(const std::string& variant) {
 }
 
 // Decides by the names of rows, which tell kernel, types, tuning and sizes.
-class Wanted {
+class RowFilter {
   public:
-    explicit Wanted(const Subject& subject) : s_(subject) {
+    explicit RowFilter(const Subject& subject) : s_(subject) {
         for (const GgmlType type : s_.weights) formats_.push_back(type_name(type));
         for (const KvTypes& pair : s_.caches)
             for (const KvType type : {pair.k, pair.v}) {
@@ -36,7 +36,7 @@ class Wanted {
 
     bool operator()(const Row& row) const {
         const auto begins = [&](const char* text) { return row.kernel.starts_with(text); };
-        if (row.device_bytes > most_bytes || !row.lacks.empty()) return false;
+        if (row.device_bytes > max_row_bytes || !row.lacks.empty()) return false;
         if (begins("barrier") || begins("copy") || begins("fp32") || begins("integers") || begins("half")) return true;
         const std::vector<std::string> parts = parts_of(row.variant);
         if (std::ranges::find(parts, "own") == parts.end()) return false; // a tuning that others have
@@ -139,15 +139,15 @@ Subject parse_subject(std::string_view text) {
 
 Rows subject_rows(const Capabilities& device, const Subject& subject) {
     Rows all = all_rows(device);
-    std::erase_if(all, std::not_fn(Wanted(subject)));
+    std::erase_if(all, std::not_fn(RowFilter(subject)));
     std::map<std::string, size_t> counts, seen; // by kernel and type
     const auto group = [](const Row& row) { return row.kernel + row.variant.substr(0, row.variant.find(", temperature")); };
     for (const Row& row : all) counts[group(row)]++;
     Rows rows;
     for (Row& row : all) {
         const size_t count = counts[group(row)], number = seen[group(row)]++; // evenly, with the first and the last
-        if (count <= most_rows || number == 0 ||
-            number * (most_rows - 1) / (count - 1) != (number - 1) * (most_rows - 1) / (count - 1))
+        if (count <= max_kind_rows || number == 0 ||
+            number * (max_kind_rows - 1) / (count - 1) != (number - 1) * (max_kind_rows - 1) / (count - 1))
             rows.push_back(std::move(row));
     }
     add_attention_of(rows, device, subject);

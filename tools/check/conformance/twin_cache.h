@@ -13,7 +13,16 @@ inline constexpr uint32_t kv_heads = 3, layer = 1; // of the twins
 inline constexpr float eps = 1e-6f;
 
 inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
-    Config config{1, 64, 64, layer + 1, kv_heads, kv_heads, head_dim, 1 << 16, 1e4f, eps};
+    Config config{.vocab_size = 1,
+                  .hidden_size = 64,
+                  .intermediate_size = 64,
+                  .num_hidden_layers = layer + 1,
+                  .num_attention_heads = kv_heads,
+                  .num_key_value_heads = kv_heads,
+                  .head_dim = head_dim,
+                  .max_position_embeddings = 1 << 16,
+                  .rope_theta = 1e4f,
+                  .rms_norm_eps = eps};
     config.rotary_dim = rotary_dim;
     return config;
 }

@@ -46,8 +46,8 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixSh
 
 // Rows of x and y in a pass that is recorded for a shape's tokens.
 uint32_t padded_tokens(const gpu::Tuning& tuning, const MatrixShape& shape) {
-    const uint32_t most = std::max(shape.tokens, shape.recorded);
-    return most == 1 ? 1 : (most + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
+    const uint32_t max = std::max(shape.tokens, shape.recorded);
+    return max == 1 ? 1 : (max + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
 // As in a forward pass, one token takes matvec.
@@ -60,8 +60,8 @@ double limit_for(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& sh
     return limit_of(tuning, type, kernel_for(tuning, type, shape), shape.cols);
 }
 
-Buffer halves_of(Rig& rig, const gpu::Tuning& tuning, uint32_t tokens, const MatrixShape& shape) {
-    return rig.output(gpu::halves_bytes(tuning, tokens, shape.cols) / 4);
+Buffer rounded_inputs(Rig& rig, const gpu::Tuning& tuning, uint32_t tokens, const MatrixShape& shape) {
+    return rig.output(gpu::rounded_bytes(tuning, tokens, shape.cols) / 4);
 }
 
 // y = W x and y += W x. Rows past the last token may hold anything.
@@ -79,9 +79,9 @@ Outcome matmul(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixS
     sum_before.resize(size_t(padded) * shape.rows, NAN);
     for (size_t i = 0; i < sum.size(); i++) sum[i] += want[i]; // as the reference accumulates
     const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(padded) * shape.rows), y_sum = rig.output(sum_before),
-                 context = rig.context(0, shape.tokens), halves = halves_of(rig, tuning, padded, shape);
+                 context = rig.context(0, shape.tokens), rounded = rounded_inputs(rig, tuning, padded, shape);
     rig.run(tuning, context, padded, 128, [&](gpu::Pass& pass) {
-        gpu::Inputs inputs{x_buffer, halves};
+        gpu::Inputs inputs{x_buffer, rounded};
         gpu::matmul(pass, y, matrix, inputs);
         gpu::matmul(pass, y_sum, matrix, inputs, true);
     });
@@ -98,9 +98,9 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
     const double norm = expected_norm(w.tensor, x);
     x.resize(size_t(padded) * shape.cols, NAN);
     const Buffer x_buffer = rig.upload(x), y = rig.output(size_t(padded) * shape.rows), context = rig.context(0, shape.tokens),
-                 halves = halves_of(rig, tuning, padded, shape);
+                 rounded = rounded_inputs(rig, tuning, padded, shape);
     rig.run(tuning, context, padded, 128, [&](gpu::Pass& pass) {
-        gpu::Inputs inputs{x_buffer, halves};
+        gpu::Inputs inputs{x_buffer, rounded};
         gpu::matmul_narrow(pass, y, matrix, inputs);
     });
     return rig.check(y, want, limit_for(tuning, type, shape), norm);
@@ -168,9 +168,9 @@ Outcome far_apart(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const Matr
     x[4 * shape.cols + 7] = NAN;
     ref::matmul(rig.pool, want, w.tensor, x);
     const Buffer x_buffer = rig.upload(x), y = rig.output(want.size()), context = rig.context(0, shape.tokens),
-                 halves = halves_of(rig, tuning, padded_tokens(tuning, shape), shape);
+                 rounded = rounded_inputs(rig, tuning, padded_tokens(tuning, shape), shape);
     rig.run(tuning, context, padded_tokens(tuning, shape), 128, [&](gpu::Pass& pass) {
-        gpu::Inputs inputs{x_buffer, halves};
+        gpu::Inputs inputs{x_buffer, rounded};
         gpu::matmul(pass, y, matrix, inputs);
     });
     const std::vector<uint32_t> words = rig.read(y);
@@ -194,9 +194,12 @@ using Body = Outcome (*)(Rig&, const gpu::Tuning&, GgmlType, const MatrixShape&)
 
 void add_matrix(Rows& rows, const char* kernel, Body body, const NamedTuning& variant, GgmlType type, const MatrixShape& shape,
                 bool full = false) {
-    rows.push_back({kernel, fmt::format("{}, {}", type_name(type), variant.name), shape.text(),
-                    [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, shape); }, memory(type, shape),
-                    full});
+    rows.push_back({.kernel = kernel,
+                    .variant = fmt::format("{}, {}", type_name(type), variant.name),
+                    .shape = shape.text(),
+                    .run = [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, type, shape); },
+                    .device_bytes = memory(type, shape),
+                    .full_only = full});
 }
 
 const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
@@ -295,7 +298,13 @@ void add_weights(Rows& rows, const Capabilities& device) {
         for (const GgmlType type : weight_formats) add_tiles(rows, with_table(variant, type), type);
     const auto none = [&](const char* kernel, bool gpu::Tuning::*has, const char* why) {
         if (std::ranges::none_of(tiled, [&](const NamedTuning& variant) { return variant.tuning.*has; }))
-            rows.push_back({kernel, "every format", "every tile", {}, 0, false, why});
+            rows.push_back({.kernel = kernel,
+                            .variant = "every format",
+                            .shape = "every tile",
+                            .run = {},
+                            .device_bytes = 0,
+                            .full_only = false,
+                            .lacks = why});
     };
     none("matmul_dot", &gpu::Tuning::matmul_dot, "the device has no dot products of int8 numbers");
     none("matmul_coopmat", &gpu::Tuning::matmul_coopmat,

@@ -9,10 +9,10 @@ namespace {
 
 // log of the sum of exp(logits)
 double log_sum(std::span<const float> logits) {
-    const double most = logits[argmax(logits)];
+    const double max = logits[argmax(logits)];
     double sum = 0;
-    for (const float l : logits) sum += std::exp(double(l) - most);
-    return most + std::log(sum);
+    for (const float l : logits) sum += std::exp(double(l) - max);
+    return max + std::log(sum);
 }
 
 // The mean of `value` over the tokens.

@@ -17,36 +17,36 @@ uint64_t min_bytes(const std::vector<Choice>& part) { return std::ranges::min(pa
 // The bytes of each choice beyond the smallest of its part, in units of their greatest common divisor.
 struct Units {
     std::vector<std::vector<uint64_t>> of;
-    uint64_t most = 0; // the units that can be spent
+    uint64_t max = 0; // the units that can be spent
 };
 
 Units units(std::span<const std::vector<Choice>> parts, uint64_t spare) {
     Units out;
     uint64_t divisor = 0, all = 0;
     for (const auto& part : parts) {
-        const uint64_t least = min_bytes(part);
+        const uint64_t min = min_bytes(part);
         auto& more = out.of.emplace_back();
-        for (const Choice& choice : part) divisor = std::gcd(divisor, more.emplace_back(choice.bytes - least));
+        for (const Choice& choice : part) divisor = std::gcd(divisor, more.emplace_back(choice.bytes - min));
         all += std::ranges::max(more);
     }
     divisor = std::max<uint64_t>(divisor, 1);
     for (auto& part : out.of)
         for (uint64_t& bytes : part) bytes /= divisor;
-    out.most = std::min(spare, all) / divisor;
+    out.max = std::min(spare, all) / divisor;
     return out;
 }
 
 } // namespace
 
 std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choice>> parts, uint64_t budget) {
-    uint64_t least = 0;
+    uint64_t min = 0;
     for (const auto& part : parts) {
         ENSURE(!part.empty() && part.size() <= UINT8_MAX, "{} choices", part.size());
-        least += min_bytes(part);
+        min += min_bytes(part);
     }
-    if (least > budget) return std::nullopt;
-    const Units unit = units(parts, budget - least);
-    const uint64_t columns = unit.most + 1;
+    if (min > budget) return std::nullopt;
+    const Units unit = units(parts, budget - min);
+    const uint64_t columns = unit.max + 1;
     if (columns > max_table_bytes / std::max<size_t>(parts.size(), 1))
         fail("a table of {} by {} sizes is too large: choose among fewer types", parts.size(), columns);
 

@@ -60,11 +60,11 @@ Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t len
         options.tokens = length - std::min(length, around);
         Random same = random;
         Haystack haystack = make_haystack(options, sentences, same, count);
-        size_t most = 0;
+        size_t max = 0;
         for (const Needle& needle : haystack.needles)
-            most = std::max(most, needle_prompt(model, haystack.text, needle.fact).size() + count(needle.fact.value));
-        if (most <= length) return haystack;
-        around = std::max(around + 1, uint32_t(most) - count(haystack.text));
+            max = std::max(max, needle_prompt(model, haystack.text, needle.fact).size() + count(needle.fact.value));
+        if (max <= length) return haystack;
+        around = std::max(around + 1, uint32_t(max) - count(haystack.text));
     }
     fail("the text cannot be cut to prompts of {} tokens, as it has too few short sentences: give another one with -f", length);
 }

@@ -11,8 +11,8 @@ size_t BodyReader::push(std::string_view bytes) {
     while (read < bytes.size() && !done() && !refusal_) {
         if (state_ != State::data) {
             if (++framing_ > max_framing_bytes || !step(bytes[read++])) refuse(400, "the chunks of the body are not well-formed");
-        } else if (left_ > most_ - body_.size()) {
-            refuse(413, fmt::format("the body has more than {} bytes", most_));
+        } else if (left_ > max_ - body_.size()) {
+            refuse(413, fmt::format("the body has more than {} bytes", max_));
         } else {
             const size_t n = size_t(std::min<uint64_t>(left_, bytes.size() - read));
             body_.append(bytes.substr(read, n));

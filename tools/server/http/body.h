@@ -6,9 +6,9 @@ namespace tq::server {
 
 class BodyReader {
   public:
-    // A body of more than `most` bytes is refused with 413.
-    BodyReader(const Head& head, uint64_t most)
-        : left_(head.chunked ? 0 : head.content_length), most_(most), chunked_(head.chunked),
+    // A body of more than `max` bytes is refused with 413.
+    BodyReader(const Head& head, uint64_t max)
+        : left_(head.chunked ? 0 : head.content_length), max_(max), chunked_(head.chunked),
           state_(head.chunked ? State::size : State::data) {}
 
     // Reads bytes, as many as are the body's, and returns how many those are; none where it is done or refused.
@@ -26,7 +26,7 @@ class BodyReader {
     void refuse(int status, std::string reason) { refusal_ = Refusal{status, std::move(reason)}; }
 
     uint64_t left_; // of the body, or of its chunk
-    const uint64_t most_;
+    const uint64_t max_;
     const bool chunked_;
     State state_;
     size_t line_ = 0, framing_ = 0; // bytes of the line; of all lines since the last byte of the body

@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::chrono::milliseconds look_interval{100}; // at `stopping`
 constexpr std::chrono::milliseconds urgent_stall{1000};
-constexpr uint64_t least_bytes_per_s = 64 << 10;
+constexpr uint64_t min_bytes_per_s = 64 << 10;
 
-std::chrono::milliseconds time_for(uint64_t bytes) { return std::chrono::milliseconds(bytes * 1000 / least_bytes_per_s); }
+std::chrono::milliseconds time_for(uint64_t bytes) { return std::chrono::milliseconds(bytes * 1000 / min_bytes_per_s); }
 
 } // namespace
 
@@ -27,14 +27,14 @@ long Connection::read_some(char* bytes, size_t size) {
     return n;
 }
 
-bool Connection::receive(size_t most) {
+bool Connection::receive(size_t max) {
     received_.erase(0, std::exchange(taken_, 0));
     std::array<char, 16384> bytes;
-    while (most > 0) {
-        const long n = read_some(bytes.data(), std::min(most, bytes.size()));
+    while (max > 0) {
+        const long n = read_some(bytes.data(), std::min(max, bytes.size()));
         if (n <= 0) return n == 0;
         received_.append(bytes.data(), size_t(n));
-        most -= size_t(n);
+        max -= size_t(n);
     }
     return true;
 }
@@ -60,9 +60,9 @@ bool Connection::wait_to_write(Clock::time_point end) {
     return true;
 }
 
-void Connection::begin_body(uint64_t most) {
+void Connection::begin_body(uint64_t max) {
     state = State::body;
-    body = std::make_unique<BodyReader>(head, most);
+    body = std::make_unique<BodyReader>(head, max);
     body_began_ = Clock::now();
     read_body();
 }

@@ -20,8 +20,8 @@ class Connection {
                std::atomic<uint64_t>& bodies);
     ~Connection() { forget_body(); }
 
-    // Without waiting: reads what is there, at most `most` bytes more, into received(). False where the client is gone.
-    bool receive(size_t most);
+    // Without waiting: reads what is there, at most `max` bytes more, into received(). False where the client is gone.
+    bool receive(size_t max);
     bool finish_handshake(bool& done);          // without waiting; false where it failed
     void write_at_once(std::string_view bytes); // as much as the socket takes without waiting
     Waiting waiting() const;
@@ -31,7 +31,7 @@ class Connection {
     bool write(std::string_view bytes);
 
     // A body, which must come as fast, and not stall any longer. Until when more must come is in `deadline`.
-    void begin_body(uint64_t most);
+    void begin_body(uint64_t max);
     void read_body(); // what was received of it
     void forget_body();
 

@@ -1,5 +1,14 @@
-// One thread waits for all connections until a request is complete, so that slow clients hold no thread; others, as many as are
-// needed, answer.
+// One thread waits for all connections until a request is complete, so that slow clients hold no thread; others, as many as
+// are needed, answer.
+// A connection belongs to one thread at a time. It moves into the task of a worker (dispatch), and back by returned_ and the
+// waker; so its state needs no lock. While a worker streams an answer it waits for the client itself, for which
+// Connection::write() sets the limits. Each state of a waiting connection has a deadline. If descriptors or connections run
+// out, the one whose deadline is the next is closed. Urgent requests, such as that for health, have a few threads of their
+// own, which answer if all others are busy.
+// A refusal is sent, and then what the client still sends is read and forgotten for a while (lingering): to close a socket
+// with unread bytes resets the connection, and the client may lose the refusal (RFC 9112, section 9.6).
+// The bodies of all requests share a limit. The head is judged before its body is read, so a client without a key costs no
+// memory.
 #include "tools/server/http_server.h"
 #include "tools/server/http/exchange.h"
 #include "tools/server/http/workers.h"
@@ -21,8 +30,8 @@ constexpr char tls_handshake = 22;                                       // the 
 constexpr std::string_view tls_alert("\x15\x03\x01\x00\x02\x02\x28", 7); // fatal, handshake_failure
 
 HttpOptions within_limits(HttpOptions options) {
-    const size_t most = raise_descriptor_limit();
-    options.connections = uint32_t(std::min<size_t>(options.connections, most - std::min(most / 2, other_descriptors)));
+    const size_t max = raise_descriptor_limit();
+    options.connections = uint32_t(std::min<size_t>(options.connections, max - std::min(max / 2, other_descriptors)));
     return options;
 }
 

@@ -14,7 +14,7 @@ void Workers::run(std::function<void()> task) {
     if (stopping_) return;
     for (std::thread& thread : std::exchange(ended_, {})) thread.join(); // they need no lock any more
     tasks_.push_back(std::move(task));
-    if (free_ >= tasks_.size() || threads_.size() == most_) return changed_.notify_one();
+    if (free_ >= tasks_.size() || threads_.size() == max_) return changed_.notify_one();
     std::thread thread([this] { work(); });
     threads_.emplace(thread.get_id(), std::move(thread));
 }

@@ -13,7 +13,7 @@ namespace tq::server {
 
 class Workers {
   public:
-    explicit Workers(uint32_t most) : most_(most) {}
+    explicit Workers(uint32_t max) : max_(max) {}
     ~Workers() { stop(); }
 
     void run(std::function<void()> task); // at once, or when a thread is free
@@ -23,7 +23,7 @@ class Workers {
   private:
     void work();
 
-    const uint32_t most_;
+    const uint32_t max_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::function<void()>> tasks_;

@@ -15,9 +15,9 @@ uint64_t f16_bytes_per_token(const Service& service) {
 
 Json sampling_params(const Service& service) {
     const SamplerOptions& o = service.options.sampling;
-    const int64_t most = service.options.max_tokens == UINT32_MAX ? -1 : int64_t(service.options.max_tokens);
-    return {{"n_predict", most},
-            {"max_tokens", most},
+    const int64_t max = service.options.max_tokens == UINT32_MAX ? -1 : int64_t(service.options.max_tokens);
+    return {{"n_predict", max},
+            {"max_tokens", max},
             {"seed", -1},
             {"temperature", o.temperature},
             {"top_k", o.top_k},

@@ -33,9 +33,9 @@ std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Js
     const Json* given = member(body, "prompt");
     if (!given) bad_request("prompt", "\"prompt\" is missing: give a text, a list of token ids, or a list of several");
     const bool several = given->is_array() && !given->empty() && !given->front().is_number();
-    const size_t most = service.options.limits.batch_inputs;
-    if (several && given->size() > most)
-        bad_request("prompt", "\"prompt\" has {} prompts, of which there may be {}", given->size(), most);
+    const size_t max = service.options.limits.batch_inputs;
+    if (several && given->size() > max)
+        bad_request("prompt", "\"prompt\" has {} prompts, of which there may be {}", given->size(), max);
     std::vector<std::vector<uint32_t>> prompts;
     for (size_t i = 0; i < (several ? given->size() : 1); ++i) {
         const std::string path = several ? fmt::format("prompt[{}]", i) : "prompt";

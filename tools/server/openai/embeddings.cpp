@@ -78,8 +78,8 @@ void read_embedding_inputs(EmbeddingsTask& task, const Service& service, const J
 
 EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
     EmbeddingsTask task;
-    const uint32_t most = service.model.config.hidden_size;
-    task.dimensions = uint32_t(integer_field(body, "dimensions", 1, most).value_or(most));
+    const uint32_t max = service.model.config.hidden_size;
+    task.dimensions = uint32_t(integer_field(body, "dimensions", 1, max).value_or(max));
     const std::string format = text_field(body, "encoding_format").value_or("float");
     if (format != "float" && format != "base64")
         bad_request("encoding_format", "\"encoding_format\" must be \"float\" or \"base64\"");

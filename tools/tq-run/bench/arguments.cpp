@@ -13,27 +13,27 @@ constexpr uint32_t max_tokens = 1u << 24; // as elsewhere: positions are exact i
 constexpr size_t max_items = 1024;        // of a range
 constexpr uint32_t max_sequences = 1024;
 
-// Removes the number that `text` begins with and returns it; nothing where there is none up to `most`.
-std::optional<uint64_t> take_number(std::string_view& text, uint32_t most) {
+// Removes the number that `text` begins with and returns it; nothing where there is none up to `max`.
+std::optional<uint64_t> take_number(std::string_view& text, uint32_t max) {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || value > most) return std::nullopt;
+    if (error != std::errc() || value > max) return std::nullopt;
     text.remove_prefix(size_t(end - text.data()));
     return value;
 }
 
 // "3", "1-4", "128-512+128" or "16-128*2"; nothing where it is none of these.
-std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t most) {
-    const auto first = take_number(text, most);
+std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t max) {
+    const auto first = take_number(text, max);
     if (!first) return std::nullopt;
     if (text.empty()) return std::vector{uint32_t(*first)};
     if (text[0] != '-') return std::nullopt;
     text.remove_prefix(1);
-    const auto last = take_number(text, most);
+    const auto last = take_number(text, max);
     const bool plain = text.empty(); // every number
     const char operation = plain ? '+' : text[0];
     if (!plain) text.remove_prefix(1);
-    const auto step = plain ? std::optional<uint64_t>(1) : take_number(text, most);
+    const auto step = plain ? std::optional<uint64_t>(1) : take_number(text, max);
     const bool grows = step && (operation == '+' ? *step > 0 : operation == '*' && *step > 1 && *first > 0);
     if (!last || *last < *first || !text.empty() || !grows) return std::nullopt;
     std::vector<uint32_t> out;
@@ -43,13 +43,13 @@ std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t most)
     return out;
 }
 
-std::vector<uint32_t> numbers(std::string_view list, uint32_t most, uint32_t least = 0) {
+std::vector<uint32_t> numbers(std::string_view list, uint32_t max, uint32_t min = 0) {
     std::vector<uint32_t> out;
     for (const std::string& item : list_items(list)) {
-        const auto values = range(item, most);
-        if (!values || values->front() < least)
-            fail("it must be a list of whole numbers from {} to {}, or ranges of them (128-512+128, 16-128*2), not {}", least,
-                 most, printable(list));
+        const auto values = range(item, max);
+        if (!values || values->front() < min)
+            fail("it must be a list of whole numbers from {} to {}, or ranges of them (128-512+128, 16-128*2), not {}", min, max,
+                 printable(list));
         for (const uint32_t value : *values)
             if (std::ranges::find(out, value) == out.end()) out.push_back(value);
     }
@@ -70,20 +70,20 @@ std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
 }
 
 // The list of a flag of -np: from 1 on, and each number once.
-std::vector<uint32_t> counts(const std::string& list, uint32_t most) {
-    const std::vector<uint32_t> out = numbers(list, most, 1);
+std::vector<uint32_t> counts(const std::string& list, uint32_t max) {
+    const std::vector<uint32_t> out = numbers(list, max, 1);
     size_t given = 0;
-    for (const std::string& item : list_items(list)) given += range(item, most)->size();
+    for (const std::string& item : list_items(list)) given += range(item, max)->size();
     if (given != out.size()) fail("{} has a number twice", printable(list));
     return out;
 }
 
-ValueCheck list_of_counts(uint32_t most) {
-    return parsed_by([most](const std::string& text) { counts(text, most); });
+ValueCheck list_of_counts(uint32_t max) {
+    return parsed_by([max](const std::string& text) { counts(text, max); });
 }
 
-ValueCheck list_of_numbers(uint32_t most) {
-    return parsed_by([most](const std::string& text) { numbers(text, most); });
+ValueCheck list_of_numbers(uint32_t max) {
+    return parsed_by([max](const std::string& text) { numbers(text, max); });
 }
 
 Format parse_format(const std::string& text) {
@@ -97,8 +97,8 @@ Format parse_format(const std::string& text) {
 void several(Option option) { option.join(); }
 
 void add_test_flags(ArgumentParser& command, Arguments& a) {
-    const auto add = [&](const char* name, std::string& value, const char* help, uint32_t most) {
-        several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(most)));
+    const auto add = [&](const char* name, std::string& value, const char* help, uint32_t max) {
+        several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(max)));
     };
     add("-p,--n-prompt", a.prompts, "prompt tokens, processed in batches; ranges: 128-512+128, 16-128*2; 0: none; default: 512",
         max_tokens);
@@ -128,8 +128,8 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
 }
 
 void add_parallel_flags(ArgumentParser& command, Arguments& a) {
-    const auto add = [&](const char* name, std::string& value, const char* help, uint32_t most) {
-        auto option = command.add_option(name, value, help).option_text("LIST").group("Sequences").check(list_of_counts(most));
+    const auto add = [&](const char* name, std::string& value, const char* help, uint32_t max) {
+        auto option = command.add_option(name, value, help).option_text("LIST").group("Sequences").check(list_of_counts(max));
         several(option);
         return option;
     };

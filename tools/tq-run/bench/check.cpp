@@ -10,10 +10,10 @@ using conformance::LogitsCheck;
 Checker::Checker(const Setup& setup, MakeForward make, std::function<void(const std::string&)> warn)
     : setup_(setup), make_(std::move(make)), warn_(std::move(warn)),
       model_(conformance::cut_model(setup.model.config, setup.model.weights)),
-      halves_(setup.device && gpu::tuning_for(setup.device->capabilities()).rounds_to_fp16()) {}
+      fp16_products_(setup.device && gpu::tuning_for(setup.device->capabilities()).rounds_to_fp16()) {}
 
 LogitsCheck Checker::compare(const KvOptions& kv) {
-    const auto expected = conformance::expect_logits(model_, kv, halves_, [] { return !interrupted(); });
+    const auto expected = conformance::expect_logits(model_, kv, fp16_products_, [] { return !interrupted(); });
     if (!expected) throw LoadStopped();
     const auto forward = make_(model_, {.kv = kv, .context_size = conformance::check_tokens});
     const LogitsCheck check = conformance::compare_logits(*forward, *expected, model_);

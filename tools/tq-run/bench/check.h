@@ -28,7 +28,7 @@ class Checker {
     MakeForward make_;
     std::function<void(const std::string&)> warn_;
     conformance::CutModel model_;
-    bool halves_;
+    bool fp16_products_;
     std::optional<conformance::LogitsCheck> exact_; // empty before the first check: it is the same for every cache
 };
 

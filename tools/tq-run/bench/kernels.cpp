@@ -32,23 +32,23 @@ std::vector<double> repeated(const Arguments& arguments, const std::function<dou
 
 KernelTime time_append(CacheKernels& kernels, const CacheShape& shape, uint32_t tokens, const Arguments& arguments) {
     const uint64_t values = uint64_t(tokens) * shape.kv_heads * shape.head_dim * 2;
-    return {"kv_append",
-            0,
-            tokens,
-            repeated(arguments, [&] { return kernels.append_seconds(tokens); }),
-            values * 4 + tokens * shape.token_bytes(),
-            values * 30};
+    return {.kernel = "kv_append",
+            .depth = 0,
+            .tokens = tokens,
+            .seconds = repeated(arguments, [&] { return kernels.append_seconds(tokens); }),
+            .bytes = values * 4 + tokens * shape.token_bytes(),
+            .flops = values * 30};
 }
 
 KernelTime time_attention(CacheKernels& kernels, const CacheShape& shape, uint32_t depth, const Arguments& arguments) {
     kernels.fill(depth + 1);
     kernels.attention(depth + 1);
-    return {"attention",
-            depth,
-            1,
-            repeated(arguments, [&] { return kernels.attention_seconds(); }),
-            (depth + 1) * shape.token_bytes(),
-            4ull * shape.heads * shape.head_dim * (depth + 1)};
+    return {.kernel = "attention",
+            .depth = depth,
+            .tokens = 1,
+            .seconds = repeated(arguments, [&] { return kernels.attention_seconds(); }),
+            .bytes = (depth + 1) * shape.token_bytes(),
+            .flops = 4ull * shape.heads * shape.head_dim * (depth + 1)};
 }
 
 // Throws Error when the attention of the shallowest depth is wrong.
@@ -87,10 +87,10 @@ Measured measure(const Arguments& arguments, Setup& setup, const KvOptions& kv) 
     const Config& c = setup.model.config;
     const std::vector<uint32_t> depths = arguments.depth_list();
     Measured out{{c.num_attention_heads, c.num_key_value_heads, c.head_dim, kv}, std::nullopt, {}};
-    const uint32_t most = std::max(*std::ranges::max_element(depths) + 1, min_length);
-    require_room(setup, out.shape, most);
-    const auto kernels = setup.device ? make_gpu_kernels(*setup.device, out.shape, most)
-                                      : make_cpu_kernels(out.shape, most, arguments.thread_list()[0]);
+    const uint32_t max = std::max(*std::ranges::max_element(depths) + 1, min_length);
+    require_room(setup, out.shape, max);
+    const auto kernels = setup.device ? make_gpu_kernels(*setup.device, out.shape, max)
+                                      : make_cpu_kernels(out.shape, max, arguments.thread_list()[0]);
     if (!arguments.unchecked) out.check = check(*kernels, out.shape, *std::ranges::min_element(depths), setup.device_name);
     for (const uint32_t tokens : {1u, first_block})
         if (!interrupted()) out.rows.push_back(time_append(*kernels, out.shape, tokens, arguments));
@@ -183,7 +183,18 @@ bool run_on(const Arguments& arguments, Setup& setup, Console& console, Reporter
 
 uint64_t CacheShape::token_bytes() const { return kv_bytes_per_token(kv, 1, kv_heads, head_dim); }
 
-Config CacheShape::config() const { return {1, 32, 32, 1, heads, kv_heads, head_dim, 1u << 24, 1e6f, cache_eps}; }
+Config CacheShape::config() const {
+    return {.vocab_size = 1,
+            .hidden_size = 32,
+            .intermediate_size = 32,
+            .num_hidden_layers = 1,
+            .num_attention_heads = heads,
+            .num_key_value_heads = kv_heads,
+            .head_dim = head_dim,
+            .max_position_embeddings = 1u << 24,
+            .rope_theta = 1e6f,
+            .rms_norm_eps = cache_eps};
+}
 
 CacheInput::CacheInput(const CacheShape& shape) {
     std::mt19937 random(1);

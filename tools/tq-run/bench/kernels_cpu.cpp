@@ -16,11 +16,11 @@ struct HostCache {
     std::vector<float> rope, ones;
     std::vector<host::Row> first_rows; // of first_block
 
-    // `most`: the greatest argument of fill().
-    HostCache(const CacheShape& shape, uint32_t most)
+    // `max`: the greatest argument of fill().
+    HostCache(const CacheShape& shape, uint32_t max)
         : shape(shape), input(shape),
           cache_of_layer(
-              {1, pages_of(std::max(most, first_block)), std::max(most, first_block)}, shape.kv_heads,
+              {1, pages_of(std::max(max, first_block)), std::max(max, first_block)}, shape.kv_heads,
               {{shape.kv.codec(0, 1, KvSide::key, shape.head_dim), shape.kv.codec(0, 1, KvSide::value, shape.head_dim)}},
               first_block),
           rope(rope_table(shape.config(), cache_of_layer.shape().context_size)), ones(shape.head_dim, 1.0f) {

@@ -92,7 +92,12 @@ class GpuKernels final : public CacheKernels {
   private:
     template <class Record> Commands record(uint32_t tokens, uint32_t times, Record kernels) {
         Recorder recorder(device_);
-        gpu::Pass pass{recorder, tuning_, context_, tokens, shape_.head_dim, step_};
+        gpu::Pass pass{.recorder = recorder,
+                       .tuning = tuning_,
+                       .context = context_,
+                       .tokens = tokens,
+                       .head_dim = shape_.head_dim,
+                       .step = step_};
         for (uint32_t i = 0; i < times; i++) kernels(pass);
         return recorder.finish();
     }

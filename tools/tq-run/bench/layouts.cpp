@@ -44,9 +44,9 @@ std::string device_cell(const Arguments& arguments, const Row& row) {
 
 // Rows arrive one by one, before the rest is known: unknown widths are those of common values.
 std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
-    const auto widest = [](const auto& all, auto text_of, size_t least) {
-        for (const auto& one : all) least = std::max(least, shown_length(text_of(one)));
-        return int(least);
+    const auto widest = [](const auto& all, auto text_of, size_t min) {
+        for (const auto& one : all) min = std::max(min, shown_length(text_of(one)));
+        return int(min);
     };
     const bool one_model = arguments.model_count() == 1, on_cpu = first.place.empty();
     const auto size = [](const Row& row) { return size_text(count(row, "model_size"), 2); };
@@ -60,9 +60,8 @@ std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
 
     std::vector<Column> out;
     const auto add = [&](std::string name, int width, auto cell, bool is_constant = false, bool shown = true) {
-        const auto least = int(name.size());
-        if (shown)
-            out.push_back({std::move(name), width < 0 ? std::min(width, -least) : std::max(width, least), cell, is_constant});
+        const auto min = int(name.size());
+        if (shown) out.push_back({std::move(name), width < 0 ? std::min(width, -min) : std::max(width, min), cell, is_constant});
     };
     const auto is_one = [](const std::string& list) { return list.find_first_of(",-") == list.npos; };
     const auto field = [](const char* key) { return [key](const Row& row) { return std::to_string(count(row, key)); }; };

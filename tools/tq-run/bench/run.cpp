@@ -169,9 +169,9 @@ void TestRun::run_cache(KvOptions kv) {
 
 // Returns why a test does not fit, if it does not.
 std::optional<std::string> TestRun::problem(const Test& test, const KvOptions& kv) const {
-    constexpr uint64_t most = UINT32_MAX / page_tokens * page_tokens;
+    constexpr uint64_t max = UINT32_MAX / page_tokens * page_tokens;
     const uint64_t tokens = uint64_t(pages_of(test.length())) * page_tokens * test.slots();
-    if (tokens > most) return fmt::format("its sequences take {} tokens, and a cache has at most {}", tokens, most);
+    if (tokens > max) return fmt::format("its sequences take {} tokens, and a cache has at most {}", tokens, max);
     ForwardOptions options = setup_.options;
     options.kv = kv;
     const MemoryPlan plan = setup_.plan(with_room(std::move(options), {&test, 1}));

@@ -77,8 +77,8 @@ class Trials::Trial {
   public:
     Trial(Device& device, Subject& subject, const KvOptions& kv, const Tuning& tuning)
         : device_(device), vocab_size_(subject.model.config.vocab_size) {
-        const TrialSizes most = largest_sizes(device.capabilities().type);
-        const ForwardOptions options{.kv = kv, .context_size = first_tokens + most.deep + most.long_prompt};
+        const TrialSizes max = largest_sizes(device.capabilities().type);
+        const ForwardOptions options{.kv = kv, .context_size = first_tokens + max.deep + max.long_prompt};
         forward_ =
             make_gpu_forward(device, subject.model.config, subject.weights(device, tuning.weight_interleave), options, tuning);
     }
@@ -170,7 +170,7 @@ std::vector<std::string> Trials::names() const {
 
 // The largest sizes that the time for a run allows; measures short workloads first.
 void Trials::measure_sizes(Trial& first) {
-    const TrialSizes most = sizes_;
+    const TrialSizes max = sizes_;
     const auto seconds = [&](const Extent& extent) {
         first.seconds(extent, 1);
         return first.seconds(extent, 1);
@@ -179,11 +179,11 @@ void Trials::measure_sizes(Trial& first) {
         return uint32_t(std::min(run_seconds_ / seconds({depth, first_tokens}), 1e6)) * first_tokens;
     };
     const uint32_t tokens = affordable(first_tokens);
-    sizes_.prompt = std::clamp(tokens, first_tokens, most.prompt);
-    sizes_.long_prompt = std::clamp(4 * tokens, sizes_.prompt, most.long_prompt);
-    for (sizes_.deep = min_depth; sizes_.deep < most.deep && 2 * seconds({sizes_.deep, 1}) <= run_seconds_;) sizes_.deep *= 2;
+    sizes_.prompt = std::clamp(tokens, first_tokens, max.prompt);
+    sizes_.long_prompt = std::clamp(4 * tokens, sizes_.prompt, max.long_prompt);
+    for (sizes_.deep = min_depth; sizes_.deep < max.deep && 2 * seconds({sizes_.deep, 1}) <= run_seconds_;) sizes_.deep *= 2;
     sizes_.deep_prompt_at = std::max(sizes_.deep / 4, min_depth);
-    sizes_.deep_prompt = std::clamp(affordable(sizes_.deep_prompt_at), first_tokens, most.deep_prompt);
+    sizes_.deep_prompt = std::clamp(affordable(sizes_.deep_prompt_at), first_tokens, max.deep_prompt);
 }
 
 void Trials::add(const std::string& name, const Config& config, const Weights& weights) {
@@ -214,8 +214,8 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
 std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload workload) {
     device_.profile = by_timestamps() && workload != Workload::long_prompt && workload != Workload::whole_token;
     // Either the default, whose logits count, or this one may compute in fp16.
-    const bool halves = tuning.rounds_to_fp16() || gpu::choose_tuning(device_.capabilities()).rounds_to_fp16();
-    const double limit = conformance::error_limit(kv_, halves);
+    const bool fp16_products = tuning.rounds_to_fp16() || gpu::choose_tuning(device_.capabilities()).rounds_to_fp16();
+    const double limit = conformance::error_limit(kv_, fp16_products);
     auto contest = std::make_unique<Contest>(*this, workload);
     for (const auto& subject : subjects_) {
         auto trial = std::make_unique<Trial>(device_, *subject, kv_, tuning);

@@ -44,7 +44,7 @@ Option Option::needs(Option other) const { return Option(*option_->needs(other.o
 Option Option::needs(const std::string& other) const { return Option(*option_->needs(other)); }
 Option Option::excludes(Option other) const { return Option(*option_->excludes(other.option_)); }
 Option Option::excludes(const std::string& other) const { return Option(*option_->excludes(other)); }
-Option Option::expected(int least, int most) const { return Option(*option_->expected(least, most)); }
+Option Option::expected(int min, int max) const { return Option(*option_->expected(min, max)); }
 Option Option::take_all() const { return Option(*option_->take_all()); }
 Option Option::join() const { return Option(*option_->multi_option_policy(CLI::MultiOptionPolicy::Join)); }
 Option Option::delimiter(char separator) const { return Option(*option_->delimiter(separator)); }
@@ -133,11 +133,11 @@ std::optional<double> parse_number(const std::string& text) {
 }
 
 // CLI::Range would accept NaN.
-ValueCheck number(double least, double most) {
-    return [least, most](std::string& text) {
+ValueCheck number(double min, double max) {
+    return [min, max](std::string& text) {
         const auto value = parse_number(text);
-        if (value && *value >= least && *value <= most) return std::string();
-        return fmt::format("it must be a number from {} to {}, not {}", least, most, printable(text));
+        if (value && *value >= min && *value <= max) return std::string();
+        return fmt::format("it must be a number from {} to {}, not {}", min, max, printable(text));
     };
 }
 

@@ -42,10 +42,10 @@ class Option {
     Option needs(const std::string& other) const;
     Option excludes(Option other) const;
     Option excludes(const std::string& other) const;
-    Option expected(int least, int most) const; // values
-    Option take_all() const;                    // values, where the flag is given several times
-    Option join() const;                        // values of a flag that is given several times, to one text of several lines
-    Option delimiter(char separator) const;     // of the values of a list
+    Option expected(int min, int max) const; // values
+    Option take_all() const;                 // values, where the flag is given several times
+    Option join() const;                     // values of a flag that is given several times, to one text of several lines
+    Option delimiter(char separator) const;  // of the values of a list
     // The text is a list of the values that were described so far, as list_items() splits it: each of these is checked alone.
     Option list(const std::string& help) const;
 
@@ -83,7 +83,7 @@ std::string known_values(CLI::Option& option);
 std::optional<double> parse_number(const std::string& text);
 
 // Accepts numbers in [least, most].
-ValueCheck number(double least, double most);
+ValueCheck number(double min, double max);
 
 // Accepts texts for which `parse` does not throw.
 template <class Parse> ValueCheck parsed_by(Parse parse) {

@@ -23,8 +23,8 @@ namespace {
 constexpr uint32_t max_context = 1u << 24;
 
 template <class T>
-void add_number(ArgumentParser& command, const char* name, T& value, double least, double most, const char* help) {
-    command.add_option(name, value, help).check(number(least, most)).option_text("N").group("Sampling");
+void add_number(ArgumentParser& command, const char* name, T& value, double min, double max, const char* help) {
+    command.add_option(name, value, help).check(number(min, max)).option_text("N").group("Sampling");
 }
 
 constexpr std::array names_elsewhere{
@@ -96,10 +96,10 @@ std::optional<double> with_unit(std::string text, double bare) {
 }
 
 // Replaces the text with the number without its unit, as CLI11 reads it.
-ValueCheck in_units(double bare, double most, std::string what) {
+ValueCheck in_units(double bare, double max, std::string what) {
     return [=](std::string& text) {
         const auto value = with_unit(text, bare);
-        if (!value || !(*value <= most)) return fmt::format("it must be {}, not {}", what, printable(text));
+        if (!value || !(*value <= max)) return fmt::format("it must be {}, not {}", what, printable(text));
         if (*value != std::floor(*value) && bare == 1) return fmt::format("it must be a whole number, not {}", printable(text));
         text = fmt::format("{:.0f}", *value);
         return std::string();
@@ -116,8 +116,8 @@ ValueCheck thread_number() {
     };
 }
 
-ValueCheck tokens(double most) {
-    return in_units(1, most, fmt::format("a number of tokens from 0 to {}, such as 8192 or 32k", most));
+ValueCheck tokens(double max) {
+    return in_units(1, max, fmt::format("a number of tokens from 0 to {}, such as 8192 or 32k", max));
 }
 
 std::string preset_names() { return joined(kv_presets); }
@@ -302,8 +302,8 @@ void hide_flags(ArgumentParser& command, std::initializer_list<const char*> name
 }
 
 void add_flags(ArgumentParser& command, RopeArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, double least, double most) {
-        command.add_option(name, value, help).option_text("N").group("Long contexts").check(number(least, most));
+    const auto add = [&](const char* name, auto& value, const char* help, double min, double max) {
+        command.add_option(name, value, help).option_text("N").group("Long contexts").check(number(min, max));
     };
     command.add_option("--rope-scaling", a.scaling, "RoPE scaling: none, linear, yarn; default: the file's")
         .option_text("TYPE")

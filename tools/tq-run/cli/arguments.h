@@ -140,7 +140,7 @@ struct PromptArguments {
 void hide_flags(ArgumentParser& command, std::initializer_list<const char*> names);
 
 // Transform values: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB where there is no unit.
-ValueCheck tokens(double most);
+ValueCheck tokens(double max);
 ValueCheck memory_size();
 // llama.cpp's -1, all cores, into 0.
 ValueCheck thread_number();

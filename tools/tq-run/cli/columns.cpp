@@ -18,22 +18,22 @@ Step step(std::string_view text, size_t at) {
     return {s.length, s.kind == Utf8Step::Kind::character ? character_columns(s.code_point) : 1};
 }
 
-// The number of bytes of the text's beginning that take at most `most` columns.
-size_t bytes_within(std::string_view text, size_t most) {
+// The number of bytes of the text's beginning that take at most `max` columns.
+size_t bytes_within(std::string_view text, size_t max) {
     size_t at = 0, columns = 0;
     while (at < text.size()) {
         const Step s = step(text, at);
-        if (columns + s.columns > most) break;
+        if (columns + s.columns > max) break;
         columns += s.columns;
         at += s.bytes;
     }
     return at;
 }
 
-// The end of the text that takes at most `most` columns.
-std::string_view end_within(std::string_view text, size_t most) {
+// The end of the text that takes at most `max` columns.
+std::string_view end_within(std::string_view text, size_t max) {
     size_t at = 0, columns = display_columns(text);
-    while (columns > most) {
+    while (columns > max) {
         const Step s = step(text, at);
         columns -= s.columns;
         at += s.bytes;
@@ -57,19 +57,19 @@ size_t display_columns(std::string_view text) {
     return columns;
 }
 
-std::string cut_end(std::string_view text, size_t most) {
-    if (display_columns(text) <= most) return std::string(text);
-    if (most < dots.size()) return std::string(text.substr(0, bytes_within(text, most)));
-    return std::string(text.substr(0, bytes_within(text, most - dots.size()))).append(dots);
+std::string cut_end(std::string_view text, size_t max) {
+    if (display_columns(text) <= max) return std::string(text);
+    if (max < dots.size()) return std::string(text.substr(0, bytes_within(text, max)));
+    return std::string(text.substr(0, bytes_within(text, max - dots.size()))).append(dots);
 }
 
-std::string cut_middle(std::string_view text, size_t most) {
-    if (display_columns(text) <= most) return std::string(text);
-    if (most < 2 + dots.size()) return cut_end(text, most);
-    const size_t first = (most - dots.size()) / 2;
+std::string cut_middle(std::string_view text, size_t max) {
+    if (display_columns(text) <= max) return std::string(text);
+    if (max < 2 + dots.size()) return cut_end(text, max);
+    const size_t first = (max - dots.size()) / 2;
     return std::string(text.substr(0, bytes_within(text, first)))
         .append(dots)
-        .append(end_within(text, most - dots.size() - first));
+        .append(end_within(text, max - dots.size() - first));
 }
 
 } // namespace tq

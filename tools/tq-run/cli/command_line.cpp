@@ -60,11 +60,11 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 // Returns a known word that begins with `word`, else the most similar one; empty where none is similar.
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
     std::string best;
-    size_t least = std::max<size_t>(1, word.size() / 3) + 1;
+    size_t min = std::max<size_t>(1, word.size() / 3) + 1;
     for (const std::string& name : known) {
         const bool begins = word.size() > 3 && name.starts_with(word);
         const size_t distance = begins ? 0 : edit_distance(word, name);
-        if (distance < least) best = name, least = distance;
+        if (distance < min) best = name, min = distance;
     }
     return best;
 }

@@ -220,7 +220,12 @@ int run(const ConformanceArguments& a) {
     Console console(ColorMode::automatic, false);
     RunnerOptions options = runner_options(a);
     options.expected = [&](const std::string& row) { return expectations.of(row); };
-    Report report{build_description(), command_line(a), a.profile, a.seed, selection.every_row(), {}};
+    Report report{.program = build_description(),
+                  .command_line = command_line(a),
+                  .profile = a.profile,
+                  .seed = a.seed,
+                  .every_row = selection.every_row(),
+                  .devices = {}};
     write_text(Table::header());
     const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
     for (const std::string& selector : selectors) {

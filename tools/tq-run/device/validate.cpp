@@ -199,7 +199,7 @@ std::optional<Agreement> compare(const Setup& setup, Device* other, const Forwar
                                  uint32_t decode, Console& console) {
     const std::string cache = describe(forward.kv);
     conformance::AgreementOptions options{.decode = decode,
-                                          .halves = rounds_to_fp16(setup.device.get()) || rounds_to_fp16(other),
+                                          .fp16_products = rounds_to_fp16(setup.device.get()) || rounds_to_fp16(other),
                                           .keep_going = [&](uint32_t done, uint32_t total) {
                                               console.status(fmt::format("{} cache: {} of {} tokens", cache, done, total));
                                               return !interrupted();
@@ -223,7 +223,8 @@ std::optional<Agreement> compare(const Setup& setup, Device* other, const Forwar
         options.value_scales.push_back(forward.kv.scales_values(layer, layers)
                                            ? value_scales(setup.model.config, attention_squares(pool, weights.layers[layer]))
                                            : std::vector<float>());
-    const conformance::NoisyWeights noisy = conformance::with_noise(weights, conformance::noise_like_rounding(options.halves));
+    const conformance::NoisyWeights noisy =
+        conformance::with_noise(weights, conformance::noise_like_rounding(options.fp16_products));
     return conformance::compare(setup.model.config, on(setup.device.get(), weights, "to measure"),
                                 on(other, weights, "the reference"), on(other, noisy.weights, "to tell rounding"), ids, options);
 }

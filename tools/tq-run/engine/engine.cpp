@@ -37,14 +37,14 @@ constexpr uint32_t min_context = 512;         // too few for a conversation belo
 constexpr uint32_t min_shared_context = 4096; // below that, a model rather shares its layers with the CPU
 
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
-    const uint32_t most = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
-    const uint32_t chosen = arguments.context_size.value_or(std::min(most, default_context));
+    const uint32_t max = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
+    const uint32_t chosen = arguments.context_size.value_or(std::min(max, default_context));
     const uint64_t factor = std::min((std::max(chosen, 1u) - 1) / trained + 1, 1024u); // the smallest that covers it all
-    if (chosen > most)
+    if (chosen > max)
         write_error(fmt::format("tq-run: the model was {} {} tokens, and beyond them its answers may be nonsense: --rope-scaling "
                                 "yarn --rope-scale {} extends it to {}\n",
-                                most == trained ? "trained for" : "extended to", most, factor, uint64_t(trained) * factor));
-    return chosen == 0 ? most : chosen;
+                                max == trained ? "trained for" : "extended to", max, factor, uint64_t(trained) * factor));
+    return chosen == 0 ? max : chosen;
 }
 
 } // namespace
@@ -89,7 +89,7 @@ std::filesystem::path find_demo_model() {
 // share the model with the CPU, which is slow, that is worth a shorter conversation, but not too short a one.
 static void shrink_context(Setup& setup) {
     ForwardOptions options = setup.options;
-    const auto most_of = [&](auto plan) {
+    const auto max_of = [&](auto plan) {
         return largest_context(setup.options.context_size, [&](uint32_t n) {
             options.context_size = n;
             return plan(options);
@@ -97,15 +97,15 @@ static void shrink_context(Setup& setup) {
     };
     const auto alone = [&](const ForwardOptions& o) { return setup.plan_alone(o); };
     if ((setup.placement.given() && setup.split()) || alone(options).fits()) return;
-    uint32_t most = most_of(alone);
-    if (most < min_shared_context && setup.split()) {
+    uint32_t max = max_of(alone);
+    if (max < min_shared_context && setup.split()) {
         if (setup.plan().runs()) return;
-        most = most_of([&](const ForwardOptions& o) { return setup.plan(o); });
+        max = max_of([&](const ForwardOptions& o) { return setup.plan(o); });
     }
-    if (most < min_context || most == setup.options.context_size) return;
-    setup.options.context_size = most;
+    if (max < min_context || max == setup.options.context_size) return;
+    setup.options.context_size = max;
     write_error(fmt::format("tq-run: the context is reduced to {} tokens, as more do not fit {}; tq-run plan shows what fits\n",
-                            most, memory_name(setup)));
+                            max, memory_name(setup)));
 }
 
 static void quantise_weights(Model& model, GgmlType format) {
@@ -187,7 +187,12 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     ForwardOptions options = given;
     check_kv(options.kv, model.config);
     load_conditioning(options.kv.conditioning, model, console);
-    Setup setup{file, std::move(model), nullptr, "CPU", options, arguments.memory_limit_bytes};
+    Setup setup{.file = file,
+                .model = std::move(model),
+                .device = nullptr,
+                .device_name = "CPU",
+                .options = options,
+                .memory_limit_bytes = arguments.memory_limit_bytes};
     setup.placement = arguments.placement;
     setup.placement.cpu_among = cpu_among(arguments.device);
     setup.placement.check();

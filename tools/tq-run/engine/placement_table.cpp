@@ -33,7 +33,7 @@ bool fits_devices(const Setup& setup, const Split& split) {
 }
 
 // Whole layers on the devices, as many as fit.
-Compared most_layers(const Setup& setup) {
+Compared max_layers(const Setup& setup) {
     const PlacementArguments& given = setup.placement;
     const auto split_of = [&](uint32_t count) {
         return with(setup, {.gpu_layers = std::to_string(count),
@@ -41,12 +41,12 @@ Compared most_layers(const Setup& setup) {
                             .cpu_among = given.cpu_among,
                             .fit = "off"});
     };
-    uint32_t most = 0, too_many = setup.model.config.num_hidden_layers + 2;
-    while (too_many - most > 1) {
-        const uint32_t middle = (most + too_many) / 2;
-        (fits_devices(setup, split_of(middle)) ? most : too_many) = middle;
+    uint32_t max = 0, too_many = setup.model.config.num_hidden_layers + 2;
+    while (too_many - max > 1) {
+        const uint32_t middle = (max + too_many) / 2;
+        (fits_devices(setup, split_of(middle)) ? max : too_many) = middle;
     }
-    return {fmt::format("-ngl {}", most), split_of(most)};
+    return {fmt::format("-ngl {}", max), split_of(max)};
 }
 
 std::vector<Compared> compared(const Setup& setup, const Split& chosen) {
@@ -60,7 +60,7 @@ std::vector<Compared> compared(const Setup& setup, const Split& chosen) {
     const PlacementArguments& given = setup.placement;
     const Split all_moe = with(setup, {.cpu_moe = true, .tensor_split = given.tensor_split, .cpu_among = given.cpu_among});
     if (fits_devices(setup, all_moe)) add({"--cpu-moe", all_moe});
-    add(most_layers(setup));
+    add(max_layers(setup));
     add({"-ngl 0", with(setup, {.gpu_layers = "0"})});
     return all;
 }

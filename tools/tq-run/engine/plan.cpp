@@ -52,8 +52,8 @@ std::vector<Choice> choices(const KvOptions& asked) {
 
 // The tokens that fit, at most what the model allows, or the requested number where that is greater.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
-    const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
-    return largest_context(most, [&](uint32_t tokens) {
+    const uint32_t max = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
+    return largest_context(max, [&](uint32_t tokens) {
         ForwardOptions options = setup.options;
         options.context_size = tokens;
         options.kv = kv;
@@ -123,10 +123,10 @@ std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
 
 // Changes that would make it fit, the smallest first.
 std::string advice(const Setup& setup) {
-    const uint32_t asked = setup.options.context_size, most = tokens_that_fit(setup, setup.options.kv);
+    const uint32_t asked = setup.options.context_size, max = tokens_that_fit(setup, setup.options.kv);
     std::string text;
-    if (most > 0)
-        text += fmt::format("  -c {}: as many tokens as fit with {}\n", std::min(most, asked), describe(setup.options.kv));
+    if (max > 0)
+        text += fmt::format("  -c {}: as many tokens as fit with {}\n", std::min(max, asked), describe(setup.options.kv));
     const Choice* best = nullptr;
     const auto all = choices(setup.options.kv);
     for (const Choice& choice : all) { // the largest cache that fits
@@ -135,10 +135,10 @@ std::string advice(const Setup& setup) {
         if (!best || bytes(choice) > bytes(*best)) best = &choice;
     }
     if (best) text += fmt::format("  -ctk {} -ctv {}: {} tokens fit\n", name(best->kv.k), name(best->kv.v), asked);
-    const MemoryPlan least = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2}), whole = setup.plan();
-    if (!least.runs())
+    const MemoryPlan min = setup.plan(1, KvOptions{KvType::tq2, KvType::tq2}), whole = setup.plan();
+    if (!min.runs())
         text += fmt::format("  a smaller model, or weights in fewer bits: these take {} without any context\n",
-                            size_text(least.needed()));
+                            size_text(min.needed()));
     if (!setup.device && !setup.imagined_device && whole.kv_cache + whole.scratch <= whole.available)
         text += fmt::format("  a GGUF file without --weights: {} of these weights are made in memory, where that file's need not "
                             "fit\n",
@@ -194,8 +194,8 @@ constexpr double acceptances[] = {0.6, 0.8}; // what heads reach in texts of sev
 
 std::vector<uint32_t> predicted_depths(const Setup& setup) {
     std::vector<uint32_t> depths{0};
-    const uint32_t most = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
-    for (uint32_t depth = 4096; depth < most && depth <= 131072; depth *= 2) depths.push_back(depth);
+    const uint32_t max = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
+    for (uint32_t depth = 4096; depth < max && depth <= 131072; depth *= 2) depths.push_back(depth);
     return depths;
 }
 

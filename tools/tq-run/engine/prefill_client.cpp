@@ -19,13 +19,13 @@ constexpr std::chrono::seconds longest_first_silence{30}; // it may read its mod
 // What ends a connection that says nothing any more.
 class Silence {
   public:
-    void heard() { last_ = PrefillClock::now(), most_ = longest_silence; }
-    bool is_too_long() const { return PrefillClock::now() > last_ + most_; }
-    auto most() const { return most_.count(); }
+    void heard() { last_ = PrefillClock::now(), max_ = longest_silence; }
+    bool is_too_long() const { return PrefillClock::now() > last_ + max_; }
+    auto max() const { return max_.count(); }
 
   private:
     PrefillClock::time_point last_ = PrefillClock::now();
-    std::chrono::seconds most_ = longest_first_silence;
+    std::chrono::seconds max_ = longest_first_silence;
 };
 
 std::string without_last_slash(std::string url) {
@@ -66,7 +66,7 @@ void compute(const std::string& url, const std::string& key, const OwnerTexts& o
         return pages.push(bytes);
     };
     sink.keep_going = [&] {
-        if (silence.is_too_long()) fail("it has said nothing for {} s", silence.most());
+        if (silence.is_too_long()) fail("it has said nothing for {} s", silence.max());
         return is_wanted = is_wanted && receiver.keep_going();
     };
     const HttpResult result = http.post(url + "/v1/prefill", key, body_of(order, owner), sink);

@@ -52,8 +52,8 @@ void SpeculationArguments::check() const {
 
 SpeculationOptions SpeculationArguments::options() const {
     const bool by_head_alone = by_default() || drafters() == std::vector<std::string>{"mtp"};
-    const uint32_t most = draft_max != 0 ? draft_max : by_head_alone ? MtpDrafter::draft_max : max_draft_tokens;
-    return {.draft_max = std::min(most, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
+    const uint32_t max = draft_max != 0 ? draft_max : by_head_alone ? MtpDrafter::draft_max : max_draft_tokens;
+    return {.draft_max = std::min(max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
 Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {

@@ -59,13 +59,13 @@ bool measure(quality::KeyStatistics& keys, Forward& forward, std::span<const uin
 
 // A summary for people: the range of the scales.
 std::string summary(const KeyCalibration& k) {
-    double least = k.scales[0], most = least;
+    double min = k.scales[0], max = min;
     for (const float scale : k.scales) {
-        least = std::min<double>(least, scale);
-        most = std::max<double>(most, scale);
+        min = std::min<double>(min, scale);
+        max = std::max<double>(max, scale);
     }
     return fmt::format("{} layers, {} kv heads of {} channels; scales from {:.3g} to {:.3g}\n", k.layers, k.kv_heads, k.head_dim,
-                       least, most);
+                       min, max);
 }
 
 int run(const CalibrateArguments& given) {

@@ -74,18 +74,18 @@ int run(const CheckArguments& arguments) {
     double sum = 0;
     for (const double one : ms) sum += one;
     std::ranges::sort(ms);
-    const double mean = sum / double(ms.size()), median = ms[ms.size() / 2], most = ms.back();
+    const double mean = sum / double(ms.size()), median = ms[ms.size() / 2], max = ms.back();
     if (arguments.json)
         write_output(fmt::format(
             "{{\"follows\": {}, \"complete\": {}, \"tokens\": {}, \"bytes\": {}, \"vocabulary\": {}, \"compile_ms\": {:.3f}, "
             "\"vocabulary_ms\": {:.3f}, \"mask_ms\": {{\"mean\": {:.4f}, \"median\": {:.4f}, \"max\": {:.4f}}}}}\n",
             checked.allowed, checked.can_end, checked.tokens, checked.offset, tokens->vocab_size(), compile_ms, tokens_ms, mean,
-            median, most));
+            median, max));
     else
         write_text(
             fmt::format("{}\nmasks of {} tokens: mean {:.3f} ms, median {:.3f}, max {:.3f}; before that once: grammar {:.1f} ms, "
                         "vocabulary {:.0f} ms\n",
-                        verdict(checked), tokens->vocab_size(), mean, median, most, compile_ms, tokens_ms));
+                        verdict(checked), tokens->vocab_size(), mean, median, max, compile_ms, tokens_ms));
     return checked.can_end ? 0 : 1;
 }
 

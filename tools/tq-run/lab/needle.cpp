@@ -195,12 +195,12 @@ template <class T> void sort_out(std::vector<T>& values) {
     values.erase(same.begin(), same.end());
 }
 
-void check(const NeedleArguments& arguments, uint32_t most) {
+void check(const NeedleArguments& arguments, uint32_t max) {
     for (const uint32_t length : arguments.lengths)
-        if (length > most)
+        if (length > max)
             fail("texts of {} tokens exceed the context of {}: choose shorter ones with --lengths, or a larger context with -c "
                  "or --rope-scaling",
-                 length, most);
+                 length, max);
 }
 
 json log_header(const NeedleArguments& arguments, const Setup& setup, const std::string& kv, const std::string& reference) {
@@ -300,8 +300,8 @@ int run(const NeedleArguments& given) {
 }
 
 void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, double least, double most, const char* type) {
-        return command.add_option(name, value, help).check(number(least, most)).option_text(type);
+    const auto add = [&](const char* name, auto& value, const char* help, double min, double max, const char* type) {
+        return command.add_option(name, value, help).check(number(min, max)).option_text(type);
     };
     add("--lengths", a.lengths, "lengths of the prompts in tokens; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
     add("--depths", a.depths, "positions of the facts, as fractions of the text; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST")

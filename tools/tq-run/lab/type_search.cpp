@@ -59,12 +59,12 @@ void TypeSearch::read_log() try {
 void TypeSearch::check(uint64_t budget) const {
     std::vector<uint64_t> sizes;
     for (const KvType type : sensitivities_.types()) sizes.push_back(bytes(uniform(type)));
-    const auto [least, most] = std::ranges::minmax(sizes);
-    if (budget < least)
+    const auto [min, max] = std::ranges::minmax(sizes);
+    if (budget < min)
         fail("{} bytes per token are too few: the smallest cache of these types takes {}; --types can name smaller ones", budget,
-             least);
-    if (budget > most)
-        fail("{} bytes per token leave nothing to choose, as the largest cache of these types takes {}", budget, most);
+             min);
+    if (budget > max)
+        fail("{} bytes per token leave nothing to choose, as the largest cache of these types takes {}", budget, max);
 }
 
 quality::KeepGoing TypeSearch::watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left,

@@ -33,8 +33,8 @@ void size_cache(Setup& setup, const ServeArguments& arguments) {
         return alone ? setup.plan_alone(changed) : setup.plan(changed);
     };
     if (!arguments.model.context_size) {
-        const uint32_t most = std::min(setup.model.config.max_position_embeddings, serve_context);
-        options.context_size = std::max(options.context_size, largest_context(most, [&](uint32_t n) { return with(n, 1, n); }));
+        const uint32_t max = std::min(setup.model.config.max_position_embeddings, serve_context);
+        options.context_size = std::max(options.context_size, largest_context(max, [&](uint32_t n) { return with(n, 1, n); }));
     }
     const uint32_t context = options.context_size;
     options.slots = arguments.slots();

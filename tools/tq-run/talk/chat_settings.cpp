@@ -15,7 +15,7 @@ constexpr double max_exact = 9007199254740992.0; // for whole numbers in a doubl
 
 struct Setting {
     std::string_view name, other_name;
-    double least, most;
+    double min, max;
     bool whole;
     double (*get)(const ChatSettings&);
     void (*set)(ChatSettings&, double);
@@ -26,11 +26,11 @@ double limit(uint32_t value) { return value == UINT32_MAX ? -1 : double(value); 
 uint32_t limit(double value) { return value < 0 ? UINT32_MAX : uint32_t(value); }
 
 template <float SamplerOptions::*member>
-constexpr Setting real(std::string_view name, std::string_view other, double least, double most) {
+constexpr Setting real(std::string_view name, std::string_view other, double min, double max) {
     return {name,
             other,
-            least,
-            most,
+            min,
+            max,
             false,
             [](const ChatSettings& s) { return double(s.sampling.*member); },
             [](ChatSettings& s, double value) { s.sampling.*member = float(value); }};
@@ -61,8 +61,8 @@ const Setting& find_setting(std::string_view name) {
 }
 
 void put(ChatSettings& to, const Setting& s, double value) {
-    const bool fits = value >= s.least && value <= s.most && (!s.whole || value == std::floor(value));
-    if (!fits) fail("{} must be a {}number from {} to {}", s.name, s.whole ? "whole " : "", s.least, s.most);
+    const bool fits = value >= s.min && value <= s.max && (!s.whole || value == std::floor(value));
+    if (!fits) fail("{} must be a {}number from {} to {}", s.name, s.whole ? "whole " : "", s.min, s.max);
     s.set(to, value);
 }
 

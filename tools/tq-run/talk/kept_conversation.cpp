@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t max_name = 64, most_listed = 50;
+constexpr size_t max_name = 64, max_listed = 50;
 
 fs::path conversations_directory() {
     const fs::path history = history_path();
@@ -87,10 +87,10 @@ std::string list_conversations(size_t columns) {
     size_t width = 0;
     for (const KeptConversation& one : all) width = std::max(width, one.name.size());
     std::string text;
-    for (const KeptConversation& one : std::span(all).first(std::min(all.size(), most_listed)))
+    for (const KeptConversation& one : std::span(all).first(std::min(all.size(), max_listed)))
         text += cut_end(fmt::format("{:<{}}  {:>9}  {}", one.name, width, age_text(one.time), outline(one.name)), columns) + '\n';
-    if (all.size() > most_listed)
-        text += fmt::format("and {} older ones in {}\n", all.size() - most_listed,
+    if (all.size() > max_listed)
+        text += fmt::format("and {} older ones in {}\n", all.size() - max_listed,
                             printable(utf8_text(conversations_directory()), 200));
     return text;
 }

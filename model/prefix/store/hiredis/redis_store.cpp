@@ -79,7 +79,7 @@ class RedisConnection {
     }
 
     // Returns the next reply, of at most so many bytes. An error is thrown with what Redis says.
-    RedisReply receive(size_t most, Deadline deadline) {
+    RedisReply receive(size_t max, Deadline deadline) {
         redisReader& reader = *context_->reader;
         for (bool is_new = true;;) {
             if (is_new && reader.pos < reader.len) { // hiredis would take memory for as many elements as an array claims to have
@@ -90,7 +90,7 @@ class RedisConnection {
             if (redisReaderGetReply(&reader, &reply) != REDIS_OK)
                 fail("Redis replies wrongly: {}", printable(reader.errstr, 200));
             if (reply) return checked(RedisReply(static_cast<redisReply*>(reply), freeReplyObject));
-            if (reader.len - reader.pos > most + reply_rim_bytes) fail("Redis has more than the {} bytes of a page", most);
+            if (reader.len - reader.pos > max + reply_rim_bytes) fail("Redis has more than the {} bytes of a page", max);
             feed(reader, deadline);
         }
     }

@@ -109,8 +109,8 @@ TEST_CASE("the largest probability is that of softmax") {
 }
 
 TEST_CASE("limits of a draft are refused with the numbers") {
-    const auto make = [](uint32_t most, uint32_t least) {
-        Speculation(std::make_unique<NgramDrafter>(), {.draft_max = most, .draft_min = least});
+    const auto make = [](uint32_t max, uint32_t min) {
+        Speculation(std::make_unique<NgramDrafter>(), {.draft_max = max, .draft_min = min});
     };
     CHECK_THROWS_WITH_AS(make(16, 1), doctest::Contains("up to 16 tokens"), Error);
     CHECK_THROWS_WITH_AS(make(0, 0), doctest::Contains("up to 0 tokens"), Error);
@@ -122,9 +122,9 @@ TEST_CASE("no draft has more tokens than one pass verifies, or fewer than the le
     const auto forward = make({.kv = {KvType::f16, KvType::f16}, .context_size = 200, .threads = 1, .speculative = true});
     struct Counting final : OneDrafter {
         bool is_free() const override { return false; }
-        Ids propose(std::span<const uint32_t>, uint32_t most) override {
-            asked.push_back(most);
-            return Ids(most, 1);
+        Ids propose(std::span<const uint32_t>, uint32_t max) override {
+            asked.push_back(max);
+            return Ids(max, 1);
         }
         std::vector<uint32_t> asked;
     };
@@ -141,7 +141,7 @@ TEST_CASE("it is said once that drafts pause because they lose time, and once th
     const auto forward = make({.context_size = 10, .threads = 1});
     struct Ones final : OneDrafter {
         bool is_free() const override { return false; }
-        Ids propose(std::span<const uint32_t>, uint32_t most) override { return Ids(most, 1); }
+        Ids propose(std::span<const uint32_t>, uint32_t max) override { return Ids(max, 1); }
     };
     std::vector<std::string> said;
     Speculation speculation(std::make_unique<Ones>(), {.on_change = [&](const std::string& what) { said.push_back(what); }});

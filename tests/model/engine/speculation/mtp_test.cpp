@@ -39,7 +39,7 @@ std::vector<uint32_t> converse(Forward& forward, Speculation* speculation, const
 }
 
 void check_same(const Hybrid& model, uint32_t pending, const std::function<std::unique_ptr<Drafter>()>& drafter,
-                const SamplerOptions& sampling, double least, double most) {
+                const SamplerOptions& sampling, double min, double max) {
     const auto plain = make(model, 0), drafting = make(model, pending);
     Speculation speculation(drafter(), {.draft_max = pending, .adaptive = false});
     Timings none, drafts;
@@ -47,8 +47,8 @@ void check_same(const Hybrid& model, uint32_t pending, const std::function<std::
     CHECK(none.drafted_tokens == 0);
     REQUIRE(drafts.drafted_tokens > 0);
     const double right = double(drafts.accepted_tokens) / drafts.drafted_tokens;
-    CHECK(right >= least);
-    CHECK(right <= most);
+    CHECK(right >= min);
+    CHECK(right <= max);
 }
 
 const auto by_head = [] { return std::make_unique<MtpDrafter>(); };
@@ -94,7 +94,7 @@ TEST_CASE("several slots are drafted at once, each as alone, where the slot has 
     const std::vector<Draft> together = drafter.draft(*forward, requests);
     for (size_t i = 0; i < requests.size(); i++) {
         CHECK(together[i].ids == drafter.draft(*forward, std::span(&requests[i], 1))[0].ids);
-        CHECK(together[i].ids.size() == (requests[i].slot == 1 ? 0 : requests[i].most));
+        CHECK(together[i].ids.size() == (requests[i].slot == 1 ? 0 : requests[i].max_tokens));
     }
     CHECK(together[0].ids[0] != together[2].ids[0]);
 }

@@ -9,11 +9,11 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-Ids draft(NgramLookup& drafter, const Ids& ids, uint32_t most) { return drafter.draft(ids, most).ids; }
+Ids draft(NgramLookup& drafter, const Ids& ids, uint32_t max) { return drafter.draft(ids, max).ids; }
 
-Ids draft(const Ids& ids, uint32_t most) {
+Ids draft(const Ids& ids, uint32_t max) {
     NgramLookup drafter;
-    return draft(drafter, ids, most);
+    return draft(drafter, ids, max);
 }
 
 } // namespace

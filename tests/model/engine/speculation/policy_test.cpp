@@ -121,9 +121,9 @@ TEST_CASE("drafts begin again where a text begins to repeat, and end where it en
 
 TEST_CASE("nothing is drafted before a token's time is known, and that is measured again") {
     SpeculationPolicy policy({0.99});
-    const auto length = [&](uint32_t most) {
+    const auto length = [&](uint32_t max) {
         policy.begin(1);
-        return policy.length(0, most);
+        return policy.length(0, max);
     };
     CHECK(length(7) == 0);
     policy.ran_plain(1, 100);

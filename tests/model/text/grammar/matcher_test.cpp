@@ -82,11 +82,11 @@ void check_mask(Matcher& matcher, const Texts& texts) {
 }
 
 // Samples a text at random, with every mask checked.
-std::string check_walk(const Texts& texts, const std::string& gbnf, uint32_t seed, size_t most) {
+std::string check_walk(const Texts& texts, const std::string& gbnf, uint32_t seed, size_t max) {
     Matcher matcher(compile(gbnf), texts.tokens);
     std::mt19937 random(seed);
     std::string text;
-    while (matcher.accepted() < most) {
+    while (matcher.accepted() < max) {
         check_mask(matcher, texts);
         const auto mask = matcher.mask();
         std::vector<uint32_t> ids;

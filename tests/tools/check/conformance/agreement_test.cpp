@@ -44,7 +44,7 @@ std::vector<uint32_t> prompt() {
 // Compares `measured` with the CPU, with a tq4 cache.
 Agreement against_cpu(const MakeForward& measured, const KvOptions& kv = tq4, bool halves = false) {
     static const NoisyWeights noisy = with_noise(demo().weights, noise_like_rounding(false));
-    const AgreementOptions options{.decode = decode_tokens, .halves = halves};
+    const AgreementOptions options{.decode = decode_tokens, .fp16_products = halves};
     return *compare(demo().config, measured, on_cpu(demo().weights, kv), on_cpu(noisy.weights, kv), prompt(), options);
 }
 

@@ -44,15 +44,14 @@ TEST_CASE("the best choices are those that trying all finds") {
     for (int round = 0; round < 300; round++) {
         const uint64_t unit = 1 + random() % 20;
         std::vector<std::vector<Choice>> parts(1 + random() % 5);
-        uint64_t least = 0, most = 0;
+        uint64_t min = 0, max = 0;
         for (auto& part : parts) {
             for (size_t i = 0; i < 1 + random() % 5; i++)
                 part.push_back({unit * (random() % 30), double(random() % 64)}); // sums are exact
-            least += std::ranges::min(part, {}, &Choice::bytes).bytes;
-            most += std::ranges::max(part, {}, &Choice::bytes).bytes;
+            min += std::ranges::min(part, {}, &Choice::bytes).bytes;
+            max += std::ranges::max(part, {}, &Choice::bytes).bytes;
         }
-        for (const uint64_t budget :
-             {least, (least + most) / 2, least + random() % (most - least + 1), most, most + 1000, UINT64_MAX}) {
+        for (const uint64_t budget : {min, (min + max) / 2, min + random() % (max - min + 1), max, max + 1000, UINT64_MAX}) {
             const auto chosen = best_choices(parts, budget);
             const auto best = by_trying_all(parts, budget);
             REQUIRE(chosen);
@@ -60,7 +59,7 @@ TEST_CASE("the best choices are those that trying all finds") {
             CHECK(found.cost == best->cost);
             CHECK(found.bytes == best->bytes);
         }
-        if (least > 0) CHECK_FALSE(best_choices(parts, least - 1));
+        if (min > 0) CHECK_FALSE(best_choices(parts, min - 1));
     }
 }
 

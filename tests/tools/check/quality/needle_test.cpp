@@ -121,7 +121,7 @@ TEST_CASE("prompts are the chat's, and as long as was asked for") {
     const Model model = demo();
     for (const uint32_t length : {256u, 700u}) {
         const Haystack haystack = make_haystack(model, {.depths = depths, .keys = 1, .distractors = 3}, length, {}, Random(1));
-        size_t most = 0;
+        size_t max = 0;
         for (const Needle& needle : haystack.needles) {
             const std::vector<uint32_t> ids = needle_prompt(model, haystack.text, needle.fact);
             const std::string prompt = model.tokenizer.decode(ids, false);
@@ -131,10 +131,10 @@ TEST_CASE("prompts are the chat's, and as long as was asked for") {
             auto whole = ids;
             for (const uint32_t id : model.tokenizer.encode(needle.fact.value)) whole.push_back(id);
             CHECK(whole.size() == ids.size() + 4);
-            most = std::max(most, whole.size());
+            max = std::max(max, whole.size());
         }
-        CHECK(most <= length);
-        CHECK(most + 16 > length);
+        CHECK(max <= length);
+        CHECK(max + 16 > length);
     }
     for (uint64_t seed = 0; seed < 30; seed++) // each of them can be cut to length
         CHECK(make_haystack(model, {.depths = depths, .keys = 1, .distractors = 2}, 160, {}, Random(seed)).needles.size() == 3);

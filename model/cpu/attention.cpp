@@ -1,8 +1,8 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
 // of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile.
 // How work is divided. Separate rows: a piece is a kv head and a range of the positions (RowPieces), so that one token keeps
-// all threads busy; the window and the first tokens are pieces of their own, because they are fp16. Each piece leaves a
-// partial softmax (largest score, sum of weights, weighted values), and combine() adds them up in a fixed order. Where ranges
+// all threads busy; the window and the first tokens are pieces of their own, because they are fp16. Each piece leaves
+// partial softmaxes (largest score, sum of weights, weighted values), and combine() adds them up in a fixed order. Where ranges
 // begin depends on the row's own position and the number of threads, not on other rows: this keeps the bits of a token that
 // shares a pass.
 // A block: a piece is some queries of a kv head over all their positions, and needs no partials. Pieces have different

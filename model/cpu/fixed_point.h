@@ -20,7 +20,8 @@ struct FixedPoint {
     const int8_t* digits; // [groups][tokens][3][4][64]: x = scale (base (base digits[0] + digits[1]) + digits[2]), four steps of
                           // four columns of each of 16 runs
     const float* factors; // [groups][tokens][4][16]: of each run of 16 columns the scale, the sum of x, and as integers the sums
-                          // of base digits[0] + digits[1] and of digits[2]
+                          // of digits: AVX2 of base digits[0] + digits[1] and of digits[2], VNNI of digits[0] and of
+                          // base digits[1] + digits[2]
     size_t tokens, cols;
 };
 

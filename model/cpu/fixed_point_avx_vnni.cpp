@@ -1,5 +1,5 @@
 // Integer products with AVX-VNNI, the instructions of AVX-512 VNNI in 256 bits that laptops and desktops have. Digits and sums
-// are those of fixed_point_vnni.cpp, and so are all bits.
+// are those of fixed_point_vnni.cpp, and so are all bits of finite sums.
 #include "model/cpu/fixed_point_halves.h"
 
 #if HWY_ARCH_X86_64

@@ -231,7 +231,7 @@ template <class Blocks> struct GridBlocks {
     static HWY_INLINE void steps_of(Ints (&to)[steps], const uint8_t* block) { steps_of_grid<Blocks>(to, block); }
 };
 
-// A format whose levels are had in steps.
+// A format that gives its levels in steps.
 template <class Format>
 concept HasSteps = requires(Ints (&to)[steps], const uint8_t* block) { Format::steps_of(to, block); };
 

@@ -1,7 +1,7 @@
 // Integer products in vectors of 256 bits, for the instruction set in whose namespace this is included: half of the lanes of a
 // group after the other, and two rows at a time, since there are 16 registers. Such sets differ in the base of their digits and
 // in how these are multiplied. Before this they define
-//   base_bits; limit: the greatest number that three digits hold;
+//   base_bits; limit: the greatest number of which three digits, and sums of their products, hold;
 //   digit_sums(sums): of the sums of each digit over the columns of a run, what the factors have (FixedPoint::factors);
 //   Products<Format>: sums of levels times digits in half of the lanes. add(s, levels, digits) takes a step, 0 first;
 //     total(factors) returns them as numbers, less those of the levels' offset, divided by total_scale.

@@ -80,12 +80,12 @@ HWY_INLINE int32_t greatest_magnitude(const float* x) {
 
 // scales[16] and their inverses, of runs in the order of lanes, for numbers that are at most `limit`.
 HWY_INLINE void find_scales(float* scales, float* inverse, const float* x, float limit) {
-    constexpr float least = 1e-37f; // its inverse is finite
+    constexpr float min_scale = 1e-37f; // its inverse is finite
     alignas(32) int32_t greatest[16];
     for (size_t lane = 0; lane < 16; lane++) greatest[lane] = greatest_magnitude(x + 16 * run_of(lane));
     for (size_t lane = 0; lane < 16; lane += 8) {
         const __m256 sizes = _mm256_castsi256_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(greatest + lane)));
-        const __m256 scale = _mm256_max_ps(_mm256_set1_ps(least), _mm256_div_ps(sizes, _mm256_set1_ps(limit))); // NaN stays
+        const __m256 scale = _mm256_max_ps(_mm256_set1_ps(min_scale), _mm256_div_ps(sizes, _mm256_set1_ps(limit))); // NaN stays
         _mm256_store_ps(scales + lane, scale);
         _mm256_store_ps(inverse + lane, _mm256_div_ps(_mm256_set1_ps(1), scale));
     }

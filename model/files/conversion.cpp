@@ -178,9 +178,9 @@ std::optional<uint64_t> convert_tensor(ThreadPool& pool, const ConvertedTensor& 
         check_mapped_files();
         const std::span made = std::span(piece).first(count * row);
         if (const auto bad = find_nonfinite_block(t.type, made))
-            fail("tensor '{}', row {}: a weight is NaN, infinite or too large for {}{}", printable(t.from.name),
-                 first + *bad * block_format(t.type)->bytes / row, type_name(t.type),
-                 t.type == GgmlType::F16 ? ": BF16 has room for all of F32" : "");
+            throw WrongWeight(fmt::format("tensor '{}', row {}: a weight is NaN, infinite or too large for {}{}",
+                                          printable(t.from.name), first + *bad * block_format(t.type)->bytes / row,
+                                          type_name(t.type), t.type == GgmlType::F16 ? ": BF16 has room for all of F32" : ""));
         write(made);
         sum = add_to(sum, made);
         done += made.size();

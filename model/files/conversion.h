@@ -41,9 +41,14 @@ Conversion plan_conversion(const Model& model, const ConversionOptions& options)
 // Called with the number of bytes of the new file that are done; returning false stops.
 using ConversionProgress = std::function<bool(uint64_t bytes)>;
 
+// Thrown for a weight that is NaN or infinite, or that a format does not hold.
+struct WrongWeight : Error {
+    using Error::Error;
+};
+
 // Makes the bytes of a tensor in pieces, one after the other, and gives them to `write`. Returns their checksum (that of the
-// pieces' checksums); nothing if on_progress stopped it. They are equal for every number of threads. Throws an Error naming the
-// tensor if a value is NaN or infinite, or does not fit the format, or the file was truncated; and what `write` throws.
+// pieces' checksums); nothing if on_progress stopped it. They are equal for every number of threads. Throws
+// WrongWeight naming the tensor, an Error if the file was truncated, and what `write` throws.
 std::optional<uint64_t> convert_tensor(ThreadPool& pool, const ConvertedTensor& tensor, const Importances& importances,
                                        const std::function<void(std::span<const std::byte>)>& write,
                                        const ConversionProgress& on_progress);

@@ -67,7 +67,7 @@ Scratch make_scratch(const Allocate& allocate, const ScratchBytes& bytes) {
             .partials = allocate("partials", bytes.partials),
             .gate_up = allocate("gate and up", bytes.gate_up()),
             .ffn = allocate("swiglu", bytes.ffn),
-            .rounded = allocate("fp16 inputs", bytes.rounded),
+            .rounded = allocate("rounded inputs", bytes.rounded),
             .logits = allocate("logits", bytes.logits),
             .candidates = allocate("candidates", bytes.candidates),
             .sampling = allocate("sampling", bytes.sampling),

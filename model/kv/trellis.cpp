@@ -1,13 +1,13 @@
-// Viterbi's algorithm for tail-biting paths, which end in the state they begin in. A path is a sequence of four states, one
-// for each channel of a run; a step along a branch costs the squared error of the branch's nearest level. For each of the four
-// states a path may begin with, the algorithm keeps the cheapest path to each state, channel by channel, and at the end takes
-// only the one that came back. The cheapest of the four is stored.
-// All four searches and several runs are lanes of a vector, so find_words() has no branch that depends on data. A path is not
-// kept as pointers back, as usual, but as the word of its symbols, which fits 32 bits; so no second pass is needed to read it.
-// From the rounding to a grid until the codes are chosen, there are only integers, because the bytes must be the same
-// everywhere and ties would be decided by rounding. The integers are fp32 numbers below 2^24, which every instruction set adds
-// and compares exactly. In measure_steps() the number of the nearest level is in the low bits of its cost, so that one minimum
-// finds both; of equal costs the first wins, as model/kv/turboquant.md says. shaders/trellis.glsl does the same on devices.
+// Viterbi's algorithm for tail-biting paths, which end in the state they begin in. A path has one of
+// four states after each channel of a run; a step along a branch costs the squared error of the branch's nearest level. For each
+// of the four states a path may begin with, the algorithm keeps the cheapest path to each state, channel by channel, and at the
+// end takes only the one that came back. The cheapest of the four is stored. All four searches and several runs are lanes of a
+// vector, so find_words() has no branch that depends on data. A path is not kept as pointers back, as usual, but as the word of
+// its symbols, which fits 32 bits; so no second pass is needed to read it. From the rounding to a grid until the codes are
+// chosen, there are only integers, because the bytes must be the same everywhere and ties would be decided by rounding. The
+// integers are fp32 numbers below 2^24, which every instruction set adds and compares exactly. In measure_steps() the number of
+// the nearest level is in the low bits of its cost, so that one minimum finds both; of equal costs the first wins, as
+// model/kv/turboquant.md says. shaders/trellis.glsl does the same on devices.
 #include "model/kv/trellis.h"
 #include "base/half.h"
 #include "model/kv/exact.h"

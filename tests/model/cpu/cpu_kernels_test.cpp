@@ -280,27 +280,3 @@ TEST_CASE("activations and norms of numbers that are too large, or none") {
         CHECK(std::isnan(got[0]));
     });
 }
-
-TEST_CASE("AVX-VNNI has the bits of AVX-512 VNNI") {
-    ThreadPool pool(2);
-    Random random{7};
-    const auto products = [&](cpu::FixedPointSet set, const Tensor& w, const std::vector<float>& x, bool separate) {
-        std::vector<float> out(x.size() / w.cols * w.rows);
-        REQUIRE(cpu::use_fixed_point(set));
-        cpu::matmul(pool, {{out, w}}, x, separate);
-        return out;
-    };
-    const bool both = cpu::use_fixed_point(cpu::FixedPointSet::avx_vnni) && cpu::use_fixed_point(cpu::FixedPointSet::vnni);
-    if (!both) MESSAGE("skipped: this processor does not have both");
-    for (const GgmlType type : weight_formats)
-        for (const uint32_t cols : {256u, 256u * 3 + 128}) {
-            if (!both || cols % block_format(type)->elements != 0 || !cpu::has_fixed_point(type, cols)) continue;
-            CAPTURE(type_name(type));
-            const Matrix m(type, 9, cols, random);
-            for (const uint32_t tokens : {1u, 3u, 16u}) {
-                const auto x = random.normals(size_t(tokens) * cols);
-                CHECK(products(cpu::FixedPointSet::avx_vnni, m.tensor, x, true) ==
-                      products(cpu::FixedPointSet::vnni, m.tensor, x, true));
-            }
-        }
-}

@@ -31,10 +31,11 @@ PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, con
       overwrite_(overwrite), lock_{with_ending(path_, ".part.lock")} {
     std::error_code error;
     if (fs::is_directory(path_, error)) fail("{} is a directory, not a file", shown(path_));
-    for (const fs::path* each : {&path_, &draft_, &log_path_})
+    for (const fs::path* each : {&path_, &draft_, &log_path_, &lock_.path})
         if (fs::exists(*each, error) && !fs::is_regular_file(*each, error))
             fail("{} is not a regular file: delete it, or name another file", shown(*each));
-    if (fs::is_symlink(draft_, error)) fail("{} is a link, which is not written through: delete it", shown(draft_));
+    for (const fs::path* each : {&draft_, &log_path_, &lock_.path})
+        if (fs::is_symlink(*each, error)) fail("{} is a link, which is not written through: delete it", shown(*each));
     refuse_existing();
     refuse_foreign(what);
     take_draft(header, bytes);

@@ -129,11 +129,8 @@ class QuantizedFile {
         const uint64_t before = file.finished() < tensors().size() ? offset(file.finished()) : bytes();
         for (size_t i = file.finished(); i < tensors().size(); ++i) {
             uint64_t at = offset(i);
-            bool writing = false;
             const auto write = [&](std::span<const std::byte> piece) {
-                writing = true;
                 file.write(at, piece);
-                writing = false;
                 at += piece.size();
             };
             const auto on_progress = [&](uint64_t) {
@@ -143,8 +140,8 @@ class QuantizedFile {
             std::optional<uint64_t> sum;
             try {
                 sum = convert_tensor(pool_, tensors()[i], importances_, write, on_progress);
-            } catch (const Error&) { // of a weight that is not right, or of a full disk
-                if (!writing) file.discard();
+            } catch (const WrongWeight&) {
+                file.discard();
                 throw;
             }
             if (!sum) return false;

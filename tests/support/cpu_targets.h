@@ -27,7 +27,8 @@ inline void on_each_target(const std::function<void()>& body) {
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     CAPTURE("what Highway does not choose");
     cpu::use_spread_codes(true);
-    for (const auto set : {cpu::FixedPointSet::avx2, cpu::FixedPointSet::avx_vnni, cpu::FixedPointSet::vnni}) { // the last is the best
+    for (const auto set :
+         {cpu::FixedPointSet::avx2, cpu::FixedPointSet::avx_vnni, cpu::FixedPointSet::vnni}) { // the last is the best
         CAPTURE(int(set));
         if (cpu::use_fixed_point(set)) body();
     }

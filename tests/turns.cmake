@@ -31,7 +31,7 @@ tq_turn(2 "gpu_split_test|soak@lavapipe|gpu_sizes_test")
 # Three minutes, most of which it waits: drivers hang until their time is over.
 tq_turn(3 "fault_proof_test|gpu_shape_test|gpu_architectures_larger_set_test@lavapipe-128")
 # Each kind of span in each kind of cache.
-tq_turn(4 "gpu_spans_test|gpu_architectures_larger_set_test@swiftshader|fault_lost_test")
+tq_turn(4 "gpu_spans_test|cpu_spans_test-avx-vnni|gpu_architectures_larger_set_test@swiftshader|fault_lost_test")
 # Three commands with and without a fault in a kernel, each of which measures before it refuses.
 tq_turn(5 "broken_kernels_test|serve_soak|cli_bench_test")
 # A context of a million tokens is filled; the search of bench --tune tries every kernel.

@@ -40,9 +40,9 @@ FixedPointSet& used_set() {
 
 SetKernels kernels() {
     switch (used_set()) {
-    case FixedPointSet::vnni: return {vnni::dots_for, vnni::convert_group};
-    case FixedPointSet::avx_vnni: return {avx_vnni::dots_for, avx_vnni::convert_group};
-    default: return {avx2::dots_for, avx2::convert_group};
+    case FixedPointSet::vnni: return {vnni::dots_for, convert_group_256};
+    case FixedPointSet::avx_vnni: return {avx_vnni::dots_for, convert_group_256};
+    default: return {avx2::dots_for, convert_group_128};
     }
 }
 

@@ -13,7 +13,6 @@ using namespace halves;
 namespace {
 
 constexpr int base_bits = 7, base = 1 << base_bits;
-constexpr float limit = float(base * base * base / 2), total_scale = 1;
 
 // Hides a sum from the compiler: gcc would turn a chain of additions into a tree, whose parts do not fit into the registers.
 HWY_INLINE void keep_order(__m256i& sum) {
@@ -59,11 +58,6 @@ template <class Format> struct Products {
 
     __m256i sums[digits];
 };
-
-HWY_INLINE DigitSums digit_sums(const __m256i (&sums)[digits]) {
-    const __m256i high = _mm256_add_epi32(_mm256_slli_epi32(sums[0], base_bits), sums[1]);
-    return {high, sums[2], _mm256_add_epi32(_mm256_slli_epi32(high, base_bits), sums[2])};
-}
 
 } // namespace
 

@@ -1,5 +1,5 @@
 // Integer products with AVX-VNNI, the instructions of AVX-512 VNNI in 256 bits that laptops and desktops have. Digits and sums
-// are those of fixed_point_vnni.cpp, and so are all bits of finite sums.
+// are those of fixed_point_vnni.cpp, and so are all bits.
 #include "model/cpu/fixed_point_halves.h"
 
 #if HWY_ARCH_X86_64
@@ -14,7 +14,6 @@ using namespace halves;
 namespace {
 
 constexpr int base_bits = 8;
-constexpr float limit = limit_of_base_256, total_scale = 4; // as a quarter is what fits
 
 template <class Format> struct Products {
     HWY_INLINE void add(size_t s, __m256i levels, const __m256i (&x)[digits]) {
@@ -32,11 +31,6 @@ template <class Format> struct Products {
 
     __m256i sums[digits];
 };
-
-HWY_INLINE DigitSums digit_sums(const __m256i (&sums)[digits]) {
-    const __m256i low = _mm256_add_epi32(_mm256_slli_epi32(sums[1], base_bits), sums[2]);
-    return {sums[0], low, _mm256_add_epi32(_mm256_slli_epi32(sums[0], 2 * base_bits), low)};
-}
 
 } // namespace
 

@@ -86,14 +86,22 @@ HWY_INLINE Ints less_of(Iq1M, const uint8_t* x, size_t s) {
     return shift_right(each_byte(words_of_bytes(in_run_order(load_16(x + 32))), 0), s < 2 ? 1 : 5);
 }
 
+// Three codes' values, in bytes.
+consteval int bytes_of(uint32_t (*value)(uint32_t), uint32_t added) {
+    return int((value(0) + added) | (value(1) + added) << 8 | (value(2) + added) << 16);
+}
+
+// Tables of codes; in IQ1 with bit 2 of less_of().
+HWY_INLINE __m128i iq2_magnitudes() { return _mm_setr_epi32(bytes_of(iq2_magnitude, 0), 0, 0, 0); }
+HWY_INLINE __m128i iq1_levels_of_codes() { return _mm_setr_epi32(bytes_of(iq1_level, 2), bytes_of(iq1_level, 0), 0, 0); }
+
 // The levels of a block in step s, those of a format with signs without its offset.
 template <class Blocks> HWY_INLINE Ints step_of_grid(Blocks format, const uint8_t* x, Ints codes, size_t s) {
     const Ints code = low_bits(shift_right(codes, 2 * int(s)), 2);
     if constexpr (HasSigns<Blocks>)
-        return in_table(code, _mm_setr_epi8(8, 25, 43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0);
+        return in_table(code, iq2_magnitudes(), 0);
     else
-        return in_table(with_bits(code, less_of(format, x, s), 4),
-                        _mm_setr_epi8(9, 17, 25, 0, 7, 15, 23, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0);
+        return in_table(with_bits(code, less_of(format, x, s), 4), iq1_levels_of_codes(), 0);
 }
 
 // to[s] = the levels of a block in step s.

@@ -1,10 +1,8 @@
 // Integer products in vectors of 256 bits, for the instruction set in whose namespace this is included: half of the lanes of a
-// group after the other, and two rows at a time, since there are 16 registers. Such sets differ in the base of their digits and
-// in how these are multiplied. Before this they define
-//   base_bits; limit: the greatest number of which three digits, and sums of their products, hold;
-//   digit_sums(sums): of the sums of each digit over the columns of a run, what the factors have (FixedPoint::factors);
+// group after the other, and two rows at a time, since there are 16 registers. Such sets differ in how they multiply digits.
+// Before this they define
 //   Products<Format>: sums of levels times digits in half of the lanes. add(s, levels, digits) takes a step, 0 first;
-//     total(factors) returns them as numbers, less those of the levels' offset, divided by total_scale.
+//     total(factors) returns them as numbers, less those of the levels' offset, divided by total_scale of their base.
 
 namespace {
 
@@ -116,54 +114,4 @@ HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
                sums_of_halves(v[0].upper, v[1].upper, v[2].upper, v[3].upper));
 }
 
-// Splits 16 numbers into digits: the last two are at least -base / 2 and less than base / 2; the first fits by `limit`.
-HWY_INLINE void split(int8_t* to, const float* x, float inverse_scale) {
-    const __m256 by = _mm256_set1_ps(inverse_scale);
-    constexpr int base = 1 << base_bits;
-    const __m256i half = _mm256_set1_epi32(base / 2), mask = _mm256_set1_epi32(base - 1);
-    __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), by));
-    __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), by));
-    for (size_t digit = digits; digit-- > 0;) {
-        const __m256i up_a = _mm256_add_epi32(a, half), up_b = _mm256_add_epi32(b, half);
-        const bool last = digit == 0;
-        const __m256i digit_a = last ? a : _mm256_sub_epi32(_mm256_and_si256(up_a, mask), half);
-        const __m256i digit_b = last ? b : _mm256_sub_epi32(_mm256_and_si256(up_b, mask), half);
-        const __m256i in_words = _mm256_permute4x64_epi64(_mm256_packs_epi32(digit_a, digit_b), _MM_SHUFFLE(3, 1, 2, 0));
-        const __m128i in_bytes = _mm_packs_epi16(_mm256_castsi256_si128(in_words), _mm256_extracti128_si256(in_words, 1));
-        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * group), in_bytes);
-        a = _mm256_srai_epi32(up_a, base_bits);
-        b = _mm256_srai_epi32(up_b, base_bits);
-    }
-}
-
-// Stores half of a digit of a group in steps, and returns its sums over runs.
-HWY_INLINE __m256i store_digit(int8_t* to, const int8_t* in_order) {
-    __m256i columns[steps], sum = _mm256_setzero_si256();
-    transpose(columns, load_bytes(in_order), load_bytes(in_order + 64), load_bytes(in_order + 128), load_bytes(in_order + 192));
-    for (size_t s = 0; s < steps; s++) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(to + 64 * s), columns[s]);
-        const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), columns[s]);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    }
-    return sum;
-}
-
 } // namespace
-
-void convert_group(int8_t* to, float* factors, const float* x) {
-    alignas(32) int8_t in_order[digits_of_group];
-    alignas(32) float inverse[16];
-    find_scales(factors, inverse, x, limit);
-    for (size_t lane = 0; lane < 16; lane++) split(in_order + 16 * run_of(lane), x + 16 * run_of(lane), inverse[lane]);
-    for (size_t half = 0; half < 2; half++) {
-        __m256i sums[digits];
-        for (size_t d = 0; d < digits; d++) sums[d] = store_digit(to + d * group + half * 32, in_order + d * group + half * 32);
-        const DigitSums of = digit_sums(sums);
-        float* const of_half = factors + 8 * half;
-        const __m256 scales = _mm256_load_ps(of_half);
-        _mm256_store_ps(of_half, _mm256_mul_ps(scales, _mm256_set1_ps(total_scale)));
-        _mm256_store_ps(of_half + sums_at, _mm256_mul_ps(_mm256_cvtepi32_ps(of.all), scales));
-        _mm256_store_si256(reinterpret_cast<__m256i*>(of_half + high_at), of.high);
-        _mm256_store_si256(reinterpret_cast<__m256i*>(of_half + low_at), of.low);
-    }
-}

@@ -16,11 +16,6 @@ struct Floats {
     __m256 lower, upper;
 };
 
-// The sums of numbers' digits: of those before the last, of the others, and of all.
-struct DigitSums {
-    __m256i high, low, all;
-};
-
 HWY_INLINE __m256i load_bytes(const int8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 HWY_INLINE __m256i load_sums(const float* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 

@@ -17,9 +17,6 @@ inline constexpr size_t digits_of_group = digits * group, factors_of_group = 64;
 inline constexpr size_t sums_at = 16, high_at = 32, low_at = 48; // of the factors after the scales
 inline constexpr size_t prefetched_rows = 2 * dots_rows;         // those of the call after the next
 
-// Of digits of base 256: the greatest number whose products with 16 levels fit, 4 * 2^31 / 16 / 255, less rounding.
-inline constexpr float limit_of_base_256 = 2097000;
-
 constexpr size_t run_of(size_t lane) { return lane % 4 * 4 + lane / 4; }
 
 HWY_INLINE __m128i load_16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
@@ -123,25 +120,23 @@ template <class Format> struct RowEnds {
 } // namespace tq::cpu
 HWY_POP_ATTRIBUTES
 
-// The kernels of each instruction set: sums[count][dots_rows] as dots(); nullptr where a format has none. convert_group() makes
-// the numbers and factors of 256 columns of a token.
+// The kernels of each instruction set: sums[count][dots_rows] as dots(); nullptr where a format has none.
 namespace tq::cpu {
 
 using Dots = void(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count);
 
 namespace avx2 {
 Dots* dots_for(GgmlType type);
-void convert_group(int8_t* digits, float* factors, const float* x);
-} // namespace avx2
-
+}
 namespace avx_vnni {
 Dots* dots_for(GgmlType type);
-void convert_group(int8_t* digits, float* factors, const float* x);
-} // namespace avx_vnni
-
+}
 namespace vnni {
 Dots* dots_for(GgmlType type);
-void convert_group(int8_t* digits, float* factors, const float* x);
-} // namespace vnni
+}
+
+// Makes the digits, of that base, and factors of 256 columns x of a token (FixedPoint).
+void convert_group_128(int8_t* digits, float* factors, const float* x);
+void convert_group_256(int8_t* digits, float* factors, const float* x);
 
 } // namespace tq::cpu

@@ -101,44 +101,7 @@ HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
                sums_of_halves(upper(v[0]), upper(v[1]), upper(v[2]), upper(v[3])));
 }
 
-// Splits 16 numbers into digits of base 256: the last two are in -128 .. 127, so that the first fits a byte, too.
-HWY_INLINE void split(int8_t* to, Floats x, float inverse_scale) {
-    Ints left = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse_scale)));
-    for (size_t digit = digits; digit-- > 0;) {
-        _mm_store_si128(reinterpret_cast<__m128i*>(to + digit * group), _mm512_cvtepi32_epi8(left));
-        left = _mm512_srai_epi32(_mm512_add_epi32(left, _mm512_set1_epi32(128)), 8);
-    }
-}
-
-// Stores a digit of a group in steps, and returns its sums over runs.
-HWY_INLINE Ints store_digit(int8_t* to, const int8_t* in_order) {
-    Ints v[4], transposed[steps], sum = _mm512_setzero_si512();
-    for (size_t i = 0; i < 4; i++) v[i] = _mm512_load_si512(in_order + i * vector);
-    transpose(transposed, v);
-    for (size_t s = 0; s < steps; s++) {
-        _mm512_store_si512(to + s * vector, transposed[s]);
-        sum = _mm512_dpbusd_epi32(sum, bytes(1), transposed[s]);
-    }
-    return sum;
-}
-
 } // namespace
-
-void convert_group(int8_t* to, float* factors, const float* x) {
-    alignas(64) int8_t in_order[digits_of_group];
-    alignas(64) float inverse[16];
-    find_scales(factors, inverse, x, limit_of_base_256);
-    for (size_t lane = 0; lane < 16; lane++)
-        split(in_order + 16 * run_of(lane), _mm512_loadu_ps(x + 16 * run_of(lane)), inverse[lane]);
-    const Ints high = store_digit(to, in_order), middle = store_digit(to + group, in_order + group);
-    const Ints low = _mm512_add_epi32(_mm512_slli_epi32(middle, 8), store_digit(to + 2 * group, in_order + 2 * group));
-    const Ints sum = _mm512_add_epi32(_mm512_slli_epi32(high, 16), low);
-    const Floats scales = _mm512_load_ps(factors);
-    _mm512_store_ps(factors, _mm512_mul_ps(scales, _mm512_set1_ps(4))); // of a quarter
-    _mm512_store_ps(factors + sums_at, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scales));
-    _mm512_store_si512(factors + high_at, high);
-    _mm512_store_si512(factors + low_at, low);
-}
 
 } // namespace tq::cpu::vnni
 HWY_POP_ATTRIBUTES

@@ -48,7 +48,7 @@ bool has_avx_vnni() {
 void limit_instruction_sets() {
     const std::string name = environment_variable("TQ_CPU").value_or("");
     if (name.empty()) return;
-    const auto* set = std::ranges::find(sets, name, &NamedSet::name);
+    const auto set = std::ranges::find(sets, name, &NamedSet::name);
     if (set == sets.end()) fail("TQ_CPU={}: not an instruction set; avx2, avx-vnni and avx512 are", printable(name));
     if (!set->is_there()) fail("TQ_CPU={}: this processor does not have it", name);
     if (name != "avx512") hwy::DisableTargets(above_avx2);

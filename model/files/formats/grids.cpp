@@ -282,10 +282,8 @@ template <size_t words> constexpr auto in_columns(const std::array<uint32_t, wor
     return out;
 }
 
-constexpr auto iq2_magnitude = [](uint32_t code) { return 8 + 17 * code + code / 2; };
 constexpr auto iq3_xxs_magnitude = [](uint32_t code) { return 4 + 8 * code + 2 * (code / 7); };
 constexpr auto iq3_s_magnitude = [](uint32_t code) { return 1 + 2 * code; };
-constexpr auto iq1_level = [](uint32_t code) { return 7 + 8 * code; };
 
 constexpr auto signs_of_seven_bits = [] {
     std::array<uint8_t, 128> out{};

@@ -12,8 +12,11 @@ extern const std::array<uint32_t, 256> iq2_xs_codes, iq3_s_codes;
 extern const std::array<uint32_t, 512> iq2_s_codes;
 extern const std::array<uint32_t, 1024> iq1_codes; // of IQ1_S and IQ1_M
 
-// The entries as bytes, that of the first weight lowest. Magnitudes of codes: IQ2 8, 25, 43; IQ3_XXS 4, 12, 20, 28, 36, 44, 52,
-// 62; IQ3_S 1, 3, ... 15. IQ1 has levels: 8 (code - 1), to which 15 is added here.
+constexpr uint32_t iq2_magnitude(uint32_t code) { return 8 + 17 * code + code / 2; } // 8, 25, 43
+constexpr uint32_t iq1_level(uint32_t code) { return 7 + 8 * code; }                 // 8 (code - 1), to which 15 is added
+
+// The entries as bytes, that of the first weight lowest. Magnitudes of codes: IQ2 iq2_magnitude(); IQ3_XXS 4, 12, 20, 28, 36, 44,
+// 52, 62; IQ3_S 1, 3, ... 15. IQ1 has levels: iq1_level().
 extern const std::array<uint64_t, 256> iq2_xxs_grid;
 extern const std::array<uint64_t, 512> iq2_xs_grid;
 extern const std::array<uint64_t, 1024> iq2_s_grid;

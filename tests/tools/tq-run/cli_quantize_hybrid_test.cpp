@@ -7,6 +7,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include "tests/tools/tq-run/quantized.h"
 #include <cmath>
 #include <doctest/doctest.h>
 
@@ -166,16 +167,6 @@ Finished quantize(const HuggingFaceFiles& files, const std::string& out, const c
     const TemporaryDirectory from;
     files.write(from);
     return tq_run({"quantize", from.path().string(), out, type});
-}
-
-std::string output(const Finished& finished) {
-    CAPTURE(finished.error);
-    CHECK(finished.status == 0);
-    return finished.output;
-}
-
-std::string logits(const std::string& model) {
-    return output(tq_run({"logits", "-m", model, "--device", "cpu", "--ids", "1,2,3,4,5,6,7,8"}));
 }
 
 // The tensors of `made` are those of `expected`, but for their formats.

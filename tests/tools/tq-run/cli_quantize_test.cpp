@@ -9,6 +9,7 @@
 #include "tests/support/temporary_file.h"
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"
+#include "tests/tools/tq-run/quantized.h"
 #include <cstring>
 #include <doctest/doctest.h>
 #include <fstream>
@@ -32,17 +33,6 @@ struct Place {
 Finished quantize(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "quantize");
     return tq_run(std::move(arguments));
-}
-
-// Of a command that succeeds.
-std::string output(const Finished& finished) {
-    CAPTURE(finished.error);
-    CHECK(finished.status == 0);
-    return finished.output;
-}
-
-std::string logits(const std::string& model) {
-    return output(tq_run({"logits", "-m", model, "--device", "cpu", "--ids", "1,2,3,4,5,6,7,8"}));
 }
 
 void check_refused(const Finished& finished, int status, const char* why) {

@@ -12,6 +12,8 @@
 // attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
 // the workgroup, whose subgroups have a strip of `m` rows each. Levels of codes and fp16 values are exact in fp16; queries
 // and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector, and f16.
+// Heads of 256 channels are too long for the registers of a subgroup: two have a strip then (`sides`), each with half of the channels
+// of queries and values. A score is the sum of both sides' products, and both know all scores.
 // How fp16 is enough. Everything that enters a matrix is brought into fp16's range by a power of two, so that only the conversion
 // rounds: a query by that of its largest element (fp16_range.glsl), and the weights of values by 2^14 / unit, where `unit` is a
 // power of two above all scales of values so far. A weight is exp(score - maximum) times the value's scale, so it is at most
@@ -30,12 +32,13 @@ layout(constant_id = 9) const uint n = 16; // times keys x channels
 layout(constant_id = 10) const uint k = 16;
 layout(constant_id = 11) const uint batch = 32; // keys at a time: whole matrices
 
-const uint strips = (rows + m - 1) / m;
-const uint subgroup = lanes / strips, sharers = subgroup / m, own_keys = batch / sharers; // each invocation weighs some of a row's keys
+const uint strips = (rows + m - 1) / m, sides = head_dim > 128 ? 2 : 1;
+const uint subgroup = lanes / (strips * sides), sharers = subgroup / m, own_keys = batch / sharers; // an invocation weighs some of a row's keys
 const uint stride = head_dim / 4 + 2;    // in vectors of four channels; two extra ones keep neighbours in different banks
 const uint scores_stride = batch + 4, weights_stride = batch + 8;
-const uint blocks = head_dim / 32, deep = head_dim / k, wide = head_dim / n; // matrices along a vector
-shared f16vec4 vectors[2 * batch * stride];                // keys, then values; first the queries: at most 2 * batch
+const uint blocks = head_dim / 32, deep = head_dim / sides / k, wide = head_dim / sides / n; // matrices along a side of a vector
+const uint side_keys = batch / sides;
+shared f16vec4 vectors[2 * batch * stride];                // keys, then values; first the queries, 2 * batch at a time
 shared float scores[strips * m * scores_stride];
 shared float16_t weights[strips * m * weights_stride];
 shared float key_scales[batch], value_scales[batch];
@@ -47,10 +50,18 @@ shared uint largest[strips * m]; // fp32 bits of a query's largest magnitude
 FACTOR_A queries[deep];
 PRODUCT sums[wide]; // of weighted values, 2^14 / unit times too large
 
-uint own_row() { return gl_SubgroupID * m + gl_SubgroupInvocationID / sharers; }
+uint own_strip() { return gl_SubgroupID / sides * m; } // its first row
+uint own_side() { return gl_SubgroupID % sides; }
+uint own_row() { return own_strip() + gl_SubgroupInvocationID / sharers; }
 uint own_key() { return gl_SubgroupInvocationID % sharers; }
 float row_factor, row_max = masked, row_sum = 0.0;
 float unit = exp2(-24.0); // the least power of two above all values' scales so far
+
+// What all subgroups of a strip wait at.
+void strip_barrier() {
+    if (sides == 1) subgroupBarrier();
+    else barrier();
+}
 
 vec4 query_of_row(uint r, uint i) { return mix(vec4(0.0), query_of(min(r, rows - 1), i), bvec4(r < rows)); }
 
@@ -65,20 +76,33 @@ void load_queries() {
     }
     barrier();
     row_factor = from_fp16_range(largest[own_row()]);
-    for (uint i = gl_LocalInvocationID.x; i < strips * m * head_dim / 4; i += lanes) {
-        const uint r = i / (head_dim / 4), at = i % (head_dim / 4);
-        vectors[r * stride + at] = f16vec4(query_of_row(r, at) * to_fp16_range(largest[r]));
+    [[dont_unroll]] for (uint first = 0; first < strips * m; first += 2 * batch) { // m divides batch
+        for (uint i = gl_LocalInvocationID.x; i < min(strips * m - first, 2 * batch) * head_dim / 4; i += lanes) {
+            const uint r = first + i / (head_dim / 4), at = i % (head_dim / 4);
+            vectors[(r - first) * stride + at] = f16vec4(query_of_row(r, at) * to_fp16_range(largest[r]));
+        }
+        barrier();
+        if (own_strip() / (2 * batch) == first / (2 * batch))
+            [[unroll]] for (uint c = 0; c < deep; c++)
+                coopMatLoad(queries[c], vectors, (own_strip() - first) * stride + (own_side() * deep + c) * (k / 4), stride,
+                            gl_CooperativeMatrixLayoutRowMajor);
+        barrier();
     }
-    barrier();
-    [[unroll]] for (uint c = 0; c < deep; c++)
-        coopMatLoad(queries[c], vectors, gl_SubgroupID * m * stride + c * (k / 4), stride, gl_CooperativeMatrixLayoutRowMajor);
-    barrier();
 }
 
 // Channels [32 b, 32 b + 32) of a key or value as they are in the cache, and its scale.
 struct Fetched { uvec4 halves[4]; CodeBlock codes; vec2 scales; };
-const uint shares = (batch * blocks + lanes - 1) / lanes; // of an invocation
+// Whole subgroups have the blocks of a batch, `items` in number, an invocation `shares` of them. If there are twice as many invocations as
+// blocks, half of them store keys and half values: all fetch both, as loads in a branch would be waited for at its end.
+const uint items = batch * blocks, shares = (items + lanes - 1) / lanes;
+const bool apart = lanes >= 2 * items;
+uint item_of(uint s) { return apart ? gl_LocalInvocationID.x % items : s * lanes + gl_LocalInvocationID.x; }
+bool stores(uint s, uint side) { // 0: keys, 1: values
+    return apart ? gl_LocalInvocationID.x / items == side : s * lanes + gl_LocalInvocationID.x < items;
+}
 Fetched keys_ahead[shares], values_ahead[shares];
+// Of the own row, for the page of a batch's first key and that of its last one, which only a window's may be another (PAGE % batch == 0).
+vec2 page_scores, page_scores_ahead;
 
 Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
     Fetched f;
@@ -92,8 +116,10 @@ Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
 // Fetches this invocation's share of a batch; past the end: the last key.
 void fetch_batch(uint first, uint end) {
     const uint near = min(first, end - 1);
+    page_scores_ahead.x = page_score(min(own_row(), rows - 1), near);
+    if (window == WINDOW_ONLY) page_scores_ahead.y = page_score(min(own_row(), rows - 1), min(first + batch, end) - 1);
     [[unroll]] for (uint s = 0; s < shares; s++) {
-        const uint i = min(s * lanes + gl_LocalInvocationID.x, batch * blocks - 1), key = min(first + i / blocks, end - 1),
+        const uint i = min(item_of(s), items - 1), key = min(first + i / blocks, end - 1),
                    at = vector_near(key, PAGE % batch == 0 ? near : key);
         keys_ahead[s] = fetch(k_type, p.k_codes, p.k_scales, at, i % blocks);
         values_ahead[s] = fetch(v_type, p.v_codes, p.v_scales, at, i % blocks);
@@ -136,34 +162,50 @@ void join_halves(inout f16vec4 v[8], vec2 scales) {
 // Stores what was fetched where all subgroups read it.
 void store_batch() {
     [[unroll]] for (uint s = 0; s < shares; s++) {
-        const uint i = s * lanes + gl_LocalInvocationID.x, key = i / blocks, b = i % blocks;
-        f16vec4 k_levels[8], v_levels[8];
-        decode(k_type, keys_ahead[s], k_levels);
-        decode(v_type, values_ahead[s], v_levels);
-        float scale = values_ahead[s].scales.x;
-        if (KV_UNEQUAL(k_type) != 0) join_halves(k_levels, keys_ahead[s].scales);
-        if (!KV_IS_CODED(v_type)) move_nonfinite(v_levels, scale);
-        if (i >= batch * blocks) break;
-        [[unroll]] for (uint j = 0; j < 8; j++) vectors[key * stride + b * 8 + j] = k_levels[j];
-        [[unroll]] for (uint j = 0; j < 8; j++) vectors[(batch + key) * stride + b * 8 + j] = v_levels[j];
-        if (b != 0) continue;
-        key_scales[key] = scale_of_key(keys_ahead[s].scales);
-        value_scales[key] = scale;
+        const uint key = item_of(s) / blocks, b = item_of(s) % blocks;
+        f16vec4 levels[8];
+        if (stores(s, 0)) {
+            decode(k_type, keys_ahead[s], levels);
+            if (KV_UNEQUAL(k_type) != 0) join_halves(levels, keys_ahead[s].scales);
+            [[unroll]] for (uint j = 0; j < 8; j++) vectors[key * stride + b * 8 + j] = levels[j];
+            if (b == 0) key_scales[key] = scale_of_key(keys_ahead[s].scales);
+        }
+        if (stores(s, 1)) {
+            float scale = values_ahead[s].scales.x;
+            decode(v_type, values_ahead[s], levels);
+            if (!KV_IS_CODED(v_type)) move_nonfinite(levels, scale);
+            [[unroll]] for (uint j = 0; j < 8; j++) vectors[(batch + key) * stride + b * 8 + j] = levels[j];
+            if (b == 0) value_scales[key] = scale;
+        }
     }
 }
 
-// scores[row][i] = query . key i, for the rows of the strip
+// scores[row][i] = query . key i, for the rows of the strip. The products of n keys wait for one another, so those of the others go on
+// meanwhile. Two sides exchange what they have of each other's keys, and each stores the sums of half of the keys.
 void multiply_keys() {
-    [[dont_unroll]] for (uint first = 0; first < batch; first += n) {
-        PRODUCT products = PRODUCT(0.0);
-        [[unroll]] for (uint c = 0; c < deep; c++) {
+    const uint own = own_side() * side_keys, at = own_strip() * scores_stride, count = batch / n;
+    PRODUCT products[count]; // of the other side's keys, then of the own ones
+    [[unroll]] for (uint i = 0; i < count; i++) products[i] = PRODUCT(0.0);
+    [[unroll]] for (uint c = 0; c < deep; c++)
+        [[unroll]] for (uint i = 0; i < count; i++) {
+            const uint key = sides == 1 ? i * n : (own + side_keys + i * n) % batch;
             FACTOR_B keys;
-            coopMatLoad(keys, vectors, first * stride + c * (k / 4), stride, gl_CooperativeMatrixLayoutColumnMajor);
-            products = coopMatMulAdd(queries[c], keys, products);
+            coopMatLoad(keys, vectors, key * stride + (own_side() * deep + c) * (k / 4), stride, gl_CooperativeMatrixLayoutColumnMajor);
+            products[i] = coopMatMulAdd(queries[c], keys, products[i]);
         }
-        coopMatStore(products, scores, gl_SubgroupID * m * scores_stride + first, scores_stride,
-                     gl_CooperativeMatrixLayoutRowMajor);
+    if (sides == 2) {
+        [[unroll]] for (uint i = 0; i < count / 2; i++)
+            coopMatStore(products[i], scores, at + (own + side_keys) % batch + i * n, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
+        barrier();
+        [[unroll]] for (uint i = count / 2; i < count; i++) {
+            PRODUCT others;
+            coopMatLoad(others, scores, at + own + (i - count / 2) * n, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
+            products[i] += others;
+        }
     }
+    [[unroll]] for (uint i = sides == 1 ? 0 : count / 2; i < count; i++)
+        coopMatStore(products[i], scores, at + (sides == 1 ? i * n : own + (i - count / 2) * n), scores_stride,
+                     gl_CooperativeMatrixLayoutRowMajor);
 }
 
 // The online softmax of a row, by the invocations that share it. Returns the factor that rescales the earlier sums.
@@ -172,8 +214,7 @@ float weigh(uint first, uint end) {
     float new_max = row_max, own_scores[own_keys];
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
         const uint i = own_key() + j * sharers;
-        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) +
-                            page_score(min(r, rows - 1), min(window == WINDOW_ONLY ? first + i : first, end - 1)); // PAGE % batch == 0
+        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) + mix(page_scores.x, page_scores.y, window == WINDOW_ONLY && (first + i) / PAGE != first / PAGE);
         own_scores[j] = mix(masked, score, r < rows && sees(r, first + i, end));
         new_max = max(new_max, own_scores[j]);
     }
@@ -188,7 +229,8 @@ float weigh(uint first, uint end) {
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
         const float weight = mix(exp(own_scores[j] - new_max), 0.0, own_scores[j] == masked);
         row_sum += weight;
-        weights[to + j * sharers] = float16_t(mix(weight * (value_scales[own_key() + j * sharers] * by), 0.0, weight == 0.0));
+        const float16_t scaled = float16_t(mix(weight * (value_scales[own_key() + j * sharers] * by), 0.0, weight == 0.0));
+        if (own_side() == 0) weights[to + j * sharers] = scaled; // both sides have the same
     }
     const float factor = shrink * (unit / next_unit);
     row_max = new_max;
@@ -199,22 +241,22 @@ float weigh(uint first, uint end) {
 // Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.
 void shrink_sums(float factor) {
     const bool shrunk = subgroupMin(factor) < 1.0;
-    subgroupBarrier(); // all have read their scores
-    for (uint i = own_key(); i < n && shrunk; i += sharers) scores[own_row() * scores_stride + i] = factor;
-    subgroupBarrier();
+    strip_barrier(); // all have read their scores
+    for (uint i = own_key(); i < n && shrunk && own_side() == 0; i += sharers) scores[own_row() * scores_stride + i] = factor;
+    strip_barrier();
     if (!shrunk) return;
     PRODUCT by;
-    coopMatLoad(by, scores, gl_SubgroupID * m * scores_stride, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
+    coopMatLoad(by, scores, own_strip() * scores_stride, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
     [[unroll]] for (uint c = 0; c < wide; c++) sums[c] *= by;
 }
 
 void add_values() {
     [[dont_unroll]] for (uint first = 0; first < batch; first += k) {
         FACTOR_A by;
-        coopMatLoad(by, weights, gl_SubgroupID * m * weights_stride + first, weights_stride, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatLoad(by, weights, own_strip() * weights_stride + first, weights_stride, gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint c = 0; c < wide; c++) {
             FACTOR_B values;
-            coopMatLoad(values, vectors, (batch + first) * stride + c * (n / 4), stride, gl_CooperativeMatrixLayoutRowMajor);
+            coopMatLoad(values, vectors, (batch + first) * stride + (own_side() * wide + c) * (n / 4), stride, gl_CooperativeMatrixLayoutRowMajor);
             sums[c] = coopMatMulAdd(by, values, sums[c]);
         }
     }
@@ -222,20 +264,20 @@ void add_values() {
 
 // Writes the strip's partials, `n` channels at a time through shared memory.
 void store_parts() {
-    const uint strip = gl_SubgroupID * m;
+    const uint from = own_side() * side_keys; // columns of `scores`, n or more for each side
     [[unroll]] for (uint c = 0; c < wide; c++) {
         subgroupBarrier();
-        coopMatStore(sums[c], scores, strip * scores_stride, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatStore(sums[c], scores, own_strip() * scores_stride + from, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
         subgroupBarrier();
         for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
-            const uint r = strip + i / n;
+            const uint r = own_strip() + i / n;
             if (r < rows && row_token(r) < end_token)
-                partials[part_of(r) + c * n + i % n] = scores[r * scores_stride + i % n] * (unit / 16384.0);
+                partials[part_of(r) + (own_side() * wide + c) * n + i % n] = scores[r * scores_stride + from + i % n] * (unit / 16384.0);
         }
     }
     for (uint x = 1; x < sharers; x <<= 1) row_sum += subgroupShuffleXor(row_sum, x);
     const uint r = own_row();
-    if (own_key() == 0 && r < rows && row_token(r) < end_token) {
+    if (own_key() == 0 && own_side() == 0 && r < rows && row_token(r) < end_token) {
         partials[part_of(r) + part_size - 2] = row_max;
         partials[part_of(r) + part_size - 1] = row_sum;
     }
@@ -251,9 +293,10 @@ void main() {
     for (uint first = begin; first < end; first += batch) {
         store_batch();
         barrier();
+        page_scores = page_scores_ahead;
         fetch_batch(first + batch, end);
         multiply_keys();
-        subgroupBarrier();
+        strip_barrier();
         shrink_sums(weigh(first, end));
         add_values();
         barrier();

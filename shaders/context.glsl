@@ -6,7 +6,8 @@
 // by (none where each row is a part of its own), and the first position that may be in the slot's full-precision window
 // (model/kv/window.h), and the tokens that the states of its slot are after before and behind the pass (StateRange of
 // model/pass_rows.h); then spans [][2]: their first row and the one after their last; then tables [slots][table_pages]: the page
-// of each PAGE positions; then the rotary table: cos and sin of position p and pair i of the rotary channels, [positions][rotary / 2][2].
+// of each PAGE positions; then the rotary table: cos and sin of position p and pair i of the rotary channels, [positions][rotary / 2][2];
+// then those of the pages' first positions once more, [rotary / 2][table_pages][2], so that invocations with a page each read in a run.
 #include "context_words.h"
 #define CONTEXT_OF(n, qualifier)                                                                                                 \
     layout(binding = n) qualifier buffer Context {                                                                               \
@@ -17,7 +18,7 @@
         uint tables_at;                                                                                                          \
         uint table_pages;                                                                                                        \
         uint rope_at;                                                                                                            \
-        uint unused;                                                                                                             \
+        uint page_turns_at;                                                                                                      \
         uint words[];                                                                                                            \
     };                                                                                                                           \
     uint row_position(uint t) { return words[t * ROW_WORDS]; }                                                                   \
@@ -30,5 +31,7 @@
     uint head_row(uint t) { return words[t * ROW_WORDS]; }                                                                       \
     uvec2 span_rows(uint s) { return uvec2(words[spans_at + 2 * s], words[spans_at + 2 * s + 1]); }                              \
     uint page_of(uint slot, uint position) { return words[tables_at + slot * table_pages + position / PAGE]; }                   \
-    vec2 rope_turn(uint i) { return uintBitsToFloat(uvec2(words[rope_at + 2 * i], words[rope_at + 2 * i + 1])); }
+    vec2 turn_at(uint at) { return uintBitsToFloat(uvec2(words[at], words[at + 1])); }                                           \
+    vec2 rope_turn(uint i) { return turn_at(rope_at + 2 * i); }                                                                  \
+    vec2 page_turn(uint pair, uint page) { return turn_at(page_turns_at + 2 * (pair * table_pages + page)); }
 #define CONTEXT_AT(n) CONTEXT_OF(n, readonly)

@@ -27,6 +27,7 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #endif
 #include "rotate.glsl"
 
+const uint at_once = 8; // loads in flight of an invocation; rotary is a multiple of 16
 shared float products[rotary]; // [rotary / 2][2]: what a page score has of the cosine and the sine of each pair
 
 void store_page_scores(uint t, uint kv_head) {
@@ -39,9 +40,11 @@ void store_page_scores(uint t, uint kv_head) {
     barrier();
     for (uint page = gl_LocalInvocationID.x; page <= row_position(t) / PAGE; page += workgroup) {
         float sum = 0.0;
-        for (uint i = 0; i < rotary / 2; i++) {
-            const vec2 turn = rope_turn(page * PAGE * (rotary / 2) + i);
-            sum += products[2 * i] * turn.x + products[2 * i + 1] * turn.y;
+        [[dont_unroll]] for (uint first = 0; first < rotary / 2; first += at_once) {
+            vec2 turn[at_once];
+            [[unroll]] for (uint i = 0; i < at_once; i++) turn[i] = page_turn(first + i, page);
+            [[unroll]] for (uint i = 0; i < at_once; i++)
+                sum += products[2 * (first + i)] * turn[i].x + products[2 * (first + i) + 1] * turn[i].y;
         }
         q[p.page_scores + (t * p.heads + gl_WorkGroupID.x) * p.pages + page] = sum;
     }

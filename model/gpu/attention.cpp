@@ -77,20 +77,20 @@ uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, uin
 
 // Returns the plan of attention_coopmat, or nothing where another kernel runs: for one token, whose few rows do not justify
 // passing every value through shared memory; by the tuning; for types whose values are not fp16 numbers times one scale per
-// vector; for head_dim 256, whose queries and sums exceed the registers; or for lack of shared memory.
+// vector; or for lack of shared memory.
 std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionShape& shape) {
-    uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, min_keys = std::max(t.matrix.n, t.matrix.k);
-    uint32_t keys = 2 * min_keys;
-    if (rows == 0 || shape.head_dim > 128 || !one_scale_fp16(shape.types.k) || !one_scale_fp16(shape.types.v))
-        return std::nullopt;
+    const uint32_t sides = shape.head_dim > 128 ? 2 : 1, edge = std::max(t.matrix.n, t.matrix.k), min_keys = sides * edge;
+    uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, keys = 2 * edge;
+    if (rows == 0 || !one_scale_fp16(shape.types.k) || !one_scale_fp16(shape.types.v)) return std::nullopt;
     while (true) {
         uint32_t heads = std::min(shape.group, rows);
         while (shape.group % heads != 0) heads--;
         const Tile tile{heads, rows / heads};
-        const bool fits = strips_of(t, tile) * t.matrix.m <= 2 * keys &&
-                          strips_of(t, tile) * t.matrix_subgroup <= t.max_workgroup &&
+        const uint32_t subgroups = strips_of(t, tile) * sides;
+        const bool fits = subgroups * t.matrix_subgroup <= t.max_workgroup &&
+                          keys * shape.head_dim / 32 % t.matrix_subgroup == 0 &&
                           shared_bytes_of_matrices(t, tile, keys, shape.head_dim) <= t.shared_bytes;
-        if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, strips_of(t, tile)};
+        if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, subgroups};
         if (rows > t.matrix.m)
             rows /= 2;
         else if (keys > min_keys)
@@ -241,9 +241,9 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
     };
 #if TQ_COOPERATIVE_MATRIX
     if (plan.kernel == AttentionKernel::coopmat)
-        return dispatch.operator()<shader::attention_coopmat>({plan.strips * t.matrix_subgroup, d, k, v, what.group, plan.heads,
-                                                               plan.tokens, what.window, t.matrix.m, t.matrix.n, t.matrix.k,
-                                                               plan.part_step});
+        return dispatch.operator()<shader::attention_coopmat>({plan.subgroups * t.matrix_subgroup, d, k, v, what.group,
+                                                               plan.heads, plan.tokens, what.window, t.matrix.m, t.matrix.n,
+                                                               t.matrix.k, plan.part_step});
 #endif
     if (plan.kernel == AttentionKernel::decode)
         return dispatch.operator()<shader::attention_decode>(

@@ -38,7 +38,7 @@ struct AttentionPlan {
     AttentionKernel kernel;
     uint32_t heads, tokens; // those of a kv head's query heads, and of the tokens, that share a workgroup
     uint32_t part_step;     // the lengths of splits are multiples of this number of keys
-    uint32_t strips = 0;    // coopmat: subgroups in a workgroup, each with matrix.m of the rows
+    uint32_t subgroups = 0; // coopmat: those of a workgroup; one, or two if heads are long, for each matrix.m rows
     uint32_t copies = 0;    // decode: number of copies of the tables of levels in shared memory
 };
 AttentionPlan attention_plan(const Tuning&, const AttentionShape&);

@@ -16,8 +16,9 @@ template <typename T> static void put(std::span<std::byte> to, uint64_t at, std:
 void ContextLayout::write_header(std::span<std::byte> to, size_t rows, size_t spans) const {
     ENSURE(rows <= max_rows && spans <= max_spans, "{} rows in {} spans", rows, spans);
     const auto word = [](uint64_t at) { return uint32_t((at - rows_at()) / 4); };
-    const uint32_t header[CONTEXT_HEADER_WORDS] = {uint32_t(rows), uint32_t(spans), 0, word(spans_at()), word(tables_at()),
-                                                   table_pages,    word(rope_at())};
+    const uint32_t header[CONTEXT_HEADER_WORDS] = {uint32_t(rows),   uint32_t(spans),      0,
+                                                   word(spans_at()), word(tables_at()),    table_pages,
+                                                   word(rope_at()),  word(page_turns_at())};
     put(to, 0, std::span<const uint32_t>(header));
 }
 
@@ -37,14 +38,23 @@ void ContextLayout::write_table(std::span<std::byte> to, uint32_t slot, std::spa
     put(to, tables_at() + 4ull * slot * table_pages, pages);
 }
 
+void ContextLayout::write_rope(std::span<std::byte> to, std::span<const float> table) const {
+    ENSURE(table.size() == size_t(positions) * head_dim, "{} numbers of {} positions", table.size(), positions);
+    put(to, rope_at(), table);
+    for (uint32_t page = 0; page < table_pages && page * PAGE < positions; page++)
+        for (uint32_t pair = 0; pair < head_dim / 2; pair++)
+            put(to, page_turns_at() + 8ull * (uint64_t(pair) * table_pages + page),
+                table.subspan(size_t(page) * PAGE * head_dim + 2 * pair, 2));
+}
+
 Buffer make_context(Device& device, const Config& config, const ContextLayout& layout) {
     if (layout.bytes() > device.capabilities().storage_range_bytes)
         fail("a context of {} tokens is more than {} can address: choose at most {} with -c", layout.positions,
              device.capabilities().name,
-             (device.capabilities().storage_range_bytes - layout.rope_at()) / (uint64_t(config.head_dim) * 4));
+             (device.capabilities().storage_range_bytes - layout.rope_at()) / (uint64_t(layout.head_dim) * 4) * PAGE /
+                 (PAGE + 1));
     std::vector<std::byte> content(layout.bytes());
-    const std::vector<float> table = rope_table(config, layout.positions);
-    put(content, layout.rope_at(), std::span<const float>(table));
+    layout.write_rope(content, rope_table(config, layout.positions));
 
     Buffer context = device.allocate("context", layout.bytes());
     Uploader uploader(device);

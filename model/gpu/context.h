@@ -22,13 +22,16 @@ struct ContextLayout {
     uint64_t spans_at() const { return rows_at() + uint64_t(max_rows) * sizeof(Row); }
     uint64_t tables_at() const { return spans_at() + uint64_t(max_spans) * sizeof(RowSpan); }
     uint64_t rope_at() const { return tables_at() + 4ull * slots * table_pages; }
-    uint64_t bytes() const { return rope_at() + 4ull * positions * head_dim; }
+    uint64_t page_turns_at() const { return rope_at() + 4ull * positions * head_dim; }
+    uint64_t bytes() const { return page_turns_at() + 4ull * table_pages * head_dim; }
 
     // Write the header, rows and spans of a pass, and the pages of a slot, into bytes that begin where the context does.
     void write_rows(std::span<std::byte> to, std::span<const Row> rows, std::span<const RowSpan> spans) const;
     // Of the head: the numbers of its rows among those of h.
     void write_head(std::span<std::byte> to, std::span<const uint32_t> rows) const;
     void write_table(std::span<std::byte> to, uint32_t slot, std::span<const uint32_t> pages) const;
+    // The rotary table, [positions][head_dim / 2][2], and what the pages' first positions have of it.
+    void write_rope(std::span<std::byte> to, std::span<const float> table) const;
 
   private:
     void write_header(std::span<std::byte> to, size_t rows, size_t spans) const;

@@ -44,7 +44,7 @@ const std::vector<TuningGroup> all_groups{
     {"attention of a prompt",
      Workload::deep_prompt,
      3,
-     {{"attention_coopmat_rows", &Tuning::attention_coopmat_rows, {0, 16, 32, 64}},
+     {{"attention_coopmat_rows", &Tuning::attention_coopmat_rows, {0, 16, 32, 64, 128}},
       {"attention_rows", &Tuning::attention_rows, {1, 2, 4, 8, 16}}}},
     {"batch", Workload::long_prompt, 3, {{"batch_size", &Tuning::batch_size, {64, 128, 256, 512, 1024}}}},
 };

@@ -16,10 +16,12 @@ constexpr uint32_t other_groups[] = {3, 6, 7};              // Qwen2's and Llama
 constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
-// Pairs (k, v) whose attention is compiled in every shape.
-constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},   {KvType::f16, KvType::f16},  {KvType::tq4, KvType::tq4},
-                                    {KvType::tq4, KvType::tq3},   {KvType::q8_0, KvType::tq4}, {KvType::tq4t, KvType::tq3t},
-                                    {KvType::tq4t, KvType::tq2t}, {KvType::tq3t, KvType::tq2t}};
+// Pairs (k, v) whose attention is compiled in every shape, beside those of the presets, which have a window.
+constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},
+                                    {KvType::f16, KvType::f16},
+                                    {KvType::tq4, KvType::tq4},
+                                    {KvType::tq4, KvType::tq3},
+                                    {KvType::q8_0, KvType::tq4}};
 
 Buffer floats(uint64_t count) { return Buffer::of_size(4 * count); }
 
@@ -40,9 +42,6 @@ constexpr CacheKind kinds_with_window[] = {
     {.types = {KvType::tq4, KvType::tq4}, .window = true},
     {.types = {KvType::tq4, KvType::tq4}, .rotation = RotationKind::haar, .window = true},
     {.types = {KvType::q8_0, KvType::q8_0}, .window = true},
-    {.types = {KvType::tq4t, KvType::tq3t}, .window = true},
-    {.types = {KvType::tq4t, KvType::tq2t}, .window = true},
-    {.types = {KvType::tq3t, KvType::tq2t}, .window = true},
 };
 
 DeviceCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
@@ -278,6 +277,9 @@ void record_caches(Recorder& recorder, const Tuning& t) {
     for (const uint32_t head_dim : head_dims)
         for (const CacheKind& kind : kinds_with_window)
             for (const bool conditioned : {false, true}) Heads(t, kind, head_dim, 2, 2).record_cache(recorder, conditioned);
+    for (const uint32_t head_dim : head_dims)
+        for (const KvPreset& preset : kv_presets)
+            Heads(t, {.types = preset.types, .window = preset.window != 0}, head_dim, 2, 2).record_cache(recorder, true);
 }
 
 void record_attentions(Recorder& recorder, const Tuning& t) {
@@ -287,8 +289,11 @@ void record_attentions(Recorder& recorder, const Tuning& t) {
         };
         for (const KvTypeName& type : kv_types) record({{type.type, values_beside(type.type)}}, 128, 2);
         for (const uint32_t head_dim : head_dims) {
-            for (const uint32_t group : groups_of_heads)
+            for (const uint32_t group : groups_of_heads) {
                 for (const KvTypes pair : common_pairs) record({pair}, head_dim, group);
+                for (const KvPreset& preset : kv_presets)
+                    record({.types = preset.types, .window = preset.window != 0}, head_dim, group);
+            }
             for (const uint32_t group : other_groups) record({{KvType::tq4, KvType::tq4}}, head_dim, group);
             record({{KvType::tq4, KvType::tq4}, RotationKind::haar}, head_dim, 2);
             for (const CacheKind& kind : kinds_with_window) record(kind, head_dim, 2);

@@ -267,7 +267,7 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
     CHECK(prompt.part_step == 32);
     CHECK(uneven.heads == 5);
     CHECK(uneven.tokens == 12);
-    CHECK(uneven.strips == 4);
+    CHECK(uneven.subgroups == 4);
     CHECK_FALSE(by_matrices(token));
     CHECK(token.part_step == 64);
     CHECK(by_matrices(plan(4, 512, {KvType::f16, KvType::tq3t})));
@@ -275,14 +275,15 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
         CHECK_FALSE(by_matrices(plan(4, 512, {other, KvType::tq4})));
         CHECK_FALSE(by_matrices(plan(4, 512, {KvType::tq4, other})));
     }
-    CHECK_FALSE(by_matrices(plan(4, 512, {}, 256)));
+    const gpu::AttentionPlan of_long_heads = plan(4, 512, {}, 256);
+    REQUIRE(by_matrices(of_long_heads));
+    CHECK(of_long_heads.subgroups == 2 * prompt.subgroups);
 
     for (const uint32_t bytes : {49152u, 32768u, 24576u, 16384u}) {
         CAPTURE(bytes);
         tuning.shared_bytes = bytes;
         const gpu::AttentionPlan of = plan(2, 512);
         REQUIRE(by_matrices(of));
-        CHECK(of.strips * 16 <= 2 * of.part_step); // queries share memory with the later keys and values
         size_t count = 0;
         for (const Variant& variant : gpu::all_variants({&tuning, 1})) {
             if (variant.shader != &shader::attention_coopmat) continue;

@@ -116,7 +116,7 @@ Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType
     const gpu::PageScores scores_at{uint32_t(content.size()), page_scores.pages + 1};
     content.resize(content.size() + gpu::page_score_floats(max, at.heads, scores_at.pages), std::bit_cast<float>(poison));
     const Buffer y = rig.output(content), w_buffer = rig.upload(gpu::head_norm_floats(w, conditions)),
-                 context = rig.context(at.position, at.tokens, rope);
+                 context = rig.context(at.position, at.tokens, rope, config.rotary());
     rig.run(tuning, context, max, d, [&](gpu::Pass& pass) {
         pass.rotary_dim = at.rotary_dim;
         gpu::q_norm_rope(pass, y, scores_at, {w_buffer, at.conditioned_kv_heads, !conditions.empty()}, at.heads, norm_eps, codec);
@@ -156,6 +156,7 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                     {d, 16, 2, 31},
                                     {d, 16, 2, 31, 4},
                                     {d, 5, 2, 511, 5},
+                                    {d, 2, 2, 9215, 2}, // more pages than a subgroup has lanes
                                     {d, 7, 2, 77, 0, false},
                                     {d, 3, 2, 255, 3, true, d / 4}})
                 for (const auto& [keys, rotation] : {std::pair(KvType::f16, RotationKind::wht),

@@ -153,7 +153,8 @@ void add_slots(Rows& rows, const std::vector<NamedTuning>& all) {
         add_attention(rows, all[0], of);
 }
 
-// attention_coopmat in workgroups of the device's own size, and in smaller ones.
+// attention_coopmat in workgroups of the device's own size, in smaller ones, and in ones whose queries are loaded in turns and
+// whose subgroups store keys or values.
 std::vector<NamedTuning> matrices(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
@@ -164,7 +165,9 @@ std::vector<NamedTuning> matrices(const Capabilities& device) {
     few.attention_coopmat_rows = 2 * own.matrix.m;
     few.shared_bytes = 16384;
     few.splits = 3;
-    return {{"matrices", own}, {"few matrices", few}};
+    gpu::Tuning many = own;
+    many.attention_coopmat_rows = 8 * own.matrix.m;
+    return {{"matrices", own}, {"few matrices", few}, {"many rows", many}};
 }
 
 // attention_decode with workgroups of eight and sixteen subgroups, of one with little shared memory, and of three.
@@ -239,10 +242,19 @@ void add_matrices(Rows& rows, const Capabilities& device) {
     const auto row = [&](const NamedTuning& variant, const AttentionCase& shape) {
         add_attention(rows, variant, shape, false, "attention_coopmat");
     };
-    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3};
+    const KvOptions tq4{KvType::tq4, KvType::tq4}, mixed{KvType::f16, KvType::tq3}, unequal{KvType::tq4u, KvType::tq4};
     for (const NamedTuning& variant : all) {
         row(variant, {tq4, 128, 4, 2, 77, 33});
-        if (device.type == DeviceType::cpu && &variant == &all[0]) continue; // a CPU driver takes seconds for each
+        if (&variant != &all[0])
+            for (const AttentionCase& shape :
+                 {AttentionCase{unequal, 256, 8, 2, 77, 9}, {with_window(unequal, 5), 256, 4, 1, 300, 33}})
+                row(variant, shape);
+        if (variant.name == std::string_view("many rows"))
+            for (const AttentionCase& shape : {AttentionCase{with_window(unequal, 33), 64, 4, 2, 300, 50},
+                                               {unequal, 64, 10, 2, 513, 30, 3},
+                                               {mixed, 64, 4, 2, 70, 40}})
+                row(variant, shape);
+        if (device.type == DeviceType::cpu && &variant != &all[1]) continue; // a CPU driver takes seconds for each
         for (const KvTypeName& type : kv_types)
             if (is_turboquant(type.type) || type.type == KvType::f16)
                 row(variant, {{type.type, values_beside(type.type)}, 64, 4, 2, 77, 9});

@@ -61,7 +61,7 @@ Outcome slots(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_
             const size_t half = x.size() / 2;
             twin.expect(KvSide::value, std::span(x).subspan(slot * half, half), position[slot], slot);
         }
-        const Buffer x_buffer = rig.upload(x), context = rig.context(rows, twin.tables, twin.rope);
+        const Buffer x_buffer = rig.upload(x), context = rig.context(rows, twin.tables, twin.rope, twin.rotary());
         rig.run(
             tuning, context, 2 * tokens, d, [&](gpu::Pass& pass) { gpu::v_append(pass, twin.cache, layer, x_buffer, kv_heads); },
             2, separate);

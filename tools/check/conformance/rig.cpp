@@ -149,27 +149,28 @@ Outcome Rig::check(const Buffer& output, std::span<const float> want, double lim
     return outcome;
 }
 
-Buffer Rig::context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope) {
+Buffer Rig::context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope,
+                    uint32_t rotary) {
     size_t pages = 0;
     for (const auto& table : tables) pages = std::max(pages, table.size());
     const gpu::ContextLayout layout{.max_rows = rows.count() + 3, // others lie between the parts
                                     .max_spans = uint32_t(rows.spans.size()) + 1,
                                     .slots = uint32_t(tables.size()),
                                     .table_pages = uint32_t(pages),
-                                    .positions = uint32_t(rope.size()),
-                                    .head_dim = 1};
+                                    .positions = rope.empty() ? 0 : uint32_t(rope.size()) / rotary,
+                                    .head_dim = rotary};
     std::vector<uint32_t> content(layout.bytes() / 4, poison);
     const auto bytes = std::as_writable_bytes(std::span(content));
     layout.write_rows(bytes, rows.rows, rows.spans);
     for (uint32_t slot = 0; slot < tables.size(); slot++) layout.write_table(bytes, slot, tables[slot]);
-    std::ranges::copy(std::as_bytes(rope), bytes.begin() + ptrdiff_t(layout.rope_at()));
+    layout.write_rope(bytes, rope);
     return upload(std::as_bytes(std::span(content)));
 }
 
-Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t window_begin) {
+Buffer Rig::context(uint32_t position, uint32_t tokens, std::span<const float> rope, uint32_t rotary) {
     gpu::PassRows rows;
-    rows.add(0, position, std::vector<uint32_t>(tokens), window_begin, false);
-    return context(rows, std::array{scattered_pages(position + tokens)}, rope);
+    rows.add(0, position, std::vector<uint32_t>(tokens), 0, false);
+    return context(rows, std::array{scattered_pages(position + tokens)}, rope, rotary);
 }
 
 Buffer Rig::head_context(std::span<const uint32_t> rows) {

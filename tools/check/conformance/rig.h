@@ -52,9 +52,10 @@ class Rig {
     Outcome check(const Buffer& output, std::span<const float> want, double limit, double norm = 0);
 
     // shaders/context.glsl: of rows of slots whose pages `tables` gives; or of `tokens` tokens of one slot from `position` on,
-    // with scattered_pages().
-    Buffer context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope = {});
-    Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t window_begin = 0);
+    // with scattered_pages(). rope: a table of `rotary` channels.
+    Buffer context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope = {},
+                   uint32_t rotary = 0);
+    Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t rotary = 0);
     // Of the head, for these rows.
     Buffer head_context(std::span<const uint32_t> rows);
     // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that Vulkan allows.

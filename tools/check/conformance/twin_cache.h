@@ -50,6 +50,7 @@ struct TwinCache {
         }
     }
 
+    uint32_t rotary() const { return rotary_dim == 0 ? cache.head_dim : rotary_dim; }
     const KvCodec& codec(KvSide side) const { return cache.layers[layer].side(side); }
 
     // Slot 0 has scattered_pages(), slot 1 those between them.
@@ -62,7 +63,7 @@ struct TwinCache {
     Buffer context_of(uint32_t position, uint32_t tokens) {
         gpu::PassRows rows;
         rows.add(0, position, std::vector<uint32_t>(tokens), 0, false);
-        return rig.context(rows, tables, rope);
+        return rig.context(rows, tables, rope, rotary());
     }
 
     // Values are divided by conditions.factors.

@@ -100,12 +100,16 @@ uvec2 key_range() {
 }
 bool is_read(uint begin) { return begin < row_length(first_token); }
 
-bool sees(uint r, uint key, uint end) {
-    const uint own = first_position + r / heads;
-    const bool causal = key >= p.sinks && key <= min(own, end - 1);
-    const bool is_near = key >= row_window_begin(first_token) && key + p.window_tokens > own;
-    return causal && (window == WINDOW_NONE || is_near == (window == WINDOW_ONLY));
+// Returns the keys below `end` that a row sees, which are a run: the first of them, and how many they are. Those of a window are the last
+// ones, those without it the others.
+uvec2 seen_keys(uint r, uint end) {
+    const uint after = first_position + r / heads + 1; // the first that is in the row's future
+    const uint near = max(row_window_begin(first_token), after - min(after, p.window_tokens));
+    const uint begin = window == WINDOW_ONLY ? max(near, p.sinks) : p.sinks;
+    const uint stop = min(window == WINDOW_EXCLUDED ? min(near, after) : after, end);
+    return uvec2(begin, stop - min(begin, stop));
 }
+bool is_seen(uvec2 seen, uint key) { return key - seen.x < seen.y; }
 
 // Returns the number of a key's vector. `near` is a key in the same page, the same for all invocations of a subgroup, where a kernel
 // knows one; else the key itself. A ring holds the window before the pass's own tokens; those of a pass without a block, too.

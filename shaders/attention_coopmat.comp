@@ -55,6 +55,7 @@ uint own_side() { return gl_SubgroupID % sides; }
 uint own_row() { return own_strip() + gl_SubgroupInvocationID / sharers; }
 uint own_key() { return gl_SubgroupInvocationID % sharers; }
 float row_factor, row_max = masked, row_sum = 0.0;
+uvec2 keys_seen; // by the own row
 float unit = exp2(-24.0); // the least power of two above all values' scales so far
 
 // What all subgroups of a strip wait at.
@@ -209,13 +210,13 @@ void multiply_keys() {
 }
 
 // The online softmax of a row, by the invocations that share it. Returns the factor that rescales the earlier sums.
-float weigh(uint first, uint end) {
+float weigh(uint first) {
     const uint r = own_row(), from = r * scores_stride + own_key(), to = r * weights_stride + own_key();
     float new_max = row_max, own_scores[own_keys];
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
         const uint i = own_key() + j * sharers;
         const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) + mix(page_scores.x, page_scores.y, window == WINDOW_ONLY && (first + i) / PAGE != first / PAGE);
-        own_scores[j] = mix(masked, score, r < rows && sees(r, first + i, end));
+        own_scores[j] = mix(masked, score, is_seen(keys_seen, first + i));
         new_max = max(new_max, own_scores[j]);
     }
     for (uint x = 1; x < sharers; x <<= 1) new_max = max(new_max, subgroupShuffleXor(new_max, x));
@@ -225,9 +226,10 @@ float weigh(uint first, uint end) {
     max_scale = subgroupMax(max_scale);
     const float next_unit = max(unit, mix(0.0, uintBitsToFloat((floatBitsToUint(max_scale) & 0x7f800000u) + 0x800000u), max_scale > 0.0));
     const float shrink = exp(row_max - new_max), by = 16384.0 / next_unit;
+    const float base = max(new_max, 0.5 * masked); // the weight of a masked key is 0, also of a row that has seen none
     row_sum *= shrink;
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
-        const float weight = mix(exp(own_scores[j] - new_max), 0.0, own_scores[j] == masked);
+        const float weight = exp(own_scores[j] - base);
         row_sum += weight;
         const float16_t scaled = float16_t(mix(weight * (value_scales[own_key() + j * sharers] * by), 0.0, weight == 0.0));
         if (own_side() == 0) weights[to + j * sharers] = scaled; // both sides have the same
@@ -289,6 +291,7 @@ void main() {
     if (!is_read(begin)) return;
     load_queries();
     [[unroll]] for (uint c = 0; c < wide; c++) sums[c] = PRODUCT(0.0);
+    keys_seen = mix(uvec2(0), seen_keys(min(own_row(), rows - 1), end), bvec2(own_row() < rows));
     fetch_batch(begin, end);
     for (uint first = begin; first < end; first += batch) {
         store_batch();
@@ -297,7 +300,7 @@ void main() {
         fetch_batch(first + batch, end);
         multiply_keys();
         strip_barrier();
-        shrink_sums(weigh(first, end));
+        shrink_sums(weigh(first));
         add_values();
         barrier();
     }

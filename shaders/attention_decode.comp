@@ -302,6 +302,7 @@ void main() {
     }
     barrier();
     take_queries();
+    const uvec2 keys_seen = seen_keys(0, end);
     [[dont_unroll]] for (uint round = begin; round < end; round += subgroups * batch) {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
         float s[scored], value_scales[steps], largest_scale = 0.0;
@@ -321,7 +322,7 @@ void main() {
         if (fetches_values) fetch_values(first, end, 0, 0);
         [[unroll]] for (uint n = 0; n < steps; n++) {
             const uint key = first + n * keys_at_once + lane() / parts;
-            const bool seen = sees(0, key, end);
+            const bool seen = is_seen(keys_seen, key);
             float f[heads];
             multiply(n, at[n], key_scales[n], f);
             add_parts(f);

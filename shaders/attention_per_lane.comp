@@ -53,8 +53,9 @@ void score(uint first, uint end, uint count) {
 // scores = the weights of the values; the sums of earlier keys are rescaled.
 void weigh(uint first, uint end, uint count) {
     for (uint r = 0; r < rows; r++) {
+        const uvec2 seen = seen_keys(r, end);
         float m = row_max[r];
-        for (uint i = 0; i < count; i++) m = sees(r, key_of(first, i), end) ? max(m, scores[i * rows + r]) : m;
+        for (uint i = 0; i < count; i++) m = is_seen(seen, key_of(first, i)) ? max(m, scores[i * rows + r]) : m;
         row_scale[r] = exp(row_max[r] - m);
         row_max[r] = m;
         l[r] *= row_scale[r];
@@ -63,7 +64,7 @@ void weigh(uint first, uint end, uint count) {
         const uint key = key_of(first, i);
         const float by = scales_of(v_type, p.v_scales, vector_of(first, i, end)).x;
         for (uint r = 0; r < rows; r++) {
-            const float weight = sees(r, key, end) ? exp(scores[i * rows + r] - row_max[r]) : 0.0;
+            const float weight = is_seen(seen_keys(r, end), key) ? exp(scores[i * rows + r] - row_max[r]) : 0.0;
             l[r] += weight;
             scores[i * rows + r] = weight == 0.0 ? 0.0 : weight * by;
         }

@@ -7,6 +7,7 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "attention.glsl"
+#include "each_matrix.glsl"
 #include "fp16_range.glsl"
 
 // attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
@@ -264,19 +265,26 @@ void add_values() {
     }
 }
 
+// Writes matrix c of the sums, which the subgroup has in `scores` from column `from` on.
+void store_sums(uint c, uint from) {
+    [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
+        const uint r = own_strip() + i / n;
+        if (r < rows && row_token(r) < end_token)
+            partials[part_of(r) + (own_side() * wide + c) * n + i % n] = scores[r * scores_stride + from + i % n] * (unit / 16384.0);
+    }
+}
+
 // Writes the strip's partials, `n` channels at a time through shared memory.
 void store_parts() {
     const uint from = own_side() * side_keys; // columns of `scores`, n or more for each side
-    [[unroll]] for (uint c = 0; c < wide; c++) {
-        subgroupBarrier();
-        coopMatStore(sums[c], scores, own_strip() * scores_stride + from, scores_stride, gl_CooperativeMatrixLayoutRowMajor);
-        subgroupBarrier();
-        for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
-            const uint r = own_strip() + i / n;
-            if (r < rows && row_token(r) < end_token)
-                partials[part_of(r) + (own_side() * wide + c) * n + i % n] = scores[r * scores_stride + from + i % n] * (unit / 16384.0);
-        }
+#define STORE(c)                                                                                                                 \
+    if (c < wide) {                                                                                                              \
+        subgroupBarrier();                                                                                                       \
+        coopMatStore(sums[min(c, wide - 1)], scores, own_strip() * scores_stride + from, scores_stride, gl_CooperativeMatrixLayoutRowMajor); \
+        subgroupBarrier();                                                                                                       \
+        store_sums(c, from);                                                                                                     \
     }
+    EACH_MATRIX(STORE)
     for (uint x = 1; x < sharers; x <<= 1) row_sum += subgroupShuffleXor(row_sum, x);
     const uint r = own_row();
     if (own_key() == 0 && own_side() == 0 && r < rows && row_token(r) < end_token) {

@@ -6,10 +6,14 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "params.h"
+#include "each_matrix.glsl"
 
 // matmul.comp's product with cooperative matrices: weights are rounded to fp16, as inputs_to_fp16.comp has done with x, sums are fp32.
 // One workgroup of `row_subgroups` x some subgroups computes `tile_rows` rows of `tile_tokens` tokens, 32 `blocks` columns at a time from shared memory,
 // like matmul_tiled.comp. A token with an infinity or NaN gets NaNs.
+// How decoding and multiplying overlap. A step of columns is fetched into registers, decoded into shared memory, and multiplied. With `ahead` 0 or
+// 1 all subgroups decode, wait, multiply and wait, so that matrix units rest while weights are decoded. With 2 there are two pairs of
+// tiles: a subgroup decodes the next step into one and multiplies this step from the other, and waits once for both.
 // once per weight format but f32
 // needs cooperative matrices
 // params: matmul_coopmat_params
@@ -23,7 +27,7 @@ layout(constant_id = 5) const uint k = 16;
 layout(constant_id = 6) const uint blocks = 1; // every invocation decodes one, where workgroup is tile_rows * blocks
 layout(constant_id = 7) const uint subgroup = 32; // invocations of one
 layout(constant_id = 8) const uint row_subgroups = 2;
-layout(constant_id = 9) const uint ahead = 1; // 1: the next columns are fetched before these are multiplied
+layout(constant_id = 9) const uint ahead = 1; // steps of columns: 1: the next are fetched while these are multiplied; 2: decoded, too
 layout(constant_id = 10) const uint accumulate = 0;
 layout(constant_id = 11) const uint interleave = 1; // of the rows of the weights
 layout(constant_id = 12) const uint experts = 0; // 1: the matrix is a stack of experts' matrices (rows.glsl)
@@ -41,8 +45,9 @@ const uint stride = 8 * blocks + 2; // a row or token is so many vectors of four
 const uint subgroups = workgroup / subgroup;
 const uint own_rows = tile_rows / row_subgroups, own_tokens = tile_tokens * row_subgroups / subgroups; // of a subgroup
 const uint down = own_rows / m, across = own_tokens / n; // its matrices
-shared f16vec4 w_tile[tile_rows * stride];
-shared f16vec4 x_tile[tile_tokens * stride];
+const uint tiles = ahead == 2 ? 2 : 1;
+shared f16vec4 w_tile[tiles * tile_rows * stride];
+shared f16vec4 x_tile[tiles * tile_tokens * stride];
 shared float results[subgroups * m * n];
 
 // What an invocation has fetched of the next columns: `turns` times 32 weights, and vectors of x.
@@ -66,17 +71,19 @@ void fetch(uint first_row, uint first_token, uint b) {
     }
 }
 
-// Decodes them into shared memory; past the last columns: weights of 0.
-void store_next(uint b) {
+// Decodes them into a tile in shared memory; past the last columns: weights of 0.
+void store_next(uint b, uint tile) {
     [[unroll]] for (uint turn = 0; turn < turns; turn++) {
-        const uint i = gl_LocalInvocationID.x + turn * workgroup, at = b + i % blocks, to = i / blocks * stride + i % blocks * 8;
+        const uint i = gl_LocalInvocationID.x + turn * workgroup, at = min(b + i % blocks, p.cols / 32 - 1);
+        const uint to = (tile * tile_rows + i / blocks) * stride + i % blocks * 8;
         if (i >= tile_rows * blocks) continue;
-        const bool beyond = blocks > 1 && at >= p.cols / 32;
+        const bool beyond = blocks > 1 && b + i % blocks >= p.cols / 32;
         const Weights32 w = decode32(next_w[turn], at >> 3, at & 7);
         [[unroll]] for (uint j = 0; j < 8; j++) w_tile[to + j] = beyond ? f16vec4(0.0) : f16vec4(weights4(w, j));
     }
     [[unroll]] for (uint turn = 0; turn < input_turns; turn++) {
-        const uint i = gl_LocalInvocationID.x + turn * workgroup, to = i / (4 * blocks) * stride + i % (4 * blocks) * 2;
+        const uint i = gl_LocalInvocationID.x + turn * workgroup;
+        const uint to = (tile * tile_tokens + i / (4 * blocks)) * stride + i % (4 * blocks) * 2;
         if (i >= inputs) continue;
         x_tile[to] = f16vec4(unpackFloat2x16(next_x[turn].x), unpackFloat2x16(next_x[turn].y));
         x_tile[to + 1] = f16vec4(unpackFloat2x16(next_x[turn].z), unpackFloat2x16(next_x[turn].w));
@@ -85,7 +92,7 @@ void store_next(uint b) {
 
 // Adds to y the matrix that this subgroup has in `results`, row by row within a token.
 void store(uint first_row, uint first_token) {
-    for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
+    [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
         const uint row = first_row + i % m, token = first_token + i / m;
         if (row >= row_count || token >= end_token) continue;
         const float sum = results[gl_SubgroupID * m * n + i] * from_fp16_range(x_words[p.largest + x_row(token)]);
@@ -103,28 +110,41 @@ void main() {
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sums[down * across];
     [[unroll]] for (uint i = 0; i < down * across; i++) sums[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.0);
     if (ahead != 0) fetch(first_row, first_token, 0);
-    for (uint b = 0; b < p.cols / 32; b += blocks) {
-        if (ahead == 0) fetch(first_row, first_token, b);
-        store_next(b);
+    if (ahead == 2) {
+        store_next(0, 0);
+        fetch(first_row, first_token, blocks);
         barrier();
-        if (ahead != 0) fetch(first_row, first_token, b + blocks); // after the last columns: these again, in vain
+    }
+    for (uint b = 0; b < p.cols / 32; b += blocks) {
+        const uint tile = ahead == 2 ? b / blocks % 2 : 0; // what is ahead of the last columns is these again, in vain
+        if (ahead == 2) {
+            store_next(b + blocks, 1 - tile);
+            fetch(first_row, first_token, b + 2 * blocks);
+        } else {
+            if (ahead == 0) fetch(first_row, first_token, b);
+            store_next(b, 0);
+            barrier();
+            if (ahead == 1) fetch(first_row, first_token, b + blocks);
+        }
+        const uint first_w = (tile * tile_rows + row) * stride, first_x = (tile * tile_tokens + token) * stride;
         [[unroll]] for (uint at = 0; at < 8 * blocks; at += k / 4) {
             coopmat<float16_t, gl_ScopeSubgroup, m, k, gl_MatrixUseA> w[down];
             [[unroll]] for (uint i = 0; i < down; i++)
-                coopMatLoad(w[i], w_tile, (row + i * m) * stride + at, stride, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(w[i], w_tile, first_w + i * m * stride + at, stride, gl_CooperativeMatrixLayoutRowMajor);
             [[unroll]] for (uint j = 0; j < across; j++) {
                 coopmat<float16_t, gl_ScopeSubgroup, k, n, gl_MatrixUseB> v;
-                coopMatLoad(v, x_tile, (token + j * n) * stride + at, stride, gl_CooperativeMatrixLayoutColumnMajor);
+                coopMatLoad(v, x_tile, first_x + j * n * stride + at, stride, gl_CooperativeMatrixLayoutColumnMajor);
                 [[unroll]] for (uint i = 0; i < down; i++) sums[j * down + i] = coopMatMulAdd(w[i], v, sums[j * down + i]);
             }
         }
         barrier();
     }
-    [[unroll]] for (uint j = 0; j < across; j++)
-        [[unroll]] for (uint i = 0; i < down; i++) {
-            coopMatStore(sums[j * down + i], results, gl_SubgroupID * m * n, m, gl_CooperativeMatrixLayoutColumnMajor);
-            barrier();
-            store(first_row + row + i * m, first_token + token + j * n);
-            barrier();
-        }
+#define STORE(i)                                                                                                                 \
+    if (i < down * across) {                                                                                                     \
+        coopMatStore(sums[min(i, down * across - 1)], results, gl_SubgroupID * m * n, m, gl_CooperativeMatrixLayoutColumnMajor); \
+        barrier();                                                                                                               \
+        store(first_row + row + i % down * m, first_token + token + i / down * n);                                               \
+        barrier();                                                                                                               \
+    }
+    EACH_MATRIX(STORE)
 }

@@ -47,6 +47,7 @@ struct matmul_params {
 // rows_per_token: of x; more than 1 where each of a token's experts has one
 struct inputs_to_fp16_params { uint cols; uint rows_per_token; uint largest; };
 struct inputs_to_int8_params { uint cols; uint rows_per_token; };
+#define MAX_MATRICES 32 // of sums in a subgroup (each_matrix.glsl)
 struct matmul_coopmat_params {
     uint cols;
     uint rows;

@@ -197,11 +197,15 @@ CoopmatTile coopmat_tile(const Tuning& t, bool experts, uint32_t tables) {
     constexpr CoopmatTile of_experts[] = {{128, expert_tokens}, {64, expert_tokens}, {32, expert_tokens}};
     for (CoopmatTile tile : experts ? of_experts : tiles) {
         divide(tile, t);
-        for (tile.blocks = t.matmul_blocks; tile.blocks > 0; tile.blocks--) {
-            // shaders/matmul_coopmat.comp: halves of a row or token, a matrix of sums for each subgroup
-            const uint32_t row = 64 * tile.blocks + 16, sums = tile.subgroups() * t.matrix.m * t.matrix.n * 4;
-            if ((tile.rows + tile.tokens) * row + sums + tables <= t.shared_bytes) return tile;
-        }
+        if (tile.rows * tile.tokens > MAX_MATRICES * t.matrix.m * t.matrix.n * tile.subgroups()) continue;
+        for (tile.blocks = t.matmul_blocks; tile.blocks > 0; tile.blocks--)
+            for (tile.ahead = t.matmul_ahead;; tile.ahead--) {
+                // shaders/matmul_coopmat.comp: halves of a row or token, a matrix of sums for each subgroup
+                const uint32_t row = (64 * tile.blocks + 16) * (tile.ahead == 2 ? 2 : 1),
+                               sums = tile.subgroups() * t.matrix.m * t.matrix.n * 4;
+                if ((tile.rows + tile.tokens) * row + sums + tables <= t.shared_bytes) return tile;
+                if (tile.ahead < 2) break;
+            }
     }
     ENSURE(false, "{} bytes of shared memory", t.shared_bytes);
 }

@@ -111,9 +111,9 @@ inline ConstantsOf<shader::matmul_dot> matmul_dot_constants(const Tuning& t, uin
 
 #if TQ_COOPERATIVE_MATRIX
 // The tile of a workgroup of matmul_coopmat, the largest that fits into shared memory; the columns that it takes at a time, times
-// 32; and how its subgroups share it, as row_subgroups x token_subgroups.
+// 32; how its subgroups share it, as row_subgroups x token_subgroups; and Tuning::matmul_ahead, or 1 if two of it do not fit.
 struct CoopmatTile {
-    uint32_t rows, tokens, blocks = 1, row_subgroups = 1, token_subgroups = 1;
+    uint32_t rows, tokens, blocks = 1, row_subgroups = 1, token_subgroups = 1, ahead = 0;
 
     uint32_t subgroups() const { return row_subgroups * token_subgroups; }
 };
@@ -131,7 +131,7 @@ inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning
             tile.blocks,
             t.matrix_subgroup,
             tile.row_subgroups,
-            t.matmul_ahead,
+            tile.ahead,
             accumulate,
             interleave,
             experts};

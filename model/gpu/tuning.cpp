@@ -99,7 +99,7 @@ Tuning choose_tuning(const Capabilities& device) {
                  .matmul_tiled = false,
                  .matmul_dot = false,
                  .matmul_coopmat = false,
-                 .matmul_ahead = false,
+                 .matmul_ahead = 0,
                  .matmul_blocks = 1,
                  .attention_rows = attention_per_lane ? 2u : 8u, // a prompt's kernel is then that of a token
                  .attention_keys = 1,
@@ -136,7 +136,9 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_tiled = true,
              .matmul_dot = device.int8_dot_accelerated && !cooperative,
              .matmul_coopmat = cooperative,
-             .matmul_ahead = cooperative && matrix_subgroup >= 32,            // in smaller ones registers spill (Intel)
+             .matmul_ahead = !cooperative || matrix_subgroup < 32 ? 0u
+                             : matrix_subgroup == 32              ? 2u
+                                                                  : 1u,
              .matmul_blocks = cooperative && matrix_subgroup >= 64 ? 2u : 1u, // every invocation of a workgroup decodes one
              .attention_rows = has_few_registers(device, subgroup) ? 4u : 8u,
              .attention_keys = 1,

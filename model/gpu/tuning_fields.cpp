@@ -35,7 +35,7 @@ const std::vector<TuningGroup> all_groups{
      Workload::prompt,
      6,
      {{"matmul_coopmat", &Tuning::matmul_coopmat, {0, 1}},
-      {"matmul_ahead", &Tuning::matmul_ahead, {0, 1}},
+      {"matmul_ahead", &Tuning::matmul_ahead, {0, 1, 2}},
       {"matmul_blocks", &Tuning::matmul_blocks, {1, 2}},
       {"matmul_tiled", &Tuning::matmul_tiled, {0, 1}},
       {"matmul_dot", &Tuning::matmul_dot, {0, 1}},

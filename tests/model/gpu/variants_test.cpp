@@ -244,10 +244,15 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
         last = tile.rows * tile.tokens;
         const auto constants = gpu::matmul_coopmat_constants(tuning, 1, false);
         CHECK(constants[0] == 128);
-        CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) == (tile.rows + tile.tokens) * 80 + 4096);
+        CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) ==
+              (tile.rows + tile.tokens) * 80 * (tile.ahead == 2 ? 2 : 1) + 4096);
         CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, constants) <= bytes);
     }
     CHECK(last == 128 * 64);
+    tuning.shared_bytes = 49152;
+    CHECK(gpu::coopmat_tile(tuning).ahead == 2);
+    tuning.shared_bytes = 32768;
+    CHECK(gpu::coopmat_tile(tuning).ahead == 1);
 }
 
 TEST_CASE("attention by cooperative matrices: which types and how many rows") {

@@ -51,9 +51,12 @@ std::vector<NamedTuning> tile_variants(const Capabilities& device) {
     if (coopmat) {
         gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
         wide.matmul_blocks = 2;
-        wide.matmul_ahead = !wide.matmul_ahead;
+        wide.matmul_ahead = wide.matmul_ahead == 0 ? 1 : 0;
         wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
         out.push_back({"matrices, 64 columns at a time", wide});
+        wide.matmul_ahead = 2;
+        wide.shared_bytes += 64 * 144;
+        out.push_back({"matrices, decoded ahead", wide});
     }
     tuning.matmul_coopmat = tuning.matmul_dot = false;
     for (const uint32_t bytes : {16384u, 20480u, 32768u}) {

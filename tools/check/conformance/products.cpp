@@ -74,9 +74,10 @@ std::vector<NamedTuning> tile_variants(const Capabilities& device) {
 }
 
 NamedTuning with_table(NamedTuning variant, GgmlType type) {
-    if (!variant.tuning.matmul_coopmat || variant.tuning.shared_bytes != min_tile_bytes) return variant;
+    const bool is_least = variant.tuning.shared_bytes == min_tile_bytes, is_wide = variant.tuning.matmul_blocks == 2;
+    if (!variant.tuning.matmul_coopmat || !(is_least || is_wide)) return variant;
     variant.tuning.shared_bytes += gpu::table_bytes(type) - gpu::level_table_bytes;
-    variant.name = name_of_matrices(variant.tuning.shared_bytes);
+    if (is_least) variant.name = name_of_matrices(variant.tuning.shared_bytes);
     return variant;
 }
 

@@ -1,3 +1,13 @@
+// Fields that several APIs have in common, each read in one place, in whichever of its forms a client sends it. The result is
+// always OpenAI's form for chats ({"type": "function", "function": {...}}), because that is what chat templates take.
+// - Functions may have their fields in "function" or beside "type" (chats, responses). Custom tools, whose input is a text,
+//   become functions with one text parameter, "input"; ChatTask::custom_tools keeps their names for the way back.
+// - "tool_choice" is a word or an object. allowed_tools removes the other tools from the prompt, so it is not the same prompt any
+//   more.
+// - Thinking is asked for by an effort, a switch or a budget of tokens. Callers read the most general field first: the last one
+//   counts.
+// Tools that run on the servers of others are left out and named in the log once; a request that has them is still answered. What
+// is asked of the answer and cannot be done, such as a call of a tool that is not there, is an error (400) that names the field.
 #include "tools/server/chat_parts.h"
 #include "base/printable.h"
 #include <algorithm>

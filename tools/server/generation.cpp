@@ -167,6 +167,9 @@ void Generation::Impl::finish(Choice& choice, FinishReason reason, std::vector<E
     events.push_back(std::move(end));
 }
 
+// One update of a choice's stream. Tokens go through Answer, which may find a stop string in the middle of them: then the stream
+// is cancelled, and the rest of the update is dropped. Otherwise the update may be the last, with the scheduler's reason. What
+// failed is thrown, and ends all choices of the request.
 void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<Event>& events) {
     choice.timings = update.timings;
     for (const serving::Token& token : update.prompt) choice.prompt.push_back(choice.answer.token_text(token));

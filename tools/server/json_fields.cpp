@@ -1,3 +1,12 @@
+// One function for each type of field. A client's mistake becomes a 400 that names the field by its path, the value that came and
+// what is allowed: `"messages[1].content" must be a text, but is 5`. null counts as missing, since clients send all fields of
+// their library's objects.
+// Numbers: integers may come as 5.0; what exceeds 64 bits is taken for the nearest that fits, and then is out of range. NaN
+// cannot come (JSON has none), but it stands for "no number" here, and fails every comparison of a range.
+// Limits of counts (Limits) are there because some lists cost much more than their bytes: each choice is a sequence of its own,
+// and each bias is applied to the logits of every token.
+// read_sampling() reads what all APIs share, on top of the server's defaults; the names of other APIs for these fields are
+// translated before.
 #include "tools/server/json_fields.h"
 #include "base/json.h"
 #include "base/printable.h"

@@ -180,6 +180,8 @@ HttpReply Server::answer(const HttpRequest& request) {
     return reply;
 }
 
+// Runs find() on the head alone. Call `unseen` counts as running, so that a drain waits for it, but is not logged: if the head is
+// accepted, the whole request will be. A refusal is logged by a Call of its own.
 std::optional<HttpReply> Server::refuse_head(const HttpRequest& request) {
     HttpRequest changed = without_slash(request);
     HttpReply reply;

@@ -1,3 +1,9 @@
+// A head becomes an HttpRequest, and an HttpReply becomes bytes. Framing: a reply of known length has Content-Length; a stream
+// has chunks, or in HTTP/1.0 its end is that of the connection. The terminating chunk goes out with the stream's last part
+// (Send::last) in one write, so a client that closes after the last event has read all of it. A stream whose function throws is
+// left without its end: the client sees that it broke off.
+// The reply to HEAD has the headers of GET and no body. A value with CR, LF or NUL is left out, because a header could otherwise
+// begin a second reply (response splitting).
 #include "tools/server/http/exchange.h"
 #include <fmt/format.h>
 #include <utility>

@@ -1,3 +1,10 @@
+// Parses a request's head. The danger is not a crash but a second reading: a proxy in front and this server must agree on where a
+// request ends, or a client can hide a request within another's body (request smuggling). So what RFC 9112 lets a server repair
+// is refused here: bare LF, a space before a colon, folded lines, two lengths, a length and an encoding together, encodings but
+// chunked. Names of headers are tokens, values have no control characters, the target is printable ASCII without a fragment.
+// Each refusal has a status and a sentence; `head` keeps what was read until then, so that the log can name the path.
+// An absolute address, as clients send to proxies, is taken apart: its authority replaces the Host header (RFC 9112, section
+// 3.2.2), so the check of foreign hosts sees the one that counts.
 #include "tools/server/http/head.h"
 #include "base/printable.h"
 #include <algorithm>

@@ -1,3 +1,9 @@
+// Sockets of POSIX, non-blocking, closed in child processes. poll() waits, so descriptors beyond FD_SETSIZE are no matter. What
+// differs between systems is here: Linux has MSG_NOSIGNAL and POLLRDHUP, macOS SO_NOSIGPIPE and neither of them.
+// peer_gone() is asked while an answer is computed, and must take nothing from the socket. A client that closed is told from one
+// that has sent its next request early (pipelining) by POLLRDHUP, else by looking at one byte without taking it.
+// accept_one() tells two failures apart: nobody waits, and there are too few descriptors (`exhausted`). The second leaves the
+// client in the queue, so a loop that ignored it would spin.
 #include "base/error.h"
 #include "base/printable.h"
 #include "tools/server/http/sockets.h"

@@ -13,6 +13,7 @@ uint64_t f16_bytes_per_token(const Service& service) {
     return kv_bytes_per_token(service.model.config, KvOptions{KvType::f16, KvType::f16});
 }
 
+// The defaults of a request under llama.cpp's names, with its -1 for what has no limit here.
 Json sampling_params(const Service& service) {
     const SamplerOptions& o = service.options.sampling;
     const int64_t max = service.options.max_tokens == UINT32_MAX ? -1 : int64_t(service.options.max_tokens);

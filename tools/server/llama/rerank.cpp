@@ -102,6 +102,7 @@ double score_of(std::span<const float> values, std::span<const float> classifier
     return score;
 }
 
+// The results in descending order of their scores; documents of equal scores keep the order of the request.
 Json ranked_results(const RerankTask& task, const std::vector<double>& scores) {
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), 0);

@@ -75,6 +75,9 @@ Json delta_of(ChatMessageSoFar& message, const AnswerPart& part, const std::set<
     return {{part.kind == PartKind::reasoning ? "reasoning_content" : "content", part.text}};
 }
 
+// Writes either chunks or one answer. In a stream the events of several choices interleave, and each choice begins with a chunk
+// of its role. The last chunk of the last choice has the timings; usage has a chunk of its own without choices, if
+// stream_options.include_usage asks for it.
 class ChatWriter final : public AnswerWriter {
   public:
     ChatWriter(const Service& service, const ChatTask& task, bool stream, bool usage)

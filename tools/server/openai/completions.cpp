@@ -80,6 +80,8 @@ size_t characters(std::string_view text) {
 }
 
 // The text of a choice, of which the last part may be all that is kept.
+// The log probabilities of a text completion are four lists of the same length, one entry for each token. Offsets count
+// characters (code points) from the beginning of the choice, so a stream has to keep how many it has sent.
 struct TextChoice {
     std::string text;
     bool begun = false;

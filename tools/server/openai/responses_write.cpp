@@ -1,3 +1,9 @@
+// The stream of the Responses API. Each event has a sequence number. The order is response.created, response.in_progress; for
+// each item output_item.added, its parts and deltas, their done events, output_item.done; at the end response.completed, or
+// response.incomplete if the limit of tokens cut the answer.
+// One item is open at a time. text_ and logprobs_ gather what its deltas said, because the done events and the response itself
+// repeat all of it. A custom tool's input cannot be streamed: it is within the JSON of the function as which the tool was
+// offered, so its one delta comes at the end (close_call). The response is built whether it is streamed or not.
 #include "tools/server/call_arguments.h"
 #include "tools/server/openai/reply.h"
 #include "tools/server/openai/responses.h"

@@ -1,3 +1,10 @@
+// Files are replaced whole or not at all. The bytes go to a draft beside the target, NAME.XXXXXXXX.part; commit() flushes it to
+// the disk, gives it the permissions of the file that it replaces, and renames it. If the process dies before, the target is
+// unchanged and the draft stays; the next writer of the same file removes it.
+// How a dead draft is told from one that is being written: its writer holds a lock on it, which ends with the process. A sweeper
+// may hold that lock for a moment, so take_draft() tries again with another name.
+// A symbolic link is followed first, so that it stays a link. What is no regular file, such as a pipe or a device, is written
+// directly.
 #include "tools/tq-run/cli/byte_files.h"
 #include "base/error.h"
 #include "base/file_system.h"

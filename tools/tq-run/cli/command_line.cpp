@@ -1,3 +1,11 @@
+// Reads the words of a command line before CLI11 does, for what CLI11 cannot: short flags of several letters (-ctk would be -c
+// tk), llama.cpp's other spellings, and errors that say what to do instead. Reader goes over the words once. `app_` is the
+// command that was recognised so far, so a flag is looked up where it belongs. Each flag is tried as one of ours under any name,
+// as one that is replaced by another (read_special), and as one of llama.cpp's that tq-run lacks (llama_flags.cpp). The last are
+// left out with a note if they change no result, and refused if they would.
+// The word after a flag with a value is its value, whatever it looks like, so that -p "-5" works.
+// -b is the exception to word-by-word reading: in llama.cpp it is a batch of several -ub blocks. So it is dropped at the end if
+// -ub was given too, in either order.
 #include "tools/tq-run/cli/command_line.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"
@@ -43,6 +51,8 @@ constexpr std::array verbs_elsewhere{
 };
 
 // The number of letters to insert, remove, change or swap with the next one to turn one word into the other.
+// Optimal string alignment: Levenshtein's distance with swaps of neighbours. Three rows of the table are enough: this one, the
+// last, and the one before for swaps.
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> before, last(b.size() + 1), row(b.size() + 1);
     std::iota(last.begin(), last.end(), size_t(0));

@@ -1,3 +1,8 @@
+// Standard streams. Answers go to standard output and are flushed at once, because programs read them as they come; everything
+// else goes to standard error, by a lock, since a server's threads write there. Lines are broken at a terminal's width only.
+// A status line is overwritten by the next. Without a terminal it would fill a log, so it is written after 10 s, then after twice
+// as long each time, up to a minute (is_time_for_line). harmless() removes control characters from what models and files say,
+// which could otherwise move the cursor or change the terminal.
 #include "tools/tq-run/cli/console.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,3 +1,9 @@
+// Breaks lines between words while a text streams. Shown at once is all that cannot move any more; kept back are the last word,
+// since it may go on, and the spaces before it, since they vanish if the word begins a new line. A word as wide as the terminal
+// is shown in pieces. Wide characters (CJK) may be separated anywhere.
+// In answers, lines within ``` fences stay as they are. In messages, the rest of a broken line is indented as the second column
+// of a list (two or more spaces make a column, in the first half of the line), and lines that begin with |, {, } or " are data
+// and stay whole. "\r" begins a line anew, for the status line.
 #include "tools/tq-run/cli/word_wrap.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/cli/columns.h"

@@ -1,3 +1,11 @@
+// First contact with Vulkan drivers. A driver can crash or hang in the call that lists its devices, so a child makes that call
+// first (survey_drivers). If the child survives with all drivers, nothing is changed. Else each driver is listed alone, and those
+// that survive are listed together once more; the loader of this process is then told of these alone by environment variables,
+// which must happen before its first call.
+// The result is kept in drivers.json under a key of all that may change it: manifests of drivers and layers with size and time,
+// the variables that steer them, and the library cache, since a manifest may name a library elsewhere. So a new or updated driver
+// is tried again, and an ordinary start asks no child.
+// The directories are those that the Vulkan loader documents (LoaderDriverInterface), on Windows its registry keys.
 #include "tools/tq-run/engine/drivers.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"

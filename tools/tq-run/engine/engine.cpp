@@ -1,3 +1,13 @@
+// From flags to a model that runs, in three steps that commands may take apart:
+// 1. set_up: the device is chosen (not opened) before a download that an error would make useless; the model's file is found or
+//    downloaded and its headers are read; the device proves itself for this model and is opened; the context is reduced if none
+//    was asked for and the usual one does not fit.
+// 2. Setup::plan: memory by arithmetic alone. `plan`, the choice of the context and the refusal of what does not fit ask here, so
+//    they agree.
+// 3. start_engine: the keys are measured if the cache wants that and nobody has; the weights are loaded.
+// set_up_plan is set_up for a machine that need not be this one: --memory is then all the memory there is.
+// restart_engine follows the loss of a device. It takes the conditioning that was measured before, so that keys are stored as
+// they were.
 #include "tools/tq-run/engine/engine.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,3 +1,9 @@
+// Measures the means and scales of a model's keys, once. A few hundred tokens of a built-in text (calibration_text) are run with
+// an f32 cache, and statistics of each channel are taken by a tap (quality::KeyStatistics). The result is kept in the cache
+// directory under a checksum of the model's files, the text and the number of tokens; other processes read it instead of
+// measuring. A kept file that is damaged is measured again.
+// The measuring needs the model on its device with a cache of its own. So it runs before the model is loaded for the answers, and
+// its forward pass is gone by then. If memory or the device fails, the scales from the weights' norms remain, which need no run.
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"

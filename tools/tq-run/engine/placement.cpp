@@ -1,3 +1,11 @@
+// Which device has which halves of the layers, and how the model comes there. place() (model/stages/placement.h) decides; here it
+// gets its numbers: available memory, what a set of halves would need (plan_on), the user's wishes, assumed speeds.
+// Streams: on long blocks of a prompt it can be faster to upload weights of the CPU's feed-forward networks than to multiply
+// there. That needs room for two layers' weights on the device, so the halves are placed twice: with that room, and if streams
+// are not predicted to pay, without.
+// Memory that runs short: what a driver reports as free may not be there. load() then raises `short_of`, the share of the memory
+// that stays free, by 1/16 and places again. The same happens in a run (make_placed_forward), where the cache's pages are kept.
+// The speeds here are assumptions. They choose between placements and are printed as predictions, and no result depends on them.
 #include "tools/tq-run/engine/placement.h"
 #include "base/error.h"
 #include "base/printable.h"

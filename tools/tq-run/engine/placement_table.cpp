@@ -1,3 +1,6 @@
+// The table by which a user chooses flags of placement: memory of each part, and the predicted speed of this placement beside
+// --cpu-moe, the largest -ngl that fits (found by bisection, since more layers never take less), and the CPU alone. Placements
+// that are the same are shown once.
 #include "tools/tq-run/engine/placement_table.h"
 #include "base/printable.h"
 #include "tools/tq-run/cli/table.h"

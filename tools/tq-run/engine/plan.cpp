@@ -1,4 +1,9 @@
-// tq-run plan: whether a model fits, before anything is loaded.
+// tq-run plan: whether a model fits, before anything is loaded. It prints a conclusion, the bytes of weights, cache and scratch,
+// the placement, the longest context for each type of cache, and if nothing fits, changes that would help, the smallest first.
+// Exit status 1: it does not run.
+// With --predict it prints the speed of generation on a GPU that need not be there, by a model of its bandwidth and issue rate
+// (model/gpu/predict). The same prediction for the nearest GPU that was measured, and the ratio of the two, stand beside it,
+// because a prediction alone says nothing of its error.
 #include "tools/tq-run/engine/plan.h"
 #include "model/engine/speculation/mtp.h"
 #include "model/gpu/predict.h"

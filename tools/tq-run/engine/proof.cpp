@@ -56,6 +56,8 @@ struct Attempt {
     size_t rows = 0;
 };
 
+// A row that had too little memory proves nothing, in either direction: it is no failure, and the verdict is not kept. A report
+// without rows means that the child died before the first, which is the device's fault only if it died while opening it.
 Attempt judge(const DeviceReport& report, bool out_of_time) {
     Attempt attempt{.rows = report.count(conformance::Verdict::passed)};
     for (const RowResult& row : report.rows) {

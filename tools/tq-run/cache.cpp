@@ -1,4 +1,9 @@
-// tq-run cache: what the prefix cache keeps on the disk, its check, and its deletion.
+// tq-run cache: what the prefix cache keeps on the disk, its check, and its deletion. It loads no model. All it knows is in the
+// directory: one folder for each owner, named by the owner's hash, with owner.json for people and a file for each page or state.
+// Other processes may add and delete files meanwhile, so a file that is gone is never an error.
+// verify reads each file as a run would, checksum included, and compares its head with its name and folder; what it finds wrong
+// it leaves, since the run that comes to it deletes it. prune deletes what was used least recently, with the same code that keeps
+// the limit.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"

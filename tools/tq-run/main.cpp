@@ -103,6 +103,10 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     return fmt::format("{} (see {} --help)", what, name);
 }
 
+// The order: all commands describe their flags; read_command_line turns the words into CLI11's; CLI11 parses, and the chosen
+// command's callback sets `action`; the action runs after CLI11 is done, so that its exceptions are not taken for errors of the
+// command line. At the end check_mapped_files() looks whether a mapped file was cut short while it was read, in which case the
+// results are not to be trusted.
 int run(const std::vector<std::string>& arguments) {
     CLI::App app("Runs Qwen and Llama language models on any Vulkan GPU, with a compressed KV cache.", "tq-run");
     app.set_version_flag("-V,--version", build_description());

@@ -1,4 +1,9 @@
-// tq-run codec encode and decode.
+// tq-run codec encode and decode: a file of fp32 vectors to one of stored vectors and back, in batches, so that files of any
+// length and pipes work. Both directions are a Conversion: bytes in, bytes out for each vector, and a function for a batch. fp32
+// is little-endian in files whatever the machine.
+// What cannot be stored is refused with the number of its vector: a NaN or infinity in the input, and a finite vector whose scale
+// becomes infinite in fp16. --allow-nonfinite stores both, marked as the cache marks them. Output is written by ByteOutput, so an
+// interrupted run leaves no file.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/terminal.h"

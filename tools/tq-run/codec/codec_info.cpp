@@ -1,4 +1,9 @@
-// tq-run codec info: the structure of the types, and the size of their errors.
+// tq-run codec info: the structure of the types, and the size of their errors. Three kinds of figures:
+// - bytes and layouts, by arithmetic;
+// - the codebook, scaled to a standard normal variable, with its mean squared error in closed form (normalised). Level c of the
+//   interval [a, b] adds the integral of (z - c)^2 - z^2 over the density to the variance 1; both signs are counted;
+// - measured errors on random unit vectors after rotation, for each scale rule: the squared error, the mean factor of inner
+//   products (1 is unbiased), and the length of decoded vectors.
 #include "model/kv/layouts.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"

@@ -1,3 +1,6 @@
+// Man pages in roff's man macros, made of the same entries as --help (entries.cpp), so that they cannot disagree. Text from help
+// is escaped: roff takes a period or an apostrophe at the beginning of a line for a request, a backslash for an escape, and would
+// print a hyphen or a quote as a typographic one, which nobody can paste into a shell.
 #include "tools/tq-run/manual/man_page.h"
 #include "tools/tq-run/manual/examples.h"
 #include <algorithm>

@@ -1,3 +1,8 @@
+// The flags of `serve`, and what they mean for the HTTP server. A server that other machines reach asks for a key, or must be
+// told that anybody may use it (--allow-public), so that nobody opens one by mistake. HTTP threads are as many as requests may
+// wait and run at once, and some more: so it is the scheduler that refuses a request (429, with a time to wait), and not a
+// socket. --seed and --ignore-eos are refused, because they belong to each request; flags of llama-server for what is always on
+// are accepted and hidden.
 #include "tools/tq-run/serve/arguments.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"

@@ -1,3 +1,8 @@
+// How each coding agent is pointed at our server, without a change of its own settings: by environment variables, arguments, or a
+// file in the directory of this run. Each start_ function is that client's documented way. They have in common: address and key,
+// the model's name for every role of a model that the client knows, the context, and long time limits, since a small machine
+// takes minutes for a long prompt. The user's own keys of other services are not passed on.
+// instructions_tokens, about how long the client's system prompt is, serves only for a warning about a small context.
 #include "tools/tq-run/serve/clients.h"
 #include "base/path_text.h"
 #include <fmt/format.h>

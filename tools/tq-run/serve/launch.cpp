@@ -1,4 +1,9 @@
 // tq-run launch: starts a coding agent that uses a server of ours, and the server where none answers.
+// Order: the client must be installed; /health is asked; if nobody answers, `tq-run serve` is started as a child in a process
+// group of its own, so that Ctrl-C reaches the client alone; /v1/models tells name and context; the client runs in the foreground
+// with the terminal. When it ends, a server that was started for it is asked to end, with 30 s to write its prefix cache. Logs
+// and the client's file are in a directory that only this user can read, and go with it.
+// A server is only started for an address of this machine; another's must be running.
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/executable.h"

@@ -1,4 +1,8 @@
-// The lines of a chat that begin with a slash.
+// The lines of a chat that begin with a slash. A word of letters after the slash is a command, known or not, so that a typing
+// error is not sent to the model; /usr/bin is text, and so is any line that begins with a space. What is loaded or set is made
+// complete, and checked, before it replaces the old.
+// A conversation at a terminal has a name made of the time until /save gives it another; it is kept after each answer
+// (chat_resume.cpp).
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"

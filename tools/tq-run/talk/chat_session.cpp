@@ -1,3 +1,10 @@
+// A conversation: ask, prompt, generate, reply. The session keeps the tokens of the last turn in its slot and finds the longest
+// beginning that a new prompt shares with it, so each turn runs only what is new.
+// The context is full: the oldest turns are dropped from the prompt, not from the conversation (make_room), down to three
+// quarters of the context, so that it need not be run again each turn. That may happen in the middle of an answer; generate()
+// then runs the shorter prompt with the answer so far and goes on. The system prompt always stays. A question that has no room
+// even alone is refused and drops nothing.
+// A question without an answer is no turn: after an error, or Ctrl-C before the first token, it is taken back (reply).
 #include "tools/tq-run/talk/chat_session.h"
 #include "base/error.h"
 #include "base/interrupt.h"

@@ -1,3 +1,6 @@
+// The questions of earlier runs, for the Up key: one line each, with \n and \\ for line ends and backslashes, in a file that only
+// its user can read. Questions are appended, so several chats at once mix their lines but lose none. Only the last MiB is read.
+// When the file has twice that, the older half goes: what was read is written to a draft, which is renamed.
 #include "tools/tq-run/talk/history.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,3 +1,9 @@
+// --prompt-cache, as llama.cpp has it: a file with the cache of one prompt. It is read before the first prompt, which uses what
+// the two share, and written after it, or at the end with the generated tokens (--prompt-cache-all). It is not written if it
+// holds this already, nor if it holds much more (keeps_longer): a short prompt by mistake must not destroy what took long to
+// compute. With recurrent layers there are states after all of its tokens alone, so a file that is longer than the context is of
+// no use.
+// A failure to write ends in exit status 1 but not in an error, since the answer is there.
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "base/error.h"
 #include "base/interrupt.h"

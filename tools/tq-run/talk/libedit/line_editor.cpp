@@ -1,3 +1,9 @@
+// A line editor on libedit, with four additions: keys from KeyReader; text of several lines (Alt-Enter, pastes, a \ at the end);
+// Ctrl-C, which takes the line back and is a key and no signal while a line is read; completion of commands and files. It writes
+// to a stream of its own on standard error, because stderr has no buffer.
+// A change of the terminal's size: libedit believes that nothing is shown any more. show_again() computes how many rows the text
+// takes at the new width, erases them from the prompt on, and lets libedit draw anew.
+// libedit counts no columns between two \1 in the prompt, so colours are put between such (read).
 #include "tools/tq-run/talk/line_editor.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,3 +1,7 @@
+// Energy from what Linux shows in sysfs; other systems have none here. Counters (RAPL of processor packages, some GPUs) are read
+// before and after; one that has wrapped around is corrected by its range. A GPU that only shows power is read every 20 ms by a
+// thread, and the mean is multiplied by the time. A GPU is found by vendor and device, and only if there is exactly one such
+// card, since Vulkan does not say which card it is. TQ_SYSFS names another directory, for tests.
 #include "tools/tq-run/bench/energy.h"
 #include "base/environment.h"
 #include "base/path_text.h"

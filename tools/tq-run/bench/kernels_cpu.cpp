@@ -1,3 +1,5 @@
+// The CPU's half of bench --kernels, and the reference for both halves: the same cache layout (host::LayerCache) filled by
+// ref::kv_append and read by ref::attention. Norm weights are ones, and there is one slot whose pages are in order.
 #include "model/cpu/kernels.h"
 #include "model/reference/kernels.h"
 #include "model/rope.h"

@@ -1,3 +1,9 @@
+// What a device can do at most: GB/s of reading and copying, GFLOP/s of fp32, fp16, int8 dot products and cooperative matrices.
+// Shares in other tables are of these measured limits, not of data sheets. Each measurement repeats its dispatch in one command
+// buffer until that takes 15 ms, and the best of three counts, since anything else that runs can only make it slower.
+// Each kernel's result is known beforehand and compared: sums of a known filling modulo 2^32, chains that count (exact in fp16,
+// too), dot products that the host repeats. A driver that leaves work out or computes wrongly ends the measurement instead of
+// setting a record.
 #include "tools/tq-run/bench/limits.h"
 #include "base/error.h"
 #include "base/stopwatch.h"

@@ -1,3 +1,7 @@
+// From a measurement to the JSON of a row. First the fields of llama-bench, then the machine, the model, the device and the
+// check; a result of one sequence also has what it reads per token, its share of the measured bandwidth, energy and kernels. GB/s
+// of generation is weights plus the cache's mean bytes over the test, by tokens per second; prompts have none, since a block
+// reads the weights once for all its tokens.
 #include "tools/tq-run/bench/result.h"
 #include "base/environment.h"
 #include "base/executable.h"

@@ -1,3 +1,9 @@
+// Runs the tests: for each model and device, each cache, each block size and number of threads, all tests. Models are outermost,
+// since loading takes longest; a test that does not fit the memory is named and left out, and the rest is measured (exit status
+// 1). Before a cache is timed the logits of a few layers are compared with the reference (Checker), and with -np also the
+// sequences in company against the same alone.
+// A row is written as soon as its test is done, so Ctrl-C loses one test only. Profiles are made in a run of their own after the
+// timed ones, because timestamps serialise the kernels.
 #include "tools/tq-run/bench/run.h"
 #include "base/interrupt.h"
 #include "model/cpu/forward.h"

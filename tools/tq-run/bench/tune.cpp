@@ -1,3 +1,7 @@
+// bench --tune: searches the fastest kernel variants for this device within a number of seconds, and stores them for later runs.
+// gpu::search_tuning is the search; here are the models, the clock, the progress and the table. Groups of fields are searched one
+// after the other, each by its own workload. If the time ends, the groups that were not tried keep their defaults, which is said;
+// if none was tried, nothing is stored.
 #include "tools/tq-run/bench/tune.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"

@@ -1,4 +1,11 @@
-// tq-run conformance: whether a device computes what the reference computes.
+// tq-run conformance: whether a device computes what the reference computes. The command is two programs. The parent chooses
+// rows, starts itself as a worker (--worker) and reads a line of JSON for each row; a worker that crashes or hangs is started
+// again after that row (tools/check/conformance/runner.h). The worker opens the device and runs. It prints a line end before each
+// message, because drivers print to standard output, too.
+// Reports: a table that shows what is wrong, --json for a bug report, --junit for CI, --dump for a row's inputs and modules.
+// Files are tried before the run, which may take an hour. Exit status 77: nothing could be tested, which CTest and others take
+// for a skipped test.
+// --expect names rows that are known to fail; then a row that passes is an error, too, so the list does not rot.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"

@@ -1,5 +1,8 @@
 // tq-run doctor: whether a model runs well here, and what stands in the way: drivers, each in a child of its own, devices and
-// their verdicts, memory, caches, environment.
+// their verdicts, memory, caches, environment. Problems have a remedy and make the exit status 1; hints do not. A verdict that
+// names a failure is found anew, since a driver may have been mended; one that passed is believed.
+// A GPU without a driver is found by the kernel's device nodes (/dev/dri, /dev/nvidia0), which tells "no GPU" from "no driver"
+// and from "no permission".
 #include "base/cache_directory.h"
 #include "base/child_process.h"
 #include "base/environment.h"

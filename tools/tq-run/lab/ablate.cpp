@@ -1,5 +1,9 @@
 // tq-run ablate: the stages of the cache in isolation, so that a bug is attributed to its stage; then how few bits the model
-// tolerates.
+// tolerates. The order of the stages and what counts as failed are quality::run_protocol's; here are the measurements, the table
+// and the log. Each run is a line of the log, so a run that was stopped goes on, and the same trial is never measured twice. The
+// model is loaded when the first trial is not in the log.
+// The reference is f16; every trial is compared on the same chunks, so the change of perplexity has a standard error from paired
+// tokens.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"

@@ -1,4 +1,6 @@
-// tq-run grammar: prints a grammar, checks a text against it, and measures what it costs per token.
+// tq-run grammar: prints a grammar, checks a text against it, and measures what it costs per token. A mask of the whole
+// vocabulary is computed before each token, as in sampling, and the text's token must be allowed by it and be accepted. The two
+// are compared on purpose: a difference between them would be a bug of the matcher.
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "model/files/formats/open.h"

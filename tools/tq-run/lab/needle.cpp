@@ -1,5 +1,9 @@
 // tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
 // reference cache on the same prompts.
+// A text (haystack) has facts, key and value, at given depths, filler between them, and distractors that share half of a key with
+// a fact. Each fact is asked for in a prompt of its own; prompts of one text share their beginning, which the session runs once.
+// Found exactly means the greedy answer; log p of the right value tells more, as it changes before the answer does. A text
+// depends on seed, sample and length alone, so logs of several runs and shards fit together, sample by sample.
 #include "tools/check/quality/needle.h"
 #include "base/error.h"
 #include "base/interrupt.h"

@@ -1,4 +1,7 @@
-// tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache.
+// tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache. Both
+// caches run over the same chunk at the same time, so only two caches are in memory and no logits are kept. As in llama.cpp the
+// second half of each chunk counts, where every token has at least half a context before it. A chunk is a line of the log;
+// --shard divides the chunks among machines.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"

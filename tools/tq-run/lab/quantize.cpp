@@ -1,4 +1,9 @@
-// tq-run quantize: writes a model as a GGUF file in other weight formats, and says what that costs.
+// tq-run quantize: writes a model as a GGUF file in other weight formats, and says what that costs. Order: plan of all tensors
+// (plan_conversion), tensors one by one into OUT.part, read back of the whole file as a model, comparison with what was written
+// and with the original (the rms errors), and only then the name. A stopped run goes on at its tensor (PartFile): what decides
+// the bytes, the header and the inputs' identities, is in the log's first line.
+// OUT must be no file that is read, also under another name: the model is mapped, and writing over it would change it while it is
+// converted (refuse_inputs).
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/interrupt.h"

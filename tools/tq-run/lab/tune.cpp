@@ -1,5 +1,11 @@
 // tq-run tune: chooses types for each layer's keys and values, so that a cache of a given number of bytes costs least; measures
 // them, and writes a file for --kv.
+// The cost of a mix is predicted as the sum of the costs of its parts: each type in one layer and side, with all others at the
+// base type, is measured once (probes). The best mix under a budget is then found exactly (Sensitivities::best_mix), and measured
+// on other chunks of the text beside its rivals: the best pair of types for all layers, and the largest uniform cache. Whichever
+// measures best is written, so a prediction that fails costs nothing.
+// With -c the budget is what memory leaves (MemoryBudget). Scratch can grow with the types, so the budget shrinks until the plan
+// fits (fitting_mix).
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"

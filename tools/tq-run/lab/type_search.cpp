@@ -1,3 +1,7 @@
+// The measurements of `tune`. Each probe changes one layer's keys or values; several caches are measured in one pass over the
+// reference, as many as the memory holds, at most 8. Every result is a line of the log, without budget and list of types in its
+// identity, so another budget costs no new probes. The final caches are measured on chunks that the probes have not seen if the
+// text has so many.
 #include "tools/tq-run/lab/type_search.h"
 #include "base/error.h"
 #include "base/interrupt.h"

@@ -1,3 +1,8 @@
+// A recorded row as an AmberScript, for people who have Google's Amber and not tq-run, such as the authors of drivers. All of the
+// row is in the text: modules as SPIR-V in hexadecimal, already specialised, buffers as numbers, the dispatches in order, and
+// what the results must be. Amber has no NaN, so a poison of outputs becomes a number that no result has. The norm of a
+// difference is compared by Amber's RMSE where the buffer holds only what is compared and guard words; else each element must be
+// within the whole norm, which is weaker. SPIR-V capabilities become Amber's names of features, by number.
 #include "tools/check/conformance/amber_script.h"
 #include "base/printable.h"
 #include "runtime/specialise.h"

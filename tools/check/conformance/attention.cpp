@@ -1,4 +1,11 @@
-// Rows of attention on compressed caches, against the reference on the same bytes.
+// Rows of attention on compressed caches, against the reference on the same bytes. A case (AttentionCase) has types, head_dim,
+// heads, a length and the tokens of the pass, and options: slots, separate rows, a window, slices of heads, scales of values, the
+// cache of a head for multi-token prediction.
+// Every type is read once as keys and once as values, but not in every pair, because drivers take a second to build each variant.
+// Lengths are those at which loops end: one key, around a batch of keys, around a page, around the number of splits. Each kernel
+// (attention, attention_coopmat, attention_decode) has rows with tunings that a device would not choose, so that other devices'
+// variants are tested here.
+// Limits differ by what a kernel rounds: fp32 sums in another order, fp16 queries and weights, fp16 sums of 16 products.
 #include "base/ensure.h"
 #include "model/reference/kernels.h"
 #include "tools/check/conformance/attention_case.h"

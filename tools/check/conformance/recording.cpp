@@ -1,3 +1,6 @@
+// Reads a folder that --dump has written. It may come from a stranger's bug report, so nothing in it is believed: names of files
+// have no directory, sizes are limited, and the module's interface must be that of the recorded dispatch, with buffers within
+// their bounds, before any driver sees it (check_interface).
 #include "tools/check/conformance/recording.h"
 #include "base/error.h"
 #include "base/mapped_file.h"

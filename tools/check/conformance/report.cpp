@@ -1,3 +1,8 @@
+// Results for people, for programs and for CI. The table shows a line for each kernel and variant, with the worst row's share of
+// its limit, and each failed row in full with the command that repeats it. A verdict claims no more than what was run: CONFORMANT
+// is said only if every row ran, passed, and none was expected to fail.
+// JUnit: a wrong answer is a failure, no answer (crash, hang, lost device) is an error, and a row that was not run is an error,
+// too. driver_environment() lists the variables that change what drivers and loaders do, without passwords.
 #include "tools/check/conformance/report.h"
 #include "base/child_process.h"
 #include "base/environment.h"

@@ -1,3 +1,7 @@
+// The parent of workers. A worker prints a JSON object on a line of its own for each step: {"device", "rows"} once, {"begin": i},
+// {"row": i, ...}, {"end"} or {"failed"}. Any other output is a driver's or a layer's; the last three lines are kept, since they
+// often say why it died. If a worker ends or says nothing for the timeout, the row that it had begun is crashed or hung, and a
+// new worker goes on after it. Five workers in a row that end before a row has passed are enough: the device is given up.
 #include "tools/check/conformance/runner.h"
 #include "base/child_process.h"
 #include "base/error.h"

@@ -1,4 +1,7 @@
-// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit.
+// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit. Random words that differ in
+// one unit at a boundary between two candidates tell the most, since a weight that is off by one unit moves such a boundary;
+// telling_words finds them by bisection of the reference. Logits are made so that ties cross the ends of stretches, that one
+// column or one stretch has all of the greatest, and that both zeros occur (they are equal).
 #include "model/reference/kernels.h"
 #include "tools/check/conformance/rig.h"
 #include "tools/check/conformance/rows.h"

@@ -1,3 +1,6 @@
+// Which rows run: filters that are a row's whole name, a pattern with * and ?, or a part of the name; lists in files;
+// expectations. A whole name is looked up first, so a name with brackets or stars means one row. Matching a pattern goes back to
+// the last * only, which is enough and takes no exponential time for hostile patterns.
 #include "tools/check/conformance/selection.h"
 #include "base/error.h"
 #include "base/path_text.h"

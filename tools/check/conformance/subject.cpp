@@ -1,3 +1,7 @@
+// What a model needs of a device, and the rows that prove it. A device proves itself in seconds at the first start, so of all
+// rows are kept those with the device's own tuning, the model's weight formats, cache types, head sizes and options, at most four
+// of each kernel and type, spread evenly; rows of attention are made for exactly the model's types and group. A subject is text
+// for the worker's command line and part of the key of the verdict.
 #include "tools/check/conformance/subject.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,4 +1,8 @@
-// Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format.
+// Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format. Shapes end within tiles,
+// blocks and slices: single rows, primes, columns that are no multiple of a tile. x past the last token is NaN, and y may hold
+// anything there. Products are compared with accumulation and without, gated, and with folded norms. Tokens of very different
+// sizes, and with NaN or infinities, must not touch each other (far_apart), since some kernels scale inputs by their largest
+// element. A few rows have the sizes of real models, beyond what one binding holds.
 #include "base/half.h"
 #include "model/gpu/device_layout.h"
 #include "model/reference/kernels.h"

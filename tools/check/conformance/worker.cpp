@@ -1,3 +1,6 @@
+// The child that runs rows on a device. Anything may happen here: the process may crash, hang or lose its device, and the parent
+// sees only what was written before. So "begin" is written before each run. After an Error the device is made anew for the next
+// row, since it may be lost. TQ_CONFORMANCE_FAULT makes a row crash, hang, or lose the device, for tests of the parent.
 #include "tools/check/conformance/worker.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -1,3 +1,8 @@
+// Long texts with facts in them. A fact is a key of two words and a number. Distractors share one word of a key and the first
+// digit with a fact that is asked for, because that is what a cache confuses which blurs keys. The text is filled with sentences
+// up to its tokens, and facts are inserted where the tokens before are the wanted share; several facts of one depth follow each
+// other by a sentence. Facts may take at most half of a text. All random choices come from one generator in a fixed order, so a
+// seed gives the same text everywhere.
 #include "tools/check/quality/haystack.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -1,3 +1,9 @@
+// Whether a model recalls a fact. The prompt ends with the beginning of the answer, "The code of the amber kettle is ", so that
+// what follows is the value; a model with a chat template gets it as its own turn with the thinking closed. Exact: each token of
+// the value is the most probable one, and no digit follows. log p is the sum over its tokens, teacher-forced in one run. Only if
+// that is not exact the model says what it would (say), from the state after the prompt.
+// make_haystack must hit a length of the whole prompt: what stands around the text is not known before it is rendered, so it is
+// corrected up to eight times.
 #include "tools/check/quality/needle.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,3 +1,8 @@
+// Makes keys and values harder to store without changing what a model computes with exact ones: channels of different sizes,
+// tokens of different sizes, heavy tails, sinks, and a bias of keys. A change is a factor and an offset for each channel that
+// follow from seed, side, layer, head and position alone, so apply() before storing and undo() after reading agree without any
+// memory. The bias of a key is turned by RoPE as a real one would be: it is a vector before RoPE, turned by the position's
+// angles.
 #include "tools/check/quality/stress.h"
 #include "base/ensure.h"
 #include "base/error.h"

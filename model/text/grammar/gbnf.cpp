@@ -1,3 +1,11 @@
+// The parser of GBNF, llama.cpp's notation for grammars, by recursive descent: rule, choice, sequence, item, repetition. It
+// returns a Syntax, a list of expressions that refer to each other by index, in which parts precede the expressions that have
+// them. count_nodes() in grammar.cpp relies on that order.
+// The text comes from requests, so everything in it has a limit: bytes, rules, nested groups (the parser recurses there),
+// repetitions of one another, and the numbers in them. Errors name line and column, as an author needs them.
+// A rule may be used before it is defined: its body is `unlimited` until then, and what is still so at the end is an error.
+// A special token, such as <think>, is a text of bytes that no UTF-8 has: 0xFF, its name, 0xFE. TokenTrie gives the token the
+// same bytes, so the automata know nothing of tokens, and no text that a model spells out can pass for one.
 #include "model/text/grammar/gbnf.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -39,8 +39,6 @@ void end(int signal) {
     ::raise(signal);
 }
 
-void suspend(int);
-
 void handle(int signal, void (*handler)(int), int flags) {
     struct sigaction action = {};
     action.sa_handler = handler;

@@ -8,7 +8,6 @@
 #include <algorithm>
 
 namespace tq {
-namespace {} // namespace
 
 std::optional<uint64_t> FreeList::take(uint64_t bytes, uint64_t alignment) {
     for (auto part = free_.begin(); part != free_.end(); ++part) {

@@ -16,6 +16,7 @@ std::vector<Capabilities> read_all(const std::vector<VkPhysicalDevice>& devices,
     return out;
 }
 
+// Two equal cards may have one UUID in some drivers. They are told apart by their number among those with this UUID.
 std::vector<DeviceIdentity> identify(const std::vector<VkPhysicalDevice>& devices) {
     std::vector<DeviceIdentity> out;
     for (const VkPhysicalDevice device : devices) {
@@ -47,6 +48,8 @@ bool better(const Capabilities& a, const Capabilities& b) {
     return a.memory_bytes > b.memory_bytes;
 }
 
+// --device takes an index, as the list shows it, with or without "vulkan" before it, or a part of the name. A number with three
+// digits that is no index may be a part of a name ("580").
 size_t select_device(const std::vector<Capabilities>& devices, std::string_view selector) {
     const auto best = std::min_element(devices.begin(), devices.end(), better);
     if (selector.empty()) return size_t(best - devices.begin());

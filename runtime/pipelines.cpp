@@ -98,6 +98,8 @@ void Pipelines::save() noexcept {
     saved_ = std::move(data);
 }
 
+// Kernels with equal bindings and push constants share a layout. An entry whose creation failed is made again: it has no pipeline
+// layout.
 const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
     const auto [found, fresh] = layouts_.try_emplace({interface.bindings, interface.texels, interface.push_bytes});
     Layout& out = found->second;
@@ -194,6 +196,9 @@ const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t
     return add(wanted, build(wanted, layout(shader.interface)));
 }
 
+// A model needs some dozens of kernels, and drivers take from milliseconds to seconds for each. So they are compiled on all
+// cores, which Vulkan allows for pipelines with one cache. The maps are changed by the calling thread alone: layouts before,
+// pipelines after. Of several errors the first in the order of jobs is thrown.
 void Pipelines::build_missing(std::span<const PipelineKey> wanted) {
     std::set<PipelineKey> missing;
     for (const PipelineKey& key : wanted)

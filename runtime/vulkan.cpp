@@ -114,6 +114,8 @@ static VkAccessFlags accesses_of(VkPipelineStageFlags stages) {
     return out;
 }
 
+// A full barrier names all accesses of all stages of work. Only device profiles ask for it (Capabilities::narrow_barriers):
+// results that change with it point to a narrow barrier that is wrong, here or in the driver.
 void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to, BarrierForm form) {
     VkMemoryBarrier memory{VK_STRUCTURE_TYPE_MEMORY_BARRIER, nullptr, accesses_of(from), accesses_of(to)};
     if (form == BarrierForm::full) {

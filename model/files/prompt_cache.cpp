@@ -1,3 +1,12 @@
+// --prompt-cache: the pages of one prompt in one file (prompt_cache.h has the layout). The file comes from the user's disk and
+// may be of another model, another version, or damaged. Three kinds of checks keep wrong bytes out of the cache:
+// - The owner's texts must equal those of this run. They are compared one by one, so that the message says which flag differs.
+// - Each page names its owner, its parent and its tokens, and its name is a hash of these. So a page that is out of order, or
+//   from another file, is found without its content being read.
+// - Each page's content has a checksum, which is compared when the page is read. The file is mapped, and what is not needed is
+//   never read.
+// What computed the pages may differ from this run (device, version): the pages are valid then, but their bits are not those of a
+// cold run here, and cold_ is 0.
 #include "model/files/prompt_cache.h"
 #include "base/checksum.h"
 #include "base/ensure.h"
@@ -25,6 +34,7 @@ bool starts_with(std::span<const std::byte> bytes, std::string_view text) {
 
 std::string owner_json(const OwnerTexts& texts) { return nlohmann::json(texts).dump(); }
 
+// Types are texts "k/v", one for each layer. A type that existed in an earlier version gets a message of its own.
 void check_types(const std::string& shown, const std::string& theirs, const std::string& ours) {
     std::istringstream saved(theirs), here(ours);
     std::string a, b;

@@ -1,3 +1,11 @@
+// The vectors of the cache in host memory, for the reference and the CPU engine. Cache (model/cache.h) keeps the books: which
+// page of which slot has which tokens. Here are the bytes.
+// A page's codes are stored head by head, so that attention reads the keys of one head in one run: [page][head][token][words].
+// Beside them are the scales, in an array of their own, and the first tokens of each page in fp16.
+// Pages that leave (to other slots, the prefix cache or a file) have the layout of PageLayout, which is the same on all devices.
+// read_page() and write_page() translate, head by head. A layer that is not held here, or is recurrent, has no bytes there.
+// Memory is not initialised: a system provides a page of it when it is first written, so a large context that is not used takes
+// none.
 #include "model/host/cache.h"
 #include "base/ensure.h"
 #include "model/kv/options.h"
@@ -21,6 +29,8 @@ std::vector<Row> rows_of(const PassRows& rows) {
     return out;
 }
 
+// A pass has rows of several slots, those of a slot together and in order. The state's range counts tokens of the slot and is
+// clipped to the rows of this run.
 std::vector<SlotRows> by_slot(std::span<const Row> rows) {
     std::vector<SlotRows> out;
     for (size_t t = 0; t < rows.size(); t++) {
@@ -51,6 +61,8 @@ LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t max)
     : shape(shape), slots(slots), values(slots * floats()), ring(pending_ring(max)),
       pending(slots * ring * shape.pending_floats()) {}
 
+// The state before a row is that of the row above it, if that is of the same slot: a pass may have several tokens of one. Only a
+// slot's first row of the pass needs what was kept.
 void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows) {
     const size_t cols = kept.cols;
     for (size_t t = 0; t < rows.size(); t++) {
@@ -253,6 +265,8 @@ static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t l
         for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);
 }
 
+// What benchmarks fill a cache with, in place of tokens that would have to be computed. Runs end where the page of the source,
+// the page of the target, or what is repeated ends.
 void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.held()) continue;

@@ -58,6 +58,7 @@ constexpr std::array<DType, 23> dtypes{{
 }};
 
 // One entry of the header; its errors begin with the file and the tensor.
+// Shape, type and offsets say the size of a tensor twice, and both must agree to the bit. Only then is the span made.
 class EntryReader {
   public:
     EntryReader(const std::string& path, const std::string& name, const json& entry, bool integers)
@@ -192,6 +193,7 @@ uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes)
 bool may_be_absent(std::string_view tensor) { return tensor == "lm_head.weight" || tensor.ends_with("rotary_emb.inv_freq"); }
 
 // Returns the shards that an index names, sorted by name; whether each has tensors that it must have.
+// An index names files. They are opened, so a name must be plain: no separator of any system, no leading dot, no zero byte.
 std::map<std::string, bool> read_index(const std::filesystem::path& path, std::map<std::string, std::string>& weight_map) {
     const json index = read_json_file(path, max_index_bytes);
     const auto map = index.is_object() ? index.find("weight_map") : index.end();

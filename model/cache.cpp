@@ -137,6 +137,9 @@ void Cache::settle(uint32_t slot) const {
     s.settled = s.position;
 }
 
+// Pages can be cut anywhere, but what is beside them cannot: a recurrent state is after a certain token and has no past, and a
+// window's ring overwrites its oldest tokens. So a slot can be cut to n tokens if n is its end, or the window still has the
+// tokens before n and no state is past it; else only to a checkpoint.
 bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {
     const uint32_t end = std::max(stored, slot.position);
     if (n == 0 || n == end || !shape_.has_beside()) return true;
@@ -337,6 +340,7 @@ void Cache::put_slot(uint32_t slot, const SavedSlot& saved) {
     put_beside(slot, saved);
 }
 
+// A slot whose window or state is half written must not be used, so a failure empties it.
 void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
     Slot& s = slots_[slot];
     ENSURE(saved.tokens == s.position && saved.window_tokens <= saved.tokens, "{} and {} of {} tokens", saved.tokens,

@@ -1,3 +1,10 @@
+// A Stage on another machine: each call becomes a message to its rank (stage_host.cpp answers), with the rank's own layers alone
+// in pages and states. Calls wait for the answer; a rank that fails answers with a reason, which is thrown here with the rank's
+// name.
+// Tables of pages change rarely and are long. They are sent only if the rank does not have this version of them (sent_version_).
+// The version is forgotten while a message is under way: if that fails, nobody knows what arrived.
+// Ranks load at the same time: a StageOrder posts the request, and start() takes the answer. An order that nobody starts takes
+// its answer in the destructor, or the next reply would be mistaken for it.
 #include "model/stages/ranks/remote_stage.h"
 #include "base/ensure.h"
 #include "model/prefix/owner.h"

@@ -1,3 +1,7 @@
+// What ranks tell each other, as bytes. Both sides run the same build, which is checked when a job begins (rank_group.cpp), so
+// numbers and plain structs go as they lie in memory. What leads to an index on the other side is checked when it is read.
+// A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank holds; put_held_bytes() puts them
+// back in their places.
 #include "model/stages/ranks/stage_messages.h"
 #include "base/ensure.h"
 

@@ -1,3 +1,9 @@
+// One conversation on a Batch, for chat, generate and the lab: requests are submitted one at a time, and step() runs in the
+// caller's thread until the stream is done. So a chat at the terminal and a server compute by the same code.
+// Callbacks may throw. The request is cancelled then, and one more step lets the batch take its slot back, before the exception
+// goes on.
+// A device that is lost is opened again within the step (reopen()); the tokens of the slot are run again from their ids, and the
+// answer goes on.
 #include "model/engine/session.h"
 #include "model/engine/speculation/speculation.h"
 #include <algorithm>

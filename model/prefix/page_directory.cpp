@@ -1,3 +1,9 @@
+// Pages as files: one directory for each owner, one file for each page or state. A file's name has the name of its parent, its
+// own, the number of its tokens and a checksum of its first 32 ids. So a directory's listing is the whole tree, and most pages
+// are ruled out without being opened (may_begin_as()).
+// Several processes use a directory at once and may be killed at any time. A file is written under another name, a draft, and
+// renamed when it is whole; a draft of 10 minutes or more is deleted when somebody prunes. Everything may be gone the moment
+// after it was listed, so errors of single files are passed over. Links are not followed, and pipes are not opened.
 #include "model/prefix/page_directory.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
@@ -206,6 +212,8 @@ void expire_pages(const fs::path& own, std::chrono::seconds unused) {
     remove_leftovers(own);
 }
 
+// Deletes leaves only, the one used least recently first: a page without the one before it cannot be found. A page whose last
+// follower goes becomes a leaf itself. A state follows its page and goes before it.
 uint64_t prune_pages(const fs::path& directory, uint64_t max_bytes) {
     const std::vector<StoredOwner> owners = stored_pages(directory);
     uint64_t total = 0;

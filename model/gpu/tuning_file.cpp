@@ -47,6 +47,8 @@ const json& field(const json& object, const char* key) {
 }
 
 // Throws Error with the reason.
+// A file is used whole or not at all: with all fields that this program has, each a value that is tried, for this very device and
+// driver. Otherwise the default is used, with a note.
 Tuning parse(const Capabilities& device, const json& all) {
     if (field(all, "schema") != schema_name || field(all, "version") != schema_version)
         fail("it is not of version {} of {}", schema_version, schema_name);

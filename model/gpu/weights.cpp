@@ -1,3 +1,6 @@
+// A model's weights on a device, and how many bytes that takes (device_bytes(), for plans: the same walk without uploading).
+// Norms and biases become fp32 vectors. Norms of heads stay on the host, as they are joined with the scales of conditioned keys
+// first. Recurrent layers have no matrices of attention.
 #include "model/gpu/weights.h"
 #include "base/ensure.h"
 #include "model/gpu/device_layout.h"

@@ -52,7 +52,7 @@ constexpr std::array flags{
               "only RoPE's metadata can be overridden, with --rope-scaling and the other flags of long contexts"},
     LlamaFlag{"-mu --model-url", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
     LlamaFlag{"-dr --docker-repo", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
-    LlamaFlag{"-cl --cache-list", none, "downloaded models are not listed; they are where huggingface_hub keeps them"},
+    LlamaFlag{"-cl --cache-list", none, "tq-run models lists the models that -hf has downloaded"},
     // The output.
     LlamaFlag{"--perf --no-perf --show-timings --no-show-timings --verbose-prompt", none},
     LlamaFlag{"--display-prompt --no-display-prompt", none},

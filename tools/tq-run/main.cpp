@@ -31,6 +31,8 @@ bool is_hidden(char32_t c) {
            (c >= 0x2066 && c <= 0x2069);
 }
 
+// An error's text may have come from anywhere: paths, drivers, files. Characters that steer a terminal become \xNN, others stay,
+// so that names in any script can be read.
 std::string one_line(std::string_view message) {
     std::string line;
     for (size_t at = 0; at < message.size();) {

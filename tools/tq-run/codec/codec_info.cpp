@@ -29,6 +29,8 @@ const char* family_name(KvType type) {
     }
 }
 
+// Normal components give a direction that is uniform on the sphere. Standard distributions are not used, since libraries differ
+// in them.
 std::vector<float> unit_vector(std::mt19937_64& random, uint32_t head_dim) {
     std::vector<double> x;
     double norm2 = 0;

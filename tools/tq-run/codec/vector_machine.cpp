@@ -12,6 +12,7 @@
 namespace tq {
 namespace {
 
+// The spans of the last call are kept, so that the same work can be repeated for its time. They must outlive the machine's use.
 class Cpu : public VectorMachine {
   public:
     Cpu(KvCodec codec, uint32_t batch) : codec_(std::move(codec)), batch_(batch) {}

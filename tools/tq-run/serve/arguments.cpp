@@ -112,6 +112,8 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
     hide_flags(command, {"--seed", "--ignore-eos", "--profile"});
 }
 
+// A server that other machines reach must have a key, or the word of its owner that anybody may use it. There are more threads
+// than requests may wait, so the scheduler is what refuses, with a 429 that says so.
 server::ServerOptions server_options(const ServeArguments& a) {
     if (a.sampling.seed >= 0 || a.sampling.ignore_end)
         throw UsageError("--seed and --ignore-eos are for each request to say: \"seed\" and \"ignore_eos\" in its body");

@@ -97,6 +97,8 @@ ClientStart start_pi(const ServedModel& model, const std::filesystem::path& dire
     return start;
 }
 
+// name, program, title, how to install it, tokens of its instructions, and how it is started. The tokens are measured roughly,
+// for a warning only.
 constexpr Client known_clients[] = {
     {"claude", "claude", "Claude Code", "npm install -g @anthropic-ai/claude-code", 20'000, start_claude},
     {"codex", "codex", "Codex", "npm install -g @openai/codex", 10'000, start_codex},

@@ -92,6 +92,8 @@ Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engi
 }
 
 // A loaded model that answers requests.
+// The members are in the order in which they need each other, and are destroyed in the reverse: the service before the scheduler
+// that it asks, the scheduler before the engine that it runs.
 class Backend {
   public:
     Backend(const ServeArguments& arguments, Setup setup, Console& console)

@@ -75,6 +75,8 @@ std::vector<std::string> beginning_with(std::string_view begin, const std::vecto
     return result;
 }
 
+// Names with control characters are left out, as the line editor could not show them. Hidden files come only where a dot was
+// typed.
 std::vector<std::string> files_beginning_with(const std::string& begin) {
     const size_t slash = begin.rfind('/') + 1;
     std::vector<std::string> result;
@@ -124,6 +126,7 @@ std::vector<std::string> complete_chat_line(std::string_view before) {
     return {};
 }
 
+// Returns false where the line is no command, and goes to the model. /think and /no_think are Qwen3's own words to the model.
 bool Chat::obey(const std::string& line) {
     const size_t end = line.find_first_of(" \t\n");
     const std::string word = line.substr(0, end), argument = end == std::string::npos ? "" : trimmed(line.substr(end));
@@ -244,6 +247,9 @@ void Chat::save(const std::string& given) {
                             conversation_.turns() == 1 ? "turn is" : "turns are"));
 }
 
+// Everything is read into copies first, so a damaged file changes nothing. With --resume, flags of the command line have
+// precedence over what was saved. The tokens of the file lead to pages of the prefix cache, if these are still there: then the
+// first answer runs only what is new. A token is added to them since at least one must be left to run.
 void Chat::load(const std::string& given, bool resumed) {
     ChatSettings settings = settings_;
     Conversation loaded = conversation_;
@@ -271,6 +277,8 @@ void Chat::load(const std::string& given, bool resumed) {
         write_error(fmt::format("sampling  {}\n", now));
 }
 
+// The conversation is kept under its old name first. The new name is set before the file is looked for, and taken back if it is
+// taken.
 void Chat::fork(const std::string& name) {
     if (!name.empty() && !is_conversation_name(name)) fail("/fork needs a name of letters, digits, - and _");
     make_conversations_directory();

@@ -28,6 +28,8 @@ ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
     return options;
 }
 
+// A grammar describes the answer, not the thinking before it. Where the template has opened the thinking already, the first token
+// is part of it.
 GrammarStart grammar_start(const ChatOptions& options) {
     if (options.opens_thinking()) return GrammarStart::in_thinking;
     return options.thinks() ? GrammarStart::before_thinking : GrammarStart::at_once;
@@ -185,6 +187,9 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
 }
 
 // Returns false if the question was refused; the conversation is then without it.
+// The constraint starts anew with each answer, and Ctrl-C from before is forgotten. Whatever ends without an answer takes its
+// question back: an error, an interruption before the first token. What was answered is kept on the disk at once (keep()), and
+// then the idle time is used for the next turn's prompt (run_ahead()).
 bool Chat::reply() {
     const auto ids = prompt();
     if (ids.empty()) return false;
@@ -264,6 +269,8 @@ int Chat::run() {
     return status != 0 || saved ? status : 1;
 }
 
+// The first turn may come from -p or -f, or with -st from a pipe as a whole. After that each line of input is a turn, at a
+// terminal and in a pipe alike, until the input ends.
 int Chat::converse() {
     if (arguments_.resume != "-")
         resume();

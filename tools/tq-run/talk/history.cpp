@@ -57,6 +57,8 @@ std::vector<std::string> read_history(const std::filesystem::path& path) {
     return entries;
 }
 
+// Appending is one write, so two chats at once do not mix their lines. The file is cut to its newer half only when it is twice as
+// large as is read, so that this is rare.
 void add_to_history(const std::filesystem::path& path, const std::string& text) {
     if (path.empty() || text.size() > longest_entry) return;
     std::error_code error;

@@ -99,6 +99,8 @@ std::string list_conversations(size_t columns) {
     return text;
 }
 
+// An exact name always wins. Without a name the latest conversation is meant, and if several have the same time, nobody is
+// guessed for. Messages name at most five, as there may be hundreds.
 std::string conversation_to_resume(const std::string& name) {
     const auto all = kept_conversations();
     if (!name.empty() && is_there(utf8_path(conversation_path(name)))) return name;

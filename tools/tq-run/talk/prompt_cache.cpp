@@ -97,6 +97,8 @@ void PromptCache::note(const std::string& text) {
     write_error(console_.dim(fmt::format("[ {}: {} ]", shown_, text)) + "\n");
 }
 
+// Written beside the file and renamed (ByteOutput), so an interruption leaves the old one. A failure is noted and remembered for
+// the exit status; the answer goes on.
 void PromptCache::save() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
     SavedSlot beside;
@@ -150,6 +152,8 @@ bool PromptCache::keeps_longer() {
     return true;
 }
 
+// At the end the file is written for the generated tokens if --prompt-cache-all asks for them. If no prompt came at all, for
+// instance since the first one failed, it is written only if the cache has more than the file and begins with it.
 bool PromptCache::finish() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
     if (writes() && !begins_with(filed_, ids) && (prompt_came_ ? arguments_.all : begins_with(ids, filed_)) && !keeps_longer()) {

@@ -91,6 +91,9 @@ class LibeditEditor : public LineEditor {
     std::string half_typed_; // when Ctrl-C was pressed
 };
 
+// libedit reads keys through EL_GETCFN alone, so that KeyReader sees the bytes first. Terminal modes are set for its two states:
+// -x is execution, between reads, -d is editing. SIGWINCH is caught here and without SA_RESTART, so that poll() returns and
+// fill() draws anew.
 LibeditEditor::LibeditEditor(Complete complete) : screen_(::fdopen(::dup(STDERR_FILENO), "w")), complete_(std::move(complete)) {
     if (!screen_) fail("cannot write to the terminal: {}", std::strerror(errno));
     want_utf8();

@@ -34,6 +34,8 @@ const char* name(VkResult result) {
     }
 }
 
+// Each failure becomes the exception that says what the caller may do: DeviceLost (open the device anew), OutOfMemory (use less),
+// Error (give up). `doing` completes the sentence "failed while ...".
 void check(VkResult result, const char* doing) {
     if (result == VK_SUCCESS) return;
     if (result == VK_ERROR_DEVICE_LOST)
@@ -49,6 +51,9 @@ void check(VkResult result, const char* doing) {
          name(result), int(result));
 }
 
+// Devices that hang are abandoned: destroying them or their objects would wait for the GPU, perhaps forever. So each owner of an
+// object asks is_abandoned() before it destroys it. The list is never freed, because owners may be static objects that end after
+// it.
 // Hardly ever is there one, so that asking costs next to nothing.
 static std::atomic<size_t> abandoned_count = 0;
 static std::mutex abandoned_mutex;

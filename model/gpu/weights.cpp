@@ -14,6 +14,8 @@ namespace {
 
 uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matrix_bytes(t.type, t.rows, t.cols, interleave); }
 
+// Gate and up become one matrix with their rows in turn if they have one format (are_pairs), so that one kernel has both values
+// of a SwiGLU. That matrix is then padded once, not twice, and it has a format's grid once.
 uint64_t gate_up_bytes(const Tensor& gate, const Tensor& up, uint32_t interleave) {
     return are_pairs(gate, up) ? device_matrix_bytes(gate.type, 2 * gate.rows, gate.cols, interleave)
                                : matrix_bytes(gate, interleave) + matrix_bytes(up, interleave);
@@ -65,6 +67,7 @@ LayerMatrices upload_layer(WeightUploader& up, ThreadPool& pool, const LayerWeig
 
 } // namespace
 
+// The shaders' variants are named after the formats in lower case (shaders.cmake). Names are ASCII, so no locale is asked.
 size_t family_member(GgmlType type) {
     std::string name = block_format(type)->name;
     std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
@@ -73,6 +76,7 @@ size_t family_member(GgmlType type) {
     return size_t(found - std::begin(shader::weight_formats));
 }
 
+// Counts what upload_layer() uploads. A weight that is added to one must be added to the other, or the plan of memory is wrong.
 static uint64_t layer_bytes(const LayerWeights& w, uint32_t interleave) {
     uint64_t bytes = 0;
     if (w.recurrent)

@@ -66,6 +66,8 @@ Evidence::Evidence(Rig& rig, bool contents)
 
 Evidence::~Evidence() { current = nullptr; }
 
+// A buffer is read when a dispatch first names it, which is before that dispatch is recorded: what earlier recordings wrote is
+// there. Reading is itself work of the device and must not be noted (reading_).
 std::string Evidence::keep(const Buffer& buffer) {
     const auto [found, fresh] =
         buffers_.try_emplace(&buffer.impl(), fmt::format("buffer-{}.bin", buffers_.size()), std::vector<uint32_t>());
@@ -96,6 +98,8 @@ void Evidence::note(const Dispatch& dispatch) {
     if (contents_ || std::ranges::find(dispatches_, json) == dispatches_.end()) dispatches_.push_back(std::move(json));
 }
 
+// A comparison knows words, not buffers. It is of the buffer that was read last if it begins with the same words; a replay can
+// then compare that buffer again. Else it is kept without a buffer, for people to read.
 void Evidence::compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed,
                         double allowed) {
     if (current == nullptr || !current->contents_ || want.empty()) return;

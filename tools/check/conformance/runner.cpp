@@ -34,12 +34,16 @@ class LastWords {
     std::vector<std::string> lines_;
 };
 
+// The clock starts anew with each message, and a worker writes one at the beginning of each row: the timeout is that of a row,
+// not of the run. Lines that are no message do not restart it, as a driver may print forever.
 // Reads a worker's messages until it has ended, hangs or is interrupted.
 class Watch {
   public:
     Watch(const RunnerOptions& options, const std::string& device, size_t first)
         : options_(options), child_(arguments(options, device, first), options.environment) {}
 
+    // Waiting in steps of 100 ms lets an interrupt through. The output is read to its end before the exit status is asked for,
+    // since the last words of a crash lie there.
     // `handle` takes each message. Returns why the worker no longer runs; nothing when interrupted.
     template <class Handle> std::optional<std::string> follow(Handle handle) {
         restart_clock();
@@ -96,6 +100,10 @@ class Watch {
     bool hung_ = false;
 };
 
+// One device, with as many workers as it takes. `next_` is the row that a new worker begins with: after the last finished one,
+// and a row that was begun when its worker ended counts as finished. A worker that ends between rows leaves `next_` as it was. A
+// worker in which no row has passed is barren: if five in a row are, a device that cannot run anything is not asked once for each
+// row.
 class Run {
   public:
     Run(const RunnerOptions& options, const std::string& selector) : options_(options) { report_.selector = selector; }
@@ -131,6 +139,8 @@ class Run {
     }
 
   private:
+    // The list of rows comes from the first worker only. Later workers make the same list (selected_rows), and their row numbers
+    // refer to the first.
     void take(const Json& message) {
         if (message.contains("rows") && report_.rows.empty()) {
             report_.device = message.at("device");

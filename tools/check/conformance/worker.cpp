@@ -29,6 +29,9 @@ struct Selected {
     std::vector<std::string> unmatched; // filters that mean no row
 };
 
+// Shards take stretches of 16 rows in turn rather than every n-th row: neighbours use the same kernels, so a pipeline is built in
+// one shard only. Names, filters and shards depend on nothing but the device, so that the numbers of rows are the same in each
+// worker of a run. Shuffling comes after sharding: a shard has the same rows in any order.
 Selected selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = selection.subject.empty() ? all_rows(device) : subject_rows(device, parse_subject(selection.subject));
     std::vector<std::string> names;
@@ -90,6 +93,7 @@ class Worker {
         rig_.emplace(options_.device, options_.model);
     }
 
+    // Repeating finds faults that come and go. The reason says in which run it failed.
     // Runs a row until it has failed, options_.repeat times at most. Returns the last result.
     Json run_repeatedly(const Row& row, size_t number) {
         Json result;
@@ -159,6 +163,8 @@ class Worker {
         return result;
     }
 
+    // The random numbers are seeded by the row's name, so the second run has the same inputs. It may pass this time, if the fault
+    // comes and goes; the report says so.
     // Runs a failed row once more, and writes its data. Returns where.
     std::string dump(const Row& row) {
         std::string name = row.name();

@@ -29,6 +29,8 @@ constexpr uint32_t tokens_per_edit = 24;
 
 using Ids = std::vector<uint32_t>;
 
+// `sampled` grows by one with each call, so its size is the place in the text. A draft is verified by the same constraint, which
+// is why drafted tokens are right exactly where the text has them.
 // Has a model say a given text, and notes what it would have said at each place.
 class GivenText final : public TokenConstraint {
   public:
@@ -117,6 +119,8 @@ Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
     return decode(drafting_session_, text, tokens, (fresh ? fresh : model_drafts_)->speculation.get());
 }
 
+// `expected` comes from the drafting session without drafts: the same forward with the same pending tokens, so that only drafting
+// differs. The plain session is timed on a forward that keeps nothing for drafts, as a user without --spec would have it.
 Gain SpecRun::measure(const SpecText& text, uint32_t tokens) {
     console_.status(fmt::format("{}: checking", text.name));
     const Decoded expected = decode(drafting_session_, text, tokens, nullptr);
@@ -232,6 +236,8 @@ std::vector<uint32_t> text_like_ids(uint32_t count, uint32_t vocab_size) {
     return ids;
 }
 
+// On average one token in tokens_per_edit is edited: left out, replaced, or preceded by another, with a third of a chance each.
+// The generators are seeded by constants, so that each run has the same texts.
 std::vector<SpecText> spec_texts(const std::vector<uint32_t>& ids, uint32_t tokens) {
     std::mt19937 random(1);
     Ids edited, shuffled = ids;

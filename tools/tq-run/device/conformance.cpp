@@ -102,6 +102,8 @@ std::array<std::pair<const char*, std::vector<std::string>>, 3> lists(const Conf
     return {{{"--filter", a.filters}, {"--filter-file", a.filter_files}, {"--exclude", a.excludes}}};
 }
 
+// What a worker gets: the flags that select and seed rows. The profile and the tuning go through the environment, because they
+// are read when a device is opened. By default a stored tuning is ignored, so that a report means the same on each machine.
 RunnerOptions runner_options(const ConformanceArguments& a) {
     RunnerOptions options = worker_options({"--seed", std::to_string(a.seed)});
     for (const auto& [flag, values] : lists(a))
@@ -134,6 +136,7 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
     return out;
 }
 
+// It is printed for people to paste, so a value with spaces is quoted.
 // The command that repeats one row of `device` when the row's name is appended after its --filter.
 std::string again(const ConformanceArguments& a, const std::string& device) {
     std::string out = "tq-run conformance";
@@ -208,6 +211,8 @@ void tell_unused(const Expectations& expectations, const Report& report) {
         write_error(fmt::format("tq-run: --expect: no row is called \"{}\"\n", printable(name, 200)));
 }
 
+// Everything that a user can get wrong (files, selections, directories) is tried before the first row runs. Reports are written
+// even after an interrupt, with the rows that are left as not run.
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
     if (a.device == "cpu" || a.device == "none")

@@ -198,6 +198,9 @@ bool rounds_to_fp16(const Device* device) {
     return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_fp16();
 }
 
+// Three runs of the same tokens: what is measured, the reference, and the reference with noisy weights, which says how far
+// rounding alone may drive them apart. If one of the devices multiplies in fp16, the noise is of that size. value_scales are the
+// factors of values before they are stored: the comparison encodes values again.
 // Compares the prompt `ids` and `decode` tokens after it, with a cache of `options`. Nothing after Ctrl-C.
 std::optional<Agreement> compare(const Setup& setup, Device* other, const ForwardOptions& forward, std::span<const uint32_t> ids,
                                  uint32_t decode, Console& console) {
@@ -250,6 +253,8 @@ std::optional<Agreements> compare(const ValidateArguments& arguments, const Setu
     return all;
 }
 
+// Measured conditioning is computed once, on the reference, and given to both sides: with two measurements keys would be divided
+// by different factors, and no code could be compared.
 int run(const ValidateArguments& arguments) {
     if (!arguments.prompt.given) throw UsageError("validate needs a prompt: -p TEXT or -f FILE");
     Console console = arguments.console.console();

@@ -62,6 +62,8 @@ SpeculationOptions SpeculationArguments::options() const {
     return {.draft_max = std::min(max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
+// What must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be pending
+// in recurrent layers, which their states' memory depends on.
 Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
     if (by_default() && !prompt_cache.empty() && saved_without_head(utf8_path(prompt_cache))) return {};
     if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};
@@ -99,6 +101,8 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
 
 namespace {
 
+// A draft is a list of ids, so the two vocabularies must be the same, id by id. The draft model's context may be shorter than the
+// model's: beyond it, there are no drafts.
 std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArguments& arguments, const DraftedFor& target,
                                           uint32_t threads, Console& console) {
     to.model.emplace(load_model(utf8_path(arguments.model)));

@@ -126,6 +126,8 @@ CacheCosts& Ablation::costs() {
     return *costs_;
 }
 
+// A trial is looked up by its run and cache, not by its place in the log: the protocol chooses later trials by what earlier ones
+// gave. Returns nothing when interrupted.
 std::optional<CacheCost> Ablation::measure(const Trial& trial) {
     for (const json& line : log_.parts())
         if (is_of(line, trial)) {
@@ -169,6 +171,8 @@ void Ablation::show(const Outcome& o) {
     write_output(table_row(cells, widths));
 }
 
+// Samples begin at three places of the text, evenly spread. Both continuations are greedy, so the first token that differs is
+// where the cache changed the answer; what follows are two texts and no longer comparable token by token.
 // The samples as a line of the log; nothing when it was stopped.
 std::optional<json> Ablation::make_samples(const KvOptions& kv) {
     const auto reference = forward(quality::ablation_reference), measured = forward(kv);
@@ -243,6 +247,8 @@ std::string conclusion(const Findings& findings, const Setup& setup) {
     return text;
 }
 
+// The exit status is 1 for a bug only. "No winner" is a result. The context of the setup is widened for samples, but chunks keep
+// their length, so the numbers do not depend on --samples.
 int run(const AblateArguments& given) {
     AblateArguments arguments = given;
     const KvArguments& kv = arguments.model.kv;

@@ -50,7 +50,8 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;
     CompletionTask task;
     Sampling& sampling = task.text.sampling = read_sampling(service, body);
-    if (!sampling.max_tokens && !member(body, "max_tokens")) sampling.max_tokens = default_max_tokens;
+    const bool unlimited = member(body, "max_tokens") || member(body, "max_completion_tokens") || member(body, "n_predict"); // -1
+    if (!sampling.max_tokens && !unlimited) sampling.max_tokens = default_max_tokens;
     if (const auto top = integer_field(body, "logprobs", 0, limits.top_logprobs)) {
         sampling.logprobs = true;
         sampling.top_logprobs = uint32_t(*top);

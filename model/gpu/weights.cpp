@@ -3,6 +3,7 @@
 // first. Recurrent layers have no matrices of attention.
 #include "model/gpu/weights.h"
 #include "base/ensure.h"
+#include "base/printable.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/recurrent.h"
 #include "model/gpu/weight_uploader.h"
@@ -67,10 +68,9 @@ LayerMatrices upload_layer(WeightUploader& up, ThreadPool& pool, const LayerWeig
 
 } // namespace
 
-// The shaders' variants are named after the formats in lower case (shaders.cmake). Names are ASCII, so no locale is asked.
+// The shaders' variants are named after the formats in lower case (shaders.cmake).
 size_t family_member(GgmlType type) {
-    std::string name = block_format(type)->name;
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const std::string name = lowercase(block_format(type)->name);
     const auto found = std::ranges::find(shader::weight_formats, name);
     ENSURE(found != std::end(shader::weight_formats), "shaders/shaders.cmake has no {}", name);
     return size_t(found - std::begin(shader::weight_formats));

@@ -1,4 +1,5 @@
 // POST /v1/embeddings: OpenAI's shape. The vector of a text is the state of its last token after the last norm, of length 1.
+#include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/prompt_values.h"
@@ -34,9 +35,7 @@ std::optional<uint32_t> embedding_end(const Model& model) {
     if (model.file.find(key) != nullptr)
         return model.file.boolean(key, false) ? std::optional(uint32_t(model.file.integer("tokenizer.ggml.eos_token_id")))
                                               : std::nullopt;
-    std::string name = model.name;
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-    const bool embeds = pooling_of(model.file) == Pooling::last || name.find("embedding") != std::string::npos;
+    const bool embeds = pooling_of(model.file) == Pooling::last || lowercase(model.name).find("embedding") != std::string::npos;
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }
 

@@ -111,7 +111,7 @@ void HttpServer::Loop::run() {
         std::erase(waiting_, nullptr);
         take_returned();
         exhausted_ = false;
-        if (sockets[1].read || !sockets[1].write) accept_all();
+        accept_all(); // also without news: the listener is not asked while descriptors are exhausted
         connections_ = waiting_.size() + answering_;
     }
 }

@@ -73,6 +73,8 @@ std::span<const uint32_t> words(std::span<const float> values) {
 
 } // namespace
 
+// A NaN in `got` makes the relative error a NaN, which is not <= any limit, so the outcome fails. `min_norm` is for results near
+// 0, whose own norm would make rounding look large.
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double min_norm) {
     ENSURE(!want.empty() && got.size() >= want.size(), "{} elements of {}", got.size(), want.size());
     double error = 0, squares = 0;
@@ -144,6 +146,7 @@ Buffer Rig::output(std::span<const float> content) {
     return upload(std::as_bytes(std::span(words)));
 }
 
+// Values first, then the guard words behind them: both must hold, and a wrong value is reported before an overrun.
 Outcome Rig::check(const Buffer& output, std::span<const float> want, double limit, double norm) {
     const std::vector<uint32_t> words = read(output);
     Outcome outcome{true, 0, limit, {}};

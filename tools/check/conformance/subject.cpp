@@ -86,6 +86,7 @@ Json to_json(const Subject& s) {
         {"head_norms", s.head_norms}, {"experts", s.experts}};
 }
 
+// By trying all numbers, since the names are those of the formats that this program knows.
 GgmlType parse_format(const std::string& text) {
     for (uint32_t number = 0; number < 64; number++)
         if (block_format(GgmlType(number)) != nullptr && type_name(GgmlType(number)) == text) return GgmlType(number);
@@ -118,6 +119,8 @@ Subject subject_of(const Config& config, const Weights& weights, const KvOptions
     return s;
 }
 
+// The text comes from a parent of the same build. It is checked all the same: a head size that no row has would prove nothing and
+// pass.
 Subject parse_subject(std::string_view text) {
     try {
         const Json all = Json::parse(text);
@@ -141,6 +144,9 @@ Subject parse_subject(std::string_view text) {
     }
 }
 
+// Of `count` rows of a kind at most max_kind_rows stay: row `number` does if the share number / (count - 1), in thirds, has grown
+// since the row before. Sampling rows of all temperatures are one kind. Attention's rows are not selected but made, for the
+// model's own pair of types.
 Rows subject_rows(const Capabilities& device, const Subject& subject) {
     Rows all = all_rows(device);
     std::erase_if(all, std::not_fn(RowFilter(subject)));

@@ -67,6 +67,8 @@ struct Filling {
     std::vector<uint64_t> before{0};
 };
 
+// Sentences are counted one by one, each with the space before it. The count of the whole text may be smaller, as a tokenizer may
+// join across a space, but hardly ever larger; make_haystack() of needle.cpp corrects the rest.
 Filling fill(uint64_t tokens, std::span<const std::string> from, Random& random, const CountTokens& count) {
     constexpr uint32_t max_misses = 8; // consecutive sentences that were too long for the rest
     Filling filling;
@@ -148,6 +150,8 @@ Haystack make_haystack(const HaystackOptions& options, std::span<const std::stri
     return haystack;
 }
 
+// A sentence ends behind . ! or ? before white space, or at a line break. "3.5" and "e.g.x" do not end one. A text without any of
+// these is cut at spaces, and never within a character.
 std::vector<std::string> split_sentences(std::string_view text) {
     constexpr std::string_view white = " \t\r\n", ends = ".!?";
     std::vector<std::string> sentences;

@@ -97,6 +97,8 @@ void add_remote(MetricsText& out, const RemotePages::Statistics& s) {
     out.gauge("tqrun_remote_paused", "1 while the other machine is left alone after a failure.", s.paused ? 1 : 0);
 }
 
+// Counters only grow while the process lives, gauges are of this moment, and all are of one snapshot of the scheduler. Places
+// without a store or another machine have no samples, rather than zeros: a zero would say that one is there and finds nothing.
 void add_own(MetricsText& out, const serving::Status& s, const serving::Scheduler& scheduler) {
     out.family("tqrun_pages", "Pages of the cache: of requests, spare ones of the prefix cache, free ones.", "gauge");
     out.sample("tqrun_pages", "{state=\"used\"}", double(s.pages) - s.free_pages - s.spare_pages);

@@ -28,6 +28,8 @@ struct ChatMessageSoFar {
     std::string name, arguments; // of the call that is not at its end
     FinishReason finish = FinishReason::stop;
 
+    // A call that is no valid JSON in the end, and was not merely cut by the limit, is told as content: the client sees what the
+    // model wrote, and no call that cannot be run.
     void add(const Event& event, const std::set<std::string>& custom_tools) {
         const AnswerPart& part = event.part;
         append(logprobs, content_logprobs(event));

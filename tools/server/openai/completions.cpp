@@ -46,6 +46,9 @@ std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Js
     return prompts;
 }
 
+// Without "max_tokens" the answer has 16 tokens, as OpenAI's API says; -1 means no limit, as llama.cpp has it. "best_of" is taken
+// only where it asks for nothing: all answers are returned, and none is chosen among more. With "suffix" the prompt is the text
+// before a gap, and becomes a prompt of the model's own for filling it in.
 CompletionTask read_completion_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;
     CompletionTask task;
@@ -170,6 +173,8 @@ std::string TextWriter::event(Json choice) const {
     return data_event(json);
 }
 
+// An answer that is not streamed keeps its choices' texts until their ends. In a stream each event is sent and forgotten but for
+// the number of its characters, which later offsets count from.
 std::string TextWriter::write(const std::vector<Event>& events) {
     std::string out;
     for (const Event& one : events) {

@@ -87,6 +87,8 @@ EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
     return task;
 }
 
+// Models of this kind are trained so that the first numbers of a vector are a good shorter vector (Matryoshka); it must be
+// normalised again.
 // Returns the first `dimensions` numbers, as a vector of length 1.
 std::vector<float> unit_vector(std::span<const float> state, uint32_t dimensions) {
     double squares = 0;
@@ -138,6 +140,7 @@ HttpReply embeddings(Service& service, const HttpRequest& request) {
     return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
 }
 
+// Ollama's two endpoints: /api/embed for one or several texts, and its older /api/embeddings for one.
 HttpReply ollama_embed(Service& service, const HttpRequest& request) {
     const auto began = std::chrono::steady_clock::now();
     const Json body = parse_body(request.body, service.options.limits);

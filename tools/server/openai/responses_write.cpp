@@ -162,6 +162,8 @@ void Writer::close_text() {
     if (open_ == Item::reasoning && sealed_reasoning_) item_["encrypted_content"] = std::string(reasoning_seal) + text_;
 }
 
+// Clients match an answer to a call by call_id, and the item's id only places the events. The done events say all of the
+// arguments again, as clients may read these alone.
 void Writer::close_call() {
     const bool custom = open_ == Item::custom_call;
     const char* name = custom ? "input" : "arguments";
@@ -204,6 +206,8 @@ std::string Writer::end(const Outcome& outcome) {
     return take();
 }
 
+// The stream has begun with status 200, so an error can only be an event. The item that was open stays open: it is not at its
+// end.
 std::string Writer::fail(const ApiError& error) {
     response_["status"] = "failed";
     response_["error"] = {{"code", error.code.empty() ? error.type : error.code}, {"message", error.what()}};

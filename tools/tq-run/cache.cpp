@@ -93,7 +93,7 @@ int list_pages(const CacheArguments& arguments) {
     for (const StoredOwner& owner : owners)
         if (!owner.pages.empty())
             rows.push_back({shorten(text_of_owner(directory, owner, "model")),
-                            short_types(shorten(text_of_owner(directory, owner, "types"))),
+                            shorten(short_types(text_of_owner(directory, owner, "types"))),
                             std::to_string(owner.count(RecordKind::page)), std::to_string(tokens_of(owner)),
                             std::to_string(owner.count(RecordKind::state)), size_text(owner.bytes()),
                             duration_text(seconds_since_use(owner))});

@@ -23,6 +23,7 @@ std::optional<std::string> first_line(const fs::path& file) {
     return std::getline(in, line) ? std::optional(printable(line, 40)) : std::nullopt;
 }
 
+// As sysfs writes PCI ids, and counters in decimal.
 // Reads a number, hexadecimal where it begins with 0x.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);
@@ -100,6 +101,8 @@ void EnergyMeter::start() {
     if (!power_.empty()) watcher_ = std::jthread([this](const std::stop_token& stop) { watch_power(stop); });
 }
 
+// A counter that is smaller than before has wrapped around, once at most in a test of some seconds; without a known range it is
+// left out rather than guessed.
 std::vector<Energy> EnergyMeter::stop() {
     const double seconds = stopwatch_.seconds();
     std::vector<Energy> out;

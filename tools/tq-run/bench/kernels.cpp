@@ -35,6 +35,8 @@ std::vector<double> repeated(const Arguments& arguments, const std::function<dou
         arguments, [](const std::string&) {}, [&] { return interrupted() ? std::nullopt : std::optional(seconds()); });
 }
 
+// The floating-point operations of storing are an estimate (30 for each value): norm, RoPE, rotation and search of a code differ
+// by type.
 KernelTime time_append(CacheKernels& kernels, const CacheShape& shape, uint32_t tokens, const Arguments& arguments) {
     const uint64_t values = uint64_t(tokens) * shape.kv_heads * shape.head_dim * 2;
     return {.kernel = "kv_append",

@@ -64,6 +64,8 @@ LimitBench::LimitBench(Device& device)
       out_(device.allocate("limits, out", std::max(vectors_ / 32, arithmetic_groups_ * workgroup) * 4ull)),
       readback_(device.allocate("limits, read back", out_.bytes(), Memory::readback)) {}
 
+// Repetitions lie in one command buffer, so that the submission counts once. Their number grows by what the last time asks for,
+// at least 2 and at most 64 times, until one run is long enough.
 // The best time of the commands of record(recorder), in seconds; repeated until they can be timed.
 template <class Record> double LimitBench::best_seconds(Record record) {
     for (uint32_t repeats = 1;;) {
@@ -120,6 +122,7 @@ double LimitBench::read_gb_per_s() {
     return double(x_.bytes()) * 1e-9 / seconds;
 }
 
+// The copy is checked after it was timed, by reading the target as read_gb_per_s() reads the source.
 double LimitBench::copy_gb_per_s() {
     const double seconds = best_seconds([&](Recorder& recorder) {
         recorder.dispatch<bench_shader::limits_copy>({vectors_ / block_vectors}, {}, {vectors_}, {2 * x_.bytes(), 0}, y_, x_);
@@ -128,6 +131,9 @@ double LimitBench::copy_gb_per_s() {
     return double(x_.bytes()) * 2e-9 / seconds;
 }
 
+// Several independent chains in each invocation hide the latency of one instruction. The chains' results depend on the
+// parameters, which the compiler does not know, so it cannot compute them beforehand; and they are compared, so it cannot leave
+// them out.
 // 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of invocations 4 n + i.
 template <const auto& shader>
 double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, const std::array<uint32_t, 4>& want) {

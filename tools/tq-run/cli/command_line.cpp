@@ -67,6 +67,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
+// A third of the letters may differ, and one at least. A beginning of more than three characters counts as a distance of 0, so
+// that --temperat means --temperature.
 // Returns a known word that begins with `word`, else the most similar one; empty where none is similar.
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
     std::string best;
@@ -200,6 +202,8 @@ std::string Reader::take(const std::string& name, const std::optional<std::strin
     return words_[at_++];
 }
 
+// A value goes to CLI11 as a word of its own behind the flag. It is not checked here: CLI11's error names the flag and what it
+// takes.
 bool Reader::read_ours(const std::string& name, const std::optional<std::string>& value) {
     std::string flag = name;
     for (const OtherName& other : other_names())
@@ -252,6 +256,9 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
     return true;
 }
 
+// A flag whose value may be left out is the hard case: the next word belongs to it only if it can be nothing else (a number, on,
+// off, auto). A neutral value, such as --mirostat 0, asks for what happens anyway, so that it is let through even for a flag that
+// would be refused.
 bool Reader::read_llamas(const std::string& name, const std::optional<std::string>& value) {
     const LlamaFlag* flag = app_->get_parent() ? find_llama_flag(name) : nullptr;
     if (!flag) return false;
@@ -286,6 +293,8 @@ std::vector<std::string> Reader::flag_names() const {
 
 void Reader::refuse(const std::string& what) const { throw UsageError(fmt::format("{} (see {} --help)", what, name_of(*app_))); }
 
+// A flag before any command is most likely meant for chat. A short flag with digits behind it (-t4) is written apart in the
+// advice.
 void Reader::refuse_unknown(const std::string& name) const {
     if (!app_->get_parent())
         throw UsageError(fmt::format("unknown flag {}: a command comes first, such as tq-run chat {} (tq-run --help lists them)",

@@ -65,6 +65,7 @@ std::string describe(const Variant& variant) {
     return out;
 }
 
+// Shards take every n-th variant that the filter lets through, so that each has variants of all kernels.
 std::vector<Row> list_rows(const Capabilities& device, const std::string& filter, const std::string& part) {
     const auto [shard, shards] = part.empty() ? std::pair(1u, 1u) : parse_shard(part);
     std::vector<Row> rows;
@@ -102,6 +103,7 @@ void make_folder(const std::string& folder, const char* flag) {
 }
 
 // Writes the modules, with the constants of each variant as their defaults.
+// An offline compiler may not specialise. So constants become their own defaults, which compilers then fold as a driver would.
 void write_spirv(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--spirv");
     for (const Row& row : rows) {
@@ -168,6 +170,7 @@ void compile(Compiler& compiler, Row& row) {
     }
 }
 
+// A variant that does not compile is counted, and the rest is compiled all the same: the list of all that fail is wanted.
 // Prints each row as it is made. Returns whether all compiled, and none of them spills.
 bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
     const Stopwatch stopwatch;

@@ -90,6 +90,8 @@ std::vector<uint32_t> ids_to_measure(const Model& model) try {
     return {};
 }
 
+// Keys are measured exactly: with an f32 cache, one slot and no drafts, whatever the run itself will use. So the result belongs
+// to the model and may be kept for all caches.
 KeyCalibration measure_with(const Model& model, const std::vector<uint32_t>& ids, const ForwardOptions& given, Console& console,
                             const OpenForward& open) {
     quality::KeyStatistics keys(model.config, model.weights);
@@ -127,6 +129,8 @@ bool wants_measured_keys(const KvOptions& kv, const Model& model) {
     return false;
 }
 
+// Measuring is an improvement and no condition: if memory or the device fails, the run goes on with what the weights alone tell
+// (norms).
 std::shared_ptr<const KeyCalibration> measured_keys(const Model& model, const ForwardOptions& options, Console& console,
                                                     const OpenForward& open) {
     const KeptKeys kept(model, console);

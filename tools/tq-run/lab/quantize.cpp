@@ -112,6 +112,8 @@ class QuantizedFile {
     const std::vector<ConvertedTensor>& tensors() const { return conversion_.tensors; }
     uint64_t offset(size_t i) const { return header_.size() + conversion_.writer.tensor_offset(i); }
 
+    // The header has the plan: names, formats, shapes and metadata. The inputs' identities (device, file number, size, time)
+    // stand for their contents, which would take as long to hash as to convert.
     // All that decides the bytes.
     json description() const {
         json what{{"schema", "tq-run-quantize"},
@@ -124,11 +126,14 @@ class QuantizedFile {
 
     json part(size_t i, uint64_t sum) const { return {{"tensor", tensors()[i].from.name}, {"sum", hexadecimal(sum)}}; }
 
+    // A part of an earlier run: its line, with the tensor's name and a checksum, must be the one that its bytes give now.
     bool is_right(size_t i, const json& written, std::span<const std::byte> all) const {
         if (i >= tensors().size() || offset(i) + tensors()[i].bytes() > all.size()) return false;
         return written == part(i, conversion_checksum(tensors()[i], all.subspan(offset(i), tensors()[i].bytes())));
     }
 
+    // A tensor is written in pieces, from first to last, and its line comes after its last byte. A weight that is not finite
+    // discards all that was written, because going on would end at the same tensor.
     bool convert(PartFile& file, Console& console) {
         TransferStatus status(console);
         const uint64_t before = file.finished() < tensors().size() ? offset(file.finished()) : bytes();
@@ -204,6 +209,8 @@ class QuantizedFile {
     std::map<GgmlType, Errors> errors_;
 };
 
+// Names are not enough: links and other spellings lead to the same file. equivalent() asks the system, and the identities are
+// those of the files that are mapped.
 // Whether the command reads the file, or a directory of Hugging Face that it reads has it.
 bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& model) {
     std::error_code error;

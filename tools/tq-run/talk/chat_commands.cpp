@@ -111,6 +111,8 @@ static std::string conversation_list() {
     return list.empty() ? "there is no conversation yet: /save NAME keeps this one\n" : list;
 }
 
+// What is completed depends on the first word: commands themselves, files, names of conversations, or settings. Nothing else is,
+// as a Tab within a question is a mistake.
 std::vector<std::string> complete_chat_line(std::string_view before) {
     const size_t space = before.find(' ');
     if (!before.starts_with('/') || before.find('\n') != std::string_view::npos) return {};
@@ -199,6 +201,7 @@ void Chat::change_system(const std::string& text) {
     write_error(now.empty() ? "there is no system prompt\n" : fmt::format("the system prompt is: {}\n", harmless(now)));
 }
 
+// The sampler is made from the changed copy first. If it refuses the value, the settings are still the old ones.
 void Chat::change_setting(const std::string& argument) {
     if (argument.empty()) return write_error(settings_.list());
     const size_t space = argument.find_first_of(" \t=");
@@ -211,6 +214,7 @@ void Chat::change_setting(const std::string& argument) {
     write_error(fmt::format("sampling  {}\n", sampling_description(settings_.sampling)));
 }
 
+// Several files may be read before one question; each is checked together with those before it, since only the sum must fit.
 void Chat::read_file(const std::string& path) {
     std::error_code error;
     if (is_there(utf8_path(path)) && !std::filesystem::is_regular_file(utf8_path(path), error))

@@ -235,6 +235,7 @@ void LibeditEditor::leave_line() {
     interrupted_ = true;
 }
 
+// Words go side by side as far as the terminal is wide. They may be names of files, so control characters are removed.
 void LibeditEditor::offer(const std::vector<std::string>& words) {
     const size_t width = terminal_columns(Stream::error);
     size_t column = 0;
@@ -268,6 +269,8 @@ bool LibeditEditor::complete() {
     return true;
 }
 
+// An interrupt is told apart from an empty line by `interrupted_`, and keys_pressed_ says whether anything was typed before it:
+// Ctrl-C at an empty prompt, twice, leaves the chat.
 ReadLine LibeditEditor::read(const std::string& prompt) {
     prompt_.clear();
     for (const wchar_t c : wide(prompt)) { // libedit counts no columns between two \1

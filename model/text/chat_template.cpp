@@ -280,6 +280,7 @@ DividedAnswer divide_answer(const std::optional<std::string>& reasoning_content,
     return {strip_left(reasoning), strip_left(content.substr(content.rfind(close) + close.size()))};
 }
 
+// A user's message that is a tool's response is no query: some clients send results as messages of the user.
 size_t last_query(const std::vector<ChatMessage>& messages, bool stripped) {
     for (size_t i = messages.size(); i-- > 0;) {
         const std::string_view content = stripped ? python_strip(messages[i].content) : messages[i].content;

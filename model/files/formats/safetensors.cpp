@@ -158,6 +158,7 @@ void check_metadata(const std::string& path, const json& metadata) {
 }
 
 // The format requires that the tensors are contiguous and fill the data.
+// A gap could hide data that no tensor shows, and an overlap would let one tensor be changed by another's weights.
 void check_covering(const std::string& path, std::vector<EntryReader::Placed>& placed, uint64_t data_bytes) {
     std::sort(placed.begin(), placed.end(),
               [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
@@ -172,6 +173,8 @@ void check_covering(const std::string& path, std::vector<EntryReader::Placed>& p
     if (end != data_bytes) fail("{}: {} bytes of data, but its tensors end at {}", path, data_bytes, end);
 }
 
+// The first eight bytes say how long the header is. They may be those of any file, so the length is compared with a limit before
+// it is compared with the file; a Git LFS pointer, which a clone without LFS leaves in place of the weights, is named as such.
 uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes) {
     refuse_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
     uint64_t length = 0;
@@ -245,6 +248,8 @@ std::vector<FileTensor> read_shards_without_index(ModelFile& file, const std::fi
     return tensors;
 }
 
+// Index and files must agree in both directions: each tensor of the index is in the file that it names, and no tensor is in two
+// files.
 std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::path& index) {
     std::map<std::string, std::string> weight_map, found;
     std::vector<FileTensor> tensors;

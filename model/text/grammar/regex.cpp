@@ -102,6 +102,8 @@ class RegexParser {
         return count;
     }
 
+    // A lazy repetition (x*?) accepts the same texts as a greedy one. So the mark is read and forgotten; what a grammar allows
+    // has no order of preference.
     Regex parse_repeat(Regex atom) {
         Regex repeat{.kind = Regex::Kind::repeat, .min = 0, .max = unlimited};
         if (take("+")) {
@@ -229,6 +231,8 @@ class RegexParser {
 
 } // namespace
 
+// The result is GBNF: a class of the characters that stand in JSON as they are, or a backslash and a class of the short escapes,
+// or both as alternatives.
 std::string json_chars(std::vector<CharRange> ranges, bool negated) {
     if (negated) ranges = complement(std::move(ranges));
     const Ranges plain_only = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0xD800, 0xDFFF}});

@@ -153,6 +153,8 @@ class RedisStore final : public SharedStore {
         return bytes;
     }
 
+    // A page that is there already only has its time renewed: a page's name says what it was computed from, so that it is the
+    // same page, and sending it again would cost its bytes.
     bool put(const PageEntry& page, std::span<const std::byte> bytes, bool replace, Deadline deadline) override {
         const std::string key = key_of(page);
         const std::string_view value(reinterpret_cast<const char*>(bytes.data()), bytes.size());

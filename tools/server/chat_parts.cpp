@@ -107,6 +107,8 @@ static void allow_tools(ChatTask& task, const Json& choice, const Limits& limits
     if (text_field(given, "mode", "tool_choice").value_or("auto") == "required") require_any_tool(task, "tool_choice");
 }
 
+// The words of all APIs are taken for each: "required" and "any" are the same, as are "function" and "tool". A choice that names
+// a tool needs it among the tools that were read, so this is read after them.
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
     task.parallel_tool_calls = bool_field(body, "parallel_tool_calls").value_or(true);
     const Json* choice = member(body, "tool_choice");
@@ -135,6 +137,7 @@ void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
     require_tool(task, required_text(inner ? *inner : *choice, "name", "tool_choice"), "tool_choice");
 }
 
+// A grammar of the input is told to the model as a part of the description, and is not enforced.
 static void add_custom_tool(ChatTask& task, const Json& given, const std::string& name, const std::string& path) {
     std::string description = text_field(given, "description", path).value_or("");
     if (const Json* format = object_field(given, "format", path)) { // a chat's has the definition within "grammar"
@@ -180,6 +183,7 @@ void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const
         if (member(body, name)) task.ignored.insert(fmt::format("the field \"{}\"", name));
 }
 
+// The fields of a schema lie within "json_schema" in chats, and beside "type" in responses.
 Format read_format(const Json* format, const std::string& path, bool of_chat) {
     if (!format) return {};
     const std::string type = required_text(*format, "type", path);
@@ -235,6 +239,8 @@ void read_thinking(ChatTask& task, const Json& body) {
     if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
 }
 
+// What an API's own fields have said before (a limit, stops, log probabilities) stays; the rest comes from the common fields.
+// These APIs have one answer.
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {
     Sampling sampling = read_sampling(service, body);
     if (task.sampling.max_tokens) sampling.max_tokens = task.sampling.max_tokens;

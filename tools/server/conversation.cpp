@@ -197,6 +197,8 @@ void Conversation::reasoning(const std::string& text) { append("reasoning_conten
 
 void Conversation::answer(const std::string& text) { append("content", text); }
 
+// Arguments stay a text if they came as one: templates print it as it is, and parsing and printing it again would change its
+// bytes, and with them the prompt that the cache knows.
 void Conversation::call(const std::string& id, const std::string& name, const Json* arguments) {
     if (name.empty()) return ignore("calls without a name");
     const bool none = !arguments || arguments->is_null() || *arguments == "";
@@ -236,6 +238,7 @@ void each_part(const Json& object, const char* name, const Limits& limits, std::
     for (size_t i = 0; i < parts.size(); ++i) read_one(parts[i], entry_path(field, i));
 }
 
+// A result is a text, a list of parts, or any JSON that a tool has returned; the last is shown as JSON.
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path) {
     const Json* given = member(object, name);

@@ -54,6 +54,7 @@ void read_stop(Sampling& sampling, const Json& body, size_t max) {
     }
 }
 
+// In an object ids are keys, and so texts.
 uint32_t token_id(const Json& id, const std::string& field, uint32_t vocab_size) {
     std::optional<int64_t> number = whole_number(id);
     if (id.is_string()) { // the key of an object
@@ -181,6 +182,8 @@ const Json* object_field(const Json& object, const char* name, std::string_view 
     return typed_field(object, name, path, &Json::is_object, "an object");
 }
 
+// A later name of the same setting counts: repeat_penalty after repetition_penalty. A seed is any integer of 64 bits, taken for
+// its bits; -1 is llama.cpp's for none.
 Sampling read_sampling(const Service& service, const Json& body) {
     Sampling sampling;
     SamplerOptions& options = sampling.options = service.options.sampling;

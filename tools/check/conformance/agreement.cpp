@@ -31,6 +31,8 @@ struct Floors {
     double error, typical, logits, first_codes, codes; // first_codes: of layer 0, before any cache is read
 };
 
+// Three classes: f32 caches, where only sums differ; caches of plain but shorter numbers, in which a rounding may go the other
+// way; codes, where a step is large.
 Floors floors(const KvOptions& kv, uint32_t layers, bool fp16_products) {
     bool coded = false, rounded = false;
     for (uint32_t i = 0; i < layers; i++)
@@ -183,6 +185,8 @@ double greatest_difference(std::span<const float> a, std::span<const float> b) {
     return max;
 }
 
+// After the prompt all three follow the reference's tokens. If each followed its own, the first difference would make all later
+// tokens incomparable.
 std::optional<Agreement> Comparison::run(std::span<const uint32_t> ids) {
     const auto prompt = uint32_t(ids.size()), total = prompt + options_.decode;
     const auto keep_going = [&](uint32_t done) { return !options_.keep_going || options_.keep_going(done, total); };
@@ -250,6 +254,8 @@ void Comparison::compare_logits() {
     noise_.logit_difference = worse(noise_.logit_difference, greatest_difference(noisy_.logits, reference_.logits));
 }
 
+// Of tokens that differ the one with the greatest margin is kept: it is the least like a tie, and so the one that rounding
+// explains worst.
 void Comparison::follow(uint32_t token) {
     const uint32_t other = argmax(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];
@@ -280,6 +286,8 @@ void Comparison::compare_side(uint32_t layer, KvSide side) {
     }
 }
 
+// In the prompt all positions of a layer are computed at once, so the order is that of layers. After it tokens come one by one,
+// so the position counts first.
 void Comparison::note_first(uint32_t layer, KvSide side, uint32_t head, uint32_t position) {
     const auto order = [&](const FirstDifference& d) {
         return std::tuple(d.position < out_.prompt_tokens ? 0 : d.position, d.layer, d.side == KvSide::value, d.position, d.head);

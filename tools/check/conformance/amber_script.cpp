@@ -138,6 +138,8 @@ class Script {
         return word_buffer(name_of(name), texels_.contains(name) ? "R32G32B32A32_UINT" : "uint32", words);
     }
 
+    // Each dispatch is a pipeline of its own, as Amber binds buffers to pipelines. Equal modules with equal constants are written
+    // once.
     std::string pipeline(size_t i) {
         const Recording::Step& step = recording_.steps[i];
         const Words& code = recording_.modules.at(step.kernel);
@@ -180,6 +182,7 @@ class Script {
     }
 
     // Whether the rest of the buffer, after what is compared, are the guard words of an output, which no kernel may change.
+    // RMSE_BUFFER compares whole buffers, so it serves only where what is not compared must be unchanged.
     bool only_this_is_written(const std::string& buffer) const {
         size_t compared = 0, count = 0;
         for (const Recording::Comparison& one : recording_.comparisons)

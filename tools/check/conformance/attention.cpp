@@ -24,6 +24,9 @@ double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
 // The same, and sums of 16 products in fp16: 1.1e-3 where to nearest.
 double limit_of_decode(float deviation) { return 3e-3 * double(deviation); }
 
+// The cache is filled on the host (fill), and its bytes are uploaded as they are: storing has rows of its own, and a fault there
+// is not to show here. The reference reads the same bytes. Partials are an output, too: its guard words must be whole, and what
+// is before them is the kernel's own.
 Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shape) {
     const uint32_t d = shape.head_dim, pages = (2 * shape.slots + 1) * pages_of(shape.length + page_tokens);
     const KvCodec keys = shape.kv.codec(5, 6, KvSide::key, d);
@@ -112,6 +115,7 @@ void add_window(Rows& rows, const std::vector<NamedTuning>& all) {
         add_attention(rows, all[0], shape);
 }
 
+// 2051 keys in 256 splits leave some of them without a key. Their partials must count as nothing, and not as zeros of weight 1.
 // Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
 void add_splits(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, unequal{KvType::tq4u, KvType::tq4};
@@ -160,6 +164,7 @@ void add_slots(Rows& rows, const std::vector<NamedTuning>& all) {
         add_attention(rows, all[0], of);
 }
 
+// Returns nothing for a device that does not multiply matrices in subgroups.
 // attention_coopmat in workgroups of the device's own size, and in smaller ones.
 std::vector<NamedTuning> matrices(const Capabilities& device) {
     Capabilities gpu = device;

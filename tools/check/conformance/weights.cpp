@@ -111,6 +111,8 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
+// The error of a product of two sums is measured against the size that such products have, and not against the result: where silu
+// is near 0, the result is small and its error is not.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
@@ -206,6 +208,8 @@ void add_matrix(Rows& rows, const char* kernel, Body body, const NamedTuning& va
                     .full_only = full});
 }
 
+// The name in the table is that of the kernel which a pass would choose for this tuning, format and number of tokens, so that a
+// wrong row names the kernel to look at.
 const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const bool digits = gpu::multiplies_digits(tuning, type);
     if (shape.tokens == 1) return digits ? "matvec_dot" : "matvec";

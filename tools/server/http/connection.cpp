@@ -35,6 +35,8 @@ long Connection::read_some(char* bytes, size_t size) {
     return n;
 }
 
+// Taken bytes are removed from the front only here, once for each reading, and not with each take(): many small pieces of a large
+// buffer would else be moved as often.
 bool Connection::receive(size_t max) {
     received_.erase(0, std::exchange(taken_, 0));
     std::array<char, 16384> bytes;
@@ -75,6 +77,8 @@ void Connection::begin_body(uint64_t max) {
     read_body();
 }
 
+// The deadline is the stall timeout after the earlier of now and the time at which a client of the least speed would have sent as
+// much. So one that has sent little has a deadline that hardly moves.
 void Connection::read_body() {
     take(body->push(received()));
     bodies_ += body->size() - counted_;
@@ -103,6 +107,8 @@ void Connection::write_at_once(std::string_view bytes) {
     for (long n = 1; n > 0 && !bytes.empty(); bytes.remove_prefix(size_t(std::max(n, 0L)))) n = write_some(bytes);
 }
 
+// The limit is of the whole text, not of each piece that the socket takes: a client that reads a byte at a time would else hold
+// the thread forever.
 bool Connection::write(std::string_view bytes) {
     const auto end = Clock::now() + (urgent ? std::min(stall_timeout_, urgent_stall) : stall_timeout_) + time_for(bytes.size());
     while (!bytes.empty()) {

@@ -72,10 +72,10 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
          listing(devices));
 }
 
+// Enables everything that read_capabilities reports, and nothing else.
 // Feature structures form a chain by pNext, into which each optional one is put only if the device has it: an unknown structure
 // or a feature that is not there makes vkCreateDevice fail. One queue of the first family that computes is enough, since passes
 // follow each other.
-// Enables everything that read_capabilities reports, and nothing else.
 VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilities& has, bool statistics) {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR, nullptr, VK_TRUE};

@@ -25,9 +25,9 @@ uint32_t workgroup_size(const AnyShader& shader, std::span<const uint32_t> const
     return id == Interface::literal ? shader.interface.workgroup[axis] : constants[id];
 }
 
+// The device must be able to run a workgroup of this size; kernels are chosen by capabilities, so it can.
 // A driver need not check any of this, and what happens if it does not is undefined (a crash in the compiler, wrong results). So
 // a kernel that a tuning should not have chosen is stopped here, with its name.
-// The device must be able to run a workgroup of this size; kernels are chosen by capabilities, so it can.
 void ensure_fits(const PipelineKey& key, const Capabilities& device) {
     const AnyShader& shader = *key.shader;
     uint64_t invocations = 1;

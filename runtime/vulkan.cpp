@@ -51,10 +51,10 @@ void check(VkResult result, const char* doing) {
          name(result), int(result));
 }
 
+// Hardly ever is there one, so that asking costs next to nothing.
 // Devices that hang are abandoned: destroying them or their objects would wait for the GPU, perhaps forever. So each owner of an
 // object asks is_abandoned() before it destroys it. The list is never freed, because owners may be static objects that end after
 // it.
-// Hardly ever is there one, so that asking costs next to nothing.
 static std::atomic<size_t> abandoned_count = 0;
 static std::mutex abandoned_mutex;
 static std::vector<VkDevice>& abandoned() {

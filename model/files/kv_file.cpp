@@ -44,8 +44,8 @@ class Reader {
         return value.get<uint32_t>();
     }
 
-    // The parsers of names know neither file nor layer. Their message is kept, and gets the place before it.
     // Returns the result of `parse` on that text.
+    // The parsers of names know neither file nor layer. Their message is kept, and gets the place before it.
     template <class Parse> auto parsed(const json& object, const char* key, const std::string& where, Parse parse) const {
         const std::string value = text(object, key, where);
         try {

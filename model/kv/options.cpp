@@ -28,9 +28,9 @@ std::string_view take(std::string_view& text, char separator) {
          printable(text));
 }
 
+// Removes a layer number from the front of `text`.
 // Layers are written with a minus for "from the end", and - also divides a range: "-2--1" and "-2:-1" are the same. from_chars
 // takes the sign that belongs to a number, so what is left begins with the divider.
-// Removes a layer number from the front of `text`.
 int take_layer(std::string_view& text, std::string_view all) {
     int layer = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);

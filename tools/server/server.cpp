@@ -245,10 +245,10 @@ HttpReply Server::health() const {
     return {.body = R"({"status":"ok"})"};
 }
 
+// Returns the route of a request that may be answered; null where `reply` has been set.
 // The order is that of trust. The Host and the Origin come first, so that pages of other sites learn nothing. The page's files
 // and the health need no key, because a browser's first request and a load balancer have none. Then the key; and only whoever has
 // it learns whether the model is loaded and which paths there are. A drain refuses new work at last, and lets reading through.
-// Returns the route of a request that may be answered; null where `reply` has been set.
 const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
     const auto is = [&](HttpReply made) {
         reply = std::move(made);

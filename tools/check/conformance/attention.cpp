@@ -115,8 +115,8 @@ void add_window(Rows& rows, const std::vector<NamedTuning>& all) {
         add_attention(rows, all[0], shape);
 }
 
-// 2051 keys in 256 splits leave some of them without a key. Their partials must count as nothing, and not as zeros of weight 1.
 // Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
+// 2051 keys in 256 splits leave some of them without a key. Their partials must count as nothing, and not as zeros of weight 1.
 void add_splits(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, unequal{KvType::tq4u, KvType::tq4};
     for (const NamedTuning& variant : all)
@@ -164,8 +164,8 @@ void add_slots(Rows& rows, const std::vector<NamedTuning>& all) {
         add_attention(rows, all[0], of);
 }
 
-// Returns nothing for a device that does not multiply matrices in subgroups.
 // attention_coopmat in workgroups of the device's own size, and in smaller ones.
+// Returns nothing for a device that does not multiply matrices in subgroups.
 std::vector<NamedTuning> matrices(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;

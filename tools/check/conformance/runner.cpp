@@ -34,17 +34,17 @@ class LastWords {
     std::vector<std::string> lines_;
 };
 
+// Reads a worker's messages until it has ended, hangs or is interrupted.
 // The clock starts anew with each message, and a worker writes one at the beginning of each row: the timeout is that of a row,
 // not of the run. Lines that are no message do not restart it, as a driver may print forever.
-// Reads a worker's messages until it has ended, hangs or is interrupted.
 class Watch {
   public:
     Watch(const RunnerOptions& options, const std::string& device, size_t first)
         : options_(options), child_(arguments(options, device, first), options.environment) {}
 
+    // `handle` takes each message. Returns why the worker no longer runs; nothing when interrupted.
     // Waiting in steps of 100 ms lets an interrupt through. The output is read to its end before the exit status is asked for,
     // since the last words of a crash lie there.
-    // `handle` takes each message. Returns why the worker no longer runs; nothing when interrupted.
     template <class Handle> std::optional<std::string> follow(Handle handle) {
         restart_clock();
         while (!options_.interrupted()) {

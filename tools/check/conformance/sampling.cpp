@@ -142,10 +142,10 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
     return {};
 }
 
-// Which candidate a word chooses is a step function of it. The last word of each step is found by bisection with the reference,
-// and it and the next one are tested. A device whose weights differ by one unit gives another id for one of the two.
 // Random words on both sides of each boundary between candidates: a weight that is one unit off moves such a boundary. The
 // remaining words are random.
+// Which candidate a word chooses is a step function of it. The last word of each step is found by bisection with the reference,
+// and it and the next one are tested. A device whose weights differ by one unit gives another id for one of the two.
 std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t(uint32_t word)>& sampled) {
     std::vector<uint32_t> words(SAMPLING_STEPS);
     for (uint32_t& word : words) word = uint32_t(random.bits());
@@ -164,9 +164,9 @@ std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t
     return words;
 }
 
+// Every step of a batch samples from the same candidates with another random word.
 // Besides the ids, what the kernel leaves for the next step is compared: the next id in place, the position of the row one
 // further, and the count of sampled tokens.
-// Every step of a batch samples from the same candidates with another random word.
 Outcome sample(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape, const Settings& s) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
@@ -241,8 +241,8 @@ Outcome sample_all_of(Rig& rig, const gpu::Tuning& tuning, const std::vector<flo
                             std::vector<token_use>(vocab_size));
 }
 
-// The id 65 is in the last, incomplete word of a mask of 70 ids.
 // A sampled token has one use more, which ends where the next one begins.
+// The id 65 is in the last, incomplete word of a mask of 70 ids.
 Outcome counted_uses(Rig& rig, const gpu::Tuning& tuning) {
     constexpr uint32_t vocab_size = 70;
     const std::vector<uint32_t> keys{key_of(1), 65}, excluded(3), ids{poison, poison};

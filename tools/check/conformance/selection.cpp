@@ -17,9 +17,9 @@ constexpr uint64_t max_list_bytes = 16u << 20;
 
 bool is_glob(const std::string& pattern) { return pattern.find_first_of("*?") != std::string::npos; }
 
+// Both in lower case. * stands for any text, ? for one character; takes time for each pair of a * and a character at most.
 // After a mismatch the last * takes one character more, and the pattern behind it begins anew. Earlier stars need not be tried
 // again: whatever they could take, the last one could take as well.
-// Both in lower case. * stands for any text, ? for one character; takes time for each pair of a * and a character at most.
 bool matches_glob(std::string_view text, std::string_view pattern) {
     size_t t = 0, p = 0, star = std::string_view::npos, begin = 0;
     while (t < text.size()) {

@@ -93,8 +93,8 @@ class Worker {
         rig_.emplace(options_.device, options_.model);
     }
 
-    // Repeating finds faults that come and go. The reason says in which run it failed.
     // Runs a row until it has failed, options_.repeat times at most. Returns the last result.
+    // Repeating finds faults that come and go. The reason says in which run it failed.
     Json run_repeatedly(const Row& row, size_t number) {
         Json result;
         double ms = 0;
@@ -163,9 +163,9 @@ class Worker {
         return result;
     }
 
+    // Runs a failed row once more, and writes its data. Returns where.
     // The random numbers are seeded by the row's name, so the second run has the same inputs. It may pass this time, if the fault
     // comes and goes; the report says so.
-    // Runs a failed row once more, and writes its data. Returns where.
     std::string dump(const Row& row) {
         std::string name = row.name();
         for (char& c : name)

@@ -87,9 +87,9 @@ EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
     return task;
 }
 
+// Returns the first `dimensions` numbers, as a vector of length 1.
 // Models of this kind are trained so that the first numbers of a vector are a good shorter vector (Matryoshka); it must be
 // normalised again.
-// Returns the first `dimensions` numbers, as a vector of length 1.
 std::vector<float> unit_vector(std::span<const float> state, uint32_t dimensions) {
     double squares = 0;
     for (const float value : state.first(dimensions)) squares += double(value) * value;

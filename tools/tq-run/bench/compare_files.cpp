@@ -245,10 +245,10 @@ template <class Name, class Value> bool differ(const std::vector<Read>& all, con
     return std::ranges::any_of(all, [&](const Read& other) { return name(other) == name(one) && value(other) != value(one); });
 }
 
-// All comparisons are with the names as they were before (`before`): a name that was made longer would else differ from its
-// namesakes, and these would stay as they are.
 // Numbers devices of one name in one file, and adds the threads or block sizes to the names of tests that were run with several
 // of them.
+// All comparisons are with the names as they were before (`before`): a name that was made longer would else differ from its
+// namesakes, and these would stay as they are.
 void tell_apart_in_file(std::vector<Read>& all) {
     const std::vector<Read> before = all;
     const auto device = [](const Read& r) { return r.point.device; };

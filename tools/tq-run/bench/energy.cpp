@@ -23,8 +23,8 @@ std::optional<std::string> first_line(const fs::path& file) {
     return std::getline(in, line) ? std::optional(printable(line, 40)) : std::nullopt;
 }
 
-// As sysfs writes PCI ids, and counters in decimal.
 // Reads a number, hexadecimal where it begins with 0x.
+// As sysfs writes PCI ids, and counters in decimal.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);
     if (!line || line->empty()) return std::nullopt;

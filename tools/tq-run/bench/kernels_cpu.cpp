@@ -56,6 +56,7 @@ class CpuKernels final : public CacheKernels {
         host_.fill(length, [&](uint32_t tokens) { append(tokens); });
     }
 
+    // The queries are prepared anew each time, because q_norm_rope works in place.
     std::vector<float> attention(uint32_t length) override {
         q_ = host_.input.q;
         row_ = {0, length - 1};

@@ -64,9 +64,9 @@ LimitBench::LimitBench(Device& device)
       out_(device.allocate("limits, out", std::max(vectors_ / 32, arithmetic_groups_ * workgroup) * 4ull)),
       readback_(device.allocate("limits, read back", out_.bytes(), Memory::readback)) {}
 
+// The best time of the commands of record(recorder), in seconds; repeated until they can be timed.
 // Repetitions lie in one command buffer, so that the submission counts once. Their number grows by what the last time asks for,
 // at least 2 and at most 64 times, until one run is long enough.
-// The best time of the commands of record(recorder), in seconds; repeated until they can be timed.
 template <class Record> double LimitBench::best_seconds(Record record) {
     for (uint32_t repeats = 1;;) {
         Recorder recorder(device_);
@@ -131,10 +131,10 @@ double LimitBench::copy_gb_per_s() {
     return double(x_.bytes()) * 2e-9 / seconds;
 }
 
+// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of invocations 4 n + i.
 // Several independent chains in each invocation hide the latency of one instruction. The chains' results depend on the
 // parameters, which the compiler does not know, so it cannot compute them beforehand; and they are compared, so it cannot leave
 // them out.
-// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of invocations 4 n + i.
 template <const auto& shader>
 double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, const std::array<uint32_t, 4>& want) {
     const uint64_t invocations = uint64_t(arithmetic_groups_) * workgroup, all = invocations * chains * iterations * flops;

@@ -75,6 +75,7 @@ void Reporter::add(Row row) {
 }
 
 // Takes what is the same in all rows out of a table that is wider than the terminal.
+// It is decided at the first row, as rows are written when they come: a table cannot change its columns later.
 void Reporter::fit(const Row& row) {
     size_t width = 1;
     for (const Column& column : columns_) width += size_t(std::abs(column.width)) + 3;
@@ -86,6 +87,7 @@ void Reporter::fit(const Row& row) {
     if (!constants.empty()) write_(fmt::format("{}\n\n", fmt::join(constants, ", ")));
 }
 
+// A new heading (another model, device or cache) ends the table and begins another.
 void Reporter::show(const Row& row) {
     const bool first = rows_.size() == 1;
     const std::string heading = layout_.heading ? layout_.heading(row) : "";

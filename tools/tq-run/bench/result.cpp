@@ -62,8 +62,8 @@ uint32_t index_of(const std::string& selector, const Capabilities& c) {
     return uint32_t(std::ranges::find_if(all, same) - all.begin());
 }
 
-// Fewer devices may be open than were named, if one failed its proof; which names are left is then not known.
 // The names in --device of the devices that were opened; empty where they are not as many.
+// Fewer devices may be open than were named, if one failed its proof; which names are left is then not known.
 std::vector<std::string> names_of(const std::string& selectors, size_t devices) {
     std::vector<std::string> names = device_names(selectors);
     std::erase_if(names, [](const std::string& name) { return !name.empty() && chooses_cpu(name); });

@@ -223,9 +223,9 @@ void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const
     }
 }
 
+// Without samples after Ctrl-C.
 // Energy counts only if all repetitions were run: the meter runs over them all, and a stopped one would be in the joules but not
 // in the tokens. The profile comes last, in passes of its own.
-// Without samples after Ctrl-C.
 Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOptions& options) {
     Result result{.test = test,
                   .kv = options.kv,

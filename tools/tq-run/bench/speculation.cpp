@@ -29,9 +29,9 @@ constexpr uint32_t tokens_per_edit = 24;
 
 using Ids = std::vector<uint32_t>;
 
+// Has a model say a given text, and notes what it would have said at each place.
 // `sampled` grows by one with each call, so its size is the place in the text. A draft is verified by the same constraint, which
 // is why drafted tokens are right exactly where the text has them.
-// Has a model say a given text, and notes what it would have said at each place.
 class GivenText final : public TokenConstraint {
   public:
     explicit GivenText(const Ids& text) : text_(text) {}

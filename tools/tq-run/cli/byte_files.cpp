@@ -81,6 +81,8 @@ size_t ByteInput::read(std::span<uint8_t> bytes) {
 
 std::string ByteInput::name() const { return path_ == "-" ? "standard input" : printable(path_); }
 
+// What would fail in the end fails here, before hours of work: a directory, the input itself, a link to nothing, a folder that
+// cannot be written.
 ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::move(path)) {
     if (to_stream()) return;
     std::error_code error;
@@ -136,6 +138,7 @@ void ByteOutput::write(std::span<const uint8_t> bytes) {
     if (!file_.write(text.data(), std::streamsize(text.size()))) fail("cannot write {}: {}", printable(path_), reason());
 }
 
+// The draft's bytes are on the disk before the rename: a power failure must not leave the new name with old or empty content.
 void ByteOutput::commit() {
     if (to_stream()) return;
     errno = 0;

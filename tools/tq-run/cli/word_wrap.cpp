@@ -33,6 +33,8 @@ std::string WordWrap::flush() {
     return out;
 }
 
+// A word fits if a column is left behind it: some terminals move on when the last one is written. A word at the beginning of a
+// line is written whatever its width, as a new line would not help.
 void WordWrap::put_word(std::string& out) {
     if (word_.empty()) return;
     const bool fits =
@@ -79,6 +81,8 @@ void WordWrap::begin_line() {
 }
 
 // Looks at the beginning of a message's line: what it is, and where a second column begins, in its first half.
+// A list such as "--flag    what it does" goes on under "what it does". If the second column begins in the right half of the
+// terminal, too little would be left for it, so that the line goes on at its own indentation.
 void WordWrap::note_line(char32_t c) {
     const size_t at = column_ + gap_.size() + word_columns_;
     if (c == U' ' && at == leading_) {

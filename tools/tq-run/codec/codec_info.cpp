@@ -72,6 +72,8 @@ Measured measure(const KvCodec& codec, uint32_t vectors, uint64_t seed) {
 }
 
 // The codebook in standard deviations of a normal variable, and the mean squared error of a variable that is coded with it.
+// Thresholds are stored as squares over 128 channels (t^2 / 128), so that sqrt(B * 128) is one in standard deviations. Levels are
+// divided by level_units(). The last interval ends at 40 standard deviations, beyond which a double has no density left.
 struct Normalised {
     std::vector<double> centroids, thresholds;
     double distortion;
@@ -97,6 +99,7 @@ bool has_codebook(KvType type) {
     return is_turboquant(type) && !is_trellis(type) && magnitude_bits(type) >= 1 && magnitude_bits(type) <= 5;
 }
 
+// A trellis has levels of both signs in its states; the positive ones are shown, as for the other types.
 std::vector<uint32_t> magnitudes(KvType type) {
     if (!is_trellis(type)) return codebook(magnitude_bits(type)).levels;
     std::vector<uint32_t> out;

@@ -136,8 +136,8 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
     return out;
 }
 
-// It is printed for people to paste, so a value with spaces is quoted.
 // The command that repeats one row of `device` when the row's name is appended after its --filter.
+// It is printed for people to paste, so a value with spaces is quoted.
 std::string again(const ConformanceArguments& a, const std::string& device) {
     std::string out = "tq-run conformance";
     const auto add = [&](const char* flag, const std::string& value) {

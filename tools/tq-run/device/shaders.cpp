@@ -170,8 +170,8 @@ void compile(Compiler& compiler, Row& row) {
     }
 }
 
-// A variant that does not compile is counted, and the rest is compiled all the same: the list of all that fail is wanted.
 // Prints each row as it is made. Returns whether all compiled, and none of them spills.
+// A variant that does not compile is counted, and the rest is compiled all the same: the list of all that fail is wanted.
 bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
     const Stopwatch stopwatch;
     size_t failed = 0, spilling = 0, of_other_subgroups = 0;

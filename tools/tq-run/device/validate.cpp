@@ -198,10 +198,10 @@ bool rounds_to_fp16(const Device* device) {
     return device != nullptr && gpu::tuning_for(device->capabilities()).rounds_to_fp16();
 }
 
+// Compares the prompt `ids` and `decode` tokens after it, with a cache of `options`. Nothing after Ctrl-C.
 // Three runs of the same tokens: what is measured, the reference, and the reference with noisy weights, which says how far
 // rounding alone may drive them apart. If one of the devices multiplies in fp16, the noise is of that size. value_scales are the
 // factors of values before they are stored: the comparison encodes values again.
-// Compares the prompt `ids` and `decode` tokens after it, with a cache of `options`. Nothing after Ctrl-C.
 std::optional<Agreement> compare(const Setup& setup, Device* other, const ForwardOptions& forward, std::span<const uint32_t> ids,
                                  uint32_t decode, Console& console) {
     const std::string cache = describe(forward.kv);

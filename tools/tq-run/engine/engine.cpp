@@ -180,10 +180,10 @@ void load_conditioning(KeyConditioning& conditioning, const Model& model, Consol
     load_conditioning(conditioning, model.config, model.weights, hash_progress(model, status));
 }
 
+// Sets up everything but the device.
 // The order matters. Weights are quantised before anything counts their bytes. The rotary table's extension comes before the
 // context is chosen, which it may lengthen. Conditioning is read last, since it may need a fingerprint of all weights, which
 // takes time on a large file.
-// Sets up everything but the device.
 static Setup set_up_model(const ModelArguments& arguments, Console& console, const Drafting& drafting = {}) {
     const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
     Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers))
@@ -250,9 +250,9 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
     return setup;
 }
 
+// The capabilities that every desktop GPU has, with this much memory.
 // A plan needs limits as well as memory (the greatest allocation, the greatest range that a shader binds). These are common ones,
 // so that the plan neither fails on a limit that no such GPU has nor counts on more.
-// The capabilities that every desktop GPU has, with this much memory.
 static Capabilities imagine_gpu(uint64_t memory_bytes) {
     Capabilities c;
     c.name = "GPU";

@@ -90,9 +90,9 @@ AssumedSpeed speed_of(const Capabilities& caps) {
 
 } // namespace
 
+// The slices of all stages are those that suit every device.
 // A block of a prompt goes through all stages in the same slices, so the smallest of their sizes is taken. A size that was asked
 // for is kept.
-// The slices of all stages are those that suit every device.
 ForwardOptions Placing::with_slices(const ForwardOptions& options) const {
     ForwardOptions out = options;
     if (options.batch_size != 0) return out;
@@ -274,10 +274,10 @@ static void write_lines(const Placing& placing, const Split& split, const std::s
     if (!streams.empty()) write_error(fmt::format("tq-run: {}\n", streams));
 }
 
+// Loads the model as it is placed with `short_of`, or with more where that does not fit.
 // Loading is the only proof that memory is there, since other programs and the driver itself use it. So OutOfMemory is an answer
 // here and not an error, until there is no memory left to give up (short_of reaches 1) or --fit off forbids another placement.
 // What was loaded is released before the next try, as the stages are destroyed with the exception.
-// Loads the model as it is placed with `short_of`, or with more where that does not fit.
 std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weights, const ForwardOptions& options,
                                        const LoadProgress& on_load, double& short_of) const {
     for (;; short_of += short_step) {

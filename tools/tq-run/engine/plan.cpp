@@ -56,9 +56,9 @@ std::vector<Choice> choices(const KvOptions& asked) {
     return all;
 }
 
+// The tokens that fit, at most what the model allows, or the requested number where that is greater.
 // By the plan of one device alone: the table compares caches, and what a share of the CPU adds depends on the speed that one
 // accepts.
-// The tokens that fit, at most what the model allows, or the requested number where that is greater.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
     const uint32_t max = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
     return largest_context(max, [&](uint32_t tokens) {

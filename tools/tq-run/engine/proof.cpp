@@ -132,8 +132,8 @@ class Proof {
     bool lasting_ = true;
 };
 
-// The tuning is in it field by field: a tuning that was stored later makes other kernels, which have proved nothing.
 // What the verdict depends on besides the device and its driver.
+// The tuning is in it field by field: a tuning that was stored later makes other kernels, which have proved nothing.
 std::string key_of(const Capabilities& device, const std::string& subject) {
     std::string text = fmt::format("{:016x} {} {}\n", gpu::shaders_hash(), device.profile, subject);
     const gpu::Tuning tuning = gpu::tuning_for(device);

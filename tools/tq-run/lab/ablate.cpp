@@ -171,9 +171,9 @@ void Ablation::show(const Outcome& o) {
     write_output(table_row(cells, widths));
 }
 
+// The samples as a line of the log; nothing when it was stopped.
 // Samples begin at three places of the text, evenly spread. Both continuations are greedy, so the first token that differs is
 // where the cache changed the answer; what follows are two texts and no longer comparable token by token.
-// The samples as a line of the log; nothing when it was stopped.
 std::optional<json> Ablation::make_samples(const KvOptions& kv) {
     const auto reference = forward(quality::ablation_reference), measured = forward(kv);
     json samples = json::array();

@@ -69,9 +69,9 @@ void read_chunks(const ShardLog& log, const Shard& shard, uint32_t context, uint
         chunks.push_back(from_json(log.parts()[chunks.size()], shard.part(chunks.size()), context - 1));
 }
 
+// Measures the chunks of this shard that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
 // A chunk's result goes to the log and is read back from it: what is reported is what a resumed run would read, so that both
 // print the same digits.
-// Measures the chunks of this shard that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
 void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
              const Shard& shard, ShardLog& log, Chunks& chunks) {
     const uint32_t context = setup.options.context_size;

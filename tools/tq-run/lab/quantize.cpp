@@ -112,9 +112,9 @@ class QuantizedFile {
     const std::vector<ConvertedTensor>& tensors() const { return conversion_.tensors; }
     uint64_t offset(size_t i) const { return header_.size() + conversion_.writer.tensor_offset(i); }
 
+    // All that decides the bytes.
     // The header has the plan: names, formats, shapes and metadata. The inputs' identities (device, file number, size, time)
     // stand for their contents, which would take as long to hash as to convert.
-    // All that decides the bytes.
     json description() const {
         json what{{"schema", "tq-run-quantize"},
                   {"version", 1},
@@ -209,9 +209,9 @@ class QuantizedFile {
     std::map<GgmlType, Errors> errors_;
 };
 
+// Whether the command reads the file, or a directory of Hugging Face that it reads has it.
 // Names are not enough: links and other spellings lead to the same file. equivalent() asks the system, and the identities are
 // those of the files that are mapped.
-// Whether the command reads the file, or a directory of Hugging Face that it reads has it.
 bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& model) {
     std::error_code error;
     const fs::path in = utf8_path(a.in), parent = path.has_parent_path() ? path.parent_path() : fs::path(".");

@@ -70,6 +70,8 @@ class MemoryBudget {
 };
 
 // The best mix that fits the budget and, where that follows from the memory, the memory.
+// The budget gets smaller in each round, by at least one byte, and search.check() fails below the smallest cache: so the loop
+// ends.
 KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint64_t& budget) {
     for (;;) {
         search.check(budget);
@@ -124,6 +126,8 @@ void require_usage(const TuneArguments& a) {
     if (a.model.context_size == 0u) throw UsageError("-c must be at least 1, the tokens that must fit in the memory");
 }
 
+// The search needs the memory of several caches of a chunk, and the result that of one with the whole context. So two plans are
+// made: the setup's for the search, and MemoryBudget's for the result.
 int run(const TuneArguments& arguments) {
     require_usage(arguments);
     Console console = arguments.console.console();

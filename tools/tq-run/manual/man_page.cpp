@@ -56,6 +56,7 @@ std::string terms(const Flag& flag) {
     return flag.value.empty() ? text : text + (text.empty() ? "" : " ") + italic(flag.value);
 }
 
+// Groups come in the order of their first flags, as in --help.
 void add_flags(std::string& page, const Command& command) {
     for (const Flag& flag : command.positionals) page += fmt::format(".TP\n{}\n{}\n", terms(flag), escape(flag.help));
     std::vector<std::string> groups;

@@ -61,6 +61,7 @@ bool is_conversation_name(const std::string& text) {
 
 std::string conversation_path(const std::string& name) { return utf8_text(conversations_directory() / (name + ".json")); }
 
+// For the user alone: what people ask is private.
 void make_conversations_directory() {
     const fs::path directory = conversations_directory();
     std::error_code error;
@@ -71,6 +72,8 @@ void make_conversations_directory() {
     fs::permissions(directory, fs::perms::owner_all, error);
 }
 
+// The latest come first; of equally late ones the order is that of names, so that lists do not change from call to call. Files
+// may vanish meanwhile, and then are left out.
 std::vector<KeptConversation> kept_conversations() {
     std::vector<KeptConversation> all;
     if (history_path().empty()) return all;

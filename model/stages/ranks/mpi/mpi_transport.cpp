@@ -14,10 +14,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int message_tag = 1;
 
+// Longer and longer pauses: a hop of a token is short, and between requests a rank may wait for hours.
 // MPI_Wait and MPI_Recv of the common implementations spin on a core until the message is there. A rank that waits would then
 // take a core from the threads of the CPU path on the same machine. So messages are started with the calls that do not block, and
 // asked for with MPI_Test and MPI_Iprobe between pauses.
-// Longer and longer pauses: a hop of a token is short, and between requests a rank may wait for hours.
 class Pause {
   public:
     void wait() {

@@ -74,6 +74,8 @@ void check_owner(const std::string& shown, OwnerTexts saved, OwnerTexts here) {
     compare("shape", "a cache of the shape", "model");
 }
 
+// Earlier versions were safetensors, whose header begins behind a length of eight bytes. They are told from files that are none
+// of ours, since the advice differs in its first half.
 OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file, size_t& end) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
     if (!text.starts_with(prompt_cache_magic)) {
@@ -164,9 +166,12 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheO
     if (starts_with(rest, window_magic)) rest = read_window(rest.subspan(window_magic.size()));
     read_states(rest, owner.config.state_bytes());
     check_mapped_files();
-    if (saved.at("computation") != here.at("computation")) cold_ = 0;
+    const auto computed = saved.find("computation"); // a file need not say it
+    if (computed == saved.end() || computed->second != here.at("computation")) cold_ = 0;
 }
 
+// The names form a chain from the owner's on, so that a page cannot be left out, doubled or exchanged. Only the last page may be
+// partly filled. cold_ grows while pages are cold from their beginnings on, without a gap.
 std::span<const std::byte> PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName& owner,
                                                        uint32_t vocab_size) {
     PageName parent = owner;

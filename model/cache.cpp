@@ -182,6 +182,7 @@ void Cache::forget(uint32_t slot, uint32_t n, uint32_t stored) {
     }
 }
 
+// Pages are shared by counting; windows and states are copied, since they are overwritten in place.
 void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     ENSURE(from != to && n <= position(from) && kept(from, n) == n, "{} of {} tokens of slot {} for {}", n, position(from), from,
            to);
@@ -196,6 +197,9 @@ void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     if (shape_.recurrent && n > 0 && vectors_) vectors_->copy_state(from, to);
 }
 
+// Checkpoints shall lie the denser, the nearer they are to the end. One is superfluous if the gap that its loss would leave is at
+// most three times the distance of its right neighbour from the end. So their number grows with the logarithm of the length. The
+// first one and the last one stay.
 std::vector<size_t> superfluous_checkpoints(std::span<const uint32_t> lengths) {
     std::vector<size_t> out;
     if (lengths.empty()) return out;

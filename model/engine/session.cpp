@@ -72,6 +72,8 @@ Update Session::step(Stream& stream) {
     return update;
 }
 
+// A token counts as decoded if a pass was run for it. The first token of an answer comes from the prompt's pass, and an end token
+// costs a pass without being a token of the answer: hence the corrections.
 void Session::note_timings(const Update& update) {
     const serving::RequestTimings& t = update.timings;
     const bool has_end = update.done && update.finish == Finish::end;
@@ -84,6 +86,8 @@ void Session::note_timings(const Update& update) {
                 .accepted_tokens = t.accepted_tokens};
 }
 
+// Before the first block there may be nothing to report, as pages are read from a disk or another machine. `progress` is asked
+// then, too, so that Ctrl-C works while waiting.
 std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const Progress& progress,
                                         std::span<const uint32_t> marks) {
     require_fits(prompt);

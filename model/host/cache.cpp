@@ -48,6 +48,8 @@ CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t bl
       scales_(new uint16_t[size_t(blocks) * heads * block_tokens * this->codec.scales()]), sink_words(sink_words),
       sinks_(new uint32_t[size_t(blocks) * heads * FIRST_TOKENS * sink_words]) {}
 
+// The first tokens' fp16 vectors go with their page, so they are copied only from the beginning of a page to the beginning of
+// another.
 void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     for (uint32_t head = 0; head < heads && tokens > 0; head++) {
         std::copy_n(codes(from, head).data(), size_t(tokens) * codec.words(), codes(to, head).data());
@@ -239,6 +241,7 @@ void KvVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std:
     if (last_states_) copy_bytes(last_states_->at({slot, tokens - 1}).data(), bytes.last(4ull * last_states_->cols));
 }
 
+// Pending inputs are copied with the state: it does not have their tokens yet.
 void KvVectors::copy_state(uint32_t from, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.states) continue;
@@ -288,6 +291,8 @@ std::string KvVectors::where(std::string what, uint32_t slot) const {
     return sequences_.shape().slots > 1 ? fmt::format("{} of slot {}", what, slot) : what;
 }
 
+// Asked only after a pass has given logits that are not finite, so it may take its time: it reads all that the slot has, layer by
+// layer, and names the first place.
 std::optional<std::string> KvVectors::find_nonfinite(uint32_t slot) const {
     for (size_t i = 0; i < layers_.size(); i++) {
         if (layers_[i].states && sequences_.position(slot) > 0 &&

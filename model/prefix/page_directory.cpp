@@ -61,6 +61,8 @@ std::string PageEntry::file_name() const {
 
 PageEntry entry_of(const PageHead& head) { return {head.parent, head.name, head.tokens(), beginning_of(head.ids), head.kind}; }
 
+// The name must be exactly the one that file_name() makes of what was read: other spellings of the same numbers are not ours, and
+// would be listed but never found.
 std::optional<PageEntry> parse_entry(std::string_view name) {
     PageEntry entry{};
     entry.kind = name.ends_with(state_suffix) ? RecordKind::state : RecordKind::page;
@@ -84,6 +86,8 @@ bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
            entry.beginning == beginning_of(ids.first(std::min<size_t>(ids.size(), std::min(entry.tokens, beginning_ids))));
 }
 
+// The draft's name has random digits, because several processes may write the same page at once. Whose rename comes last stays;
+// both wrote the same name's content.
 void write_whole(const fs::path& path, std::initializer_list<std::span<const std::byte>> parts) {
     fs::path draft = path;
     draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);
@@ -100,6 +104,7 @@ void write_whole(const fs::path& path, std::initializer_list<std::span<const std
     fail("cannot write {}: {}", printable(utf8_text(path), 300), error ? error.message() : std::strerror(why));
 }
 
+// At most `max` bytes, whatever the file says that it has. A file that shrinks meanwhile gives what it had; the checksum tells.
 std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t max) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return std::nullopt; // to open a pipe may take for ever

@@ -114,6 +114,8 @@ class RemoteStage final : public Stage, private CacheVectors {
         write_sequences(out, cache_, sent_version_ != cache_.version());
         return out;
     }
+    // If the reply fails, the tables may or may not have arrived. So they count as not sent until a reply says otherwise, and are
+    // sent again.
     MessageReader ask_with_sequences(const MessageWriter& request) const {
         sent_version_ = UINT64_MAX; // until it is known to have arrived
         MessageReader reply = link_.ask(request);

@@ -1,3 +1,9 @@
+// BLAKE2s as RFC 7693 describes it: blocks of 64 bytes, words little-endian whatever the machine is, ten rounds of mixing for
+// each block. The state h is 8 words; the parameters, here the length of the hash alone, go into its first one. The last block is
+// padded with zeros and marked, and may be full: so the loop leaves at least one byte for it, and an empty input is one empty
+// block.
+// It is here, rather than from a library, because the names of pages in the prefix cache need a hash in every build, also in
+// those without OpenSSL.
 #include "base/blake2s.h"
 #include "base/ensure.h"
 #include <algorithm>

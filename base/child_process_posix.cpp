@@ -1,3 +1,10 @@
+// Children by posix_spawn, which is safe in a program with threads: nothing of ours runs between fork and exec.
+// A child's output comes through a pipe. Both ends are marked close-on-exec, so that another child, which another thread may
+// start meanwhile, does not inherit the writing end: its reader would wait for both. (pipe2 would close the small gap between
+// making and marking, but macOS has none.)
+// Waiting is polling. A program that waits for a child must see a Ctrl-C meanwhile, and SIGCHLD would be one more handler that
+// the whole process shares.
+// A status is that of shells: 128 + N for a child that signal N ended.
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -153,6 +160,9 @@ std::optional<int> ChildProcess::wait(std::chrono::milliseconds timeout) {
     return impl_->status;
 }
 
+// As a shell does: Ctrl-C reaches the child, which is in the terminal's foreground group with this process, and this process
+// ignores it. What is ignored would be inherited through exec, so it is reset in the child. A termination that somebody sends to
+// this process alone is passed on, once.
 int run_in_foreground(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
     const Ignored ignored;
     Attributes attributes;

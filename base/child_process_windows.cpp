@@ -1,3 +1,6 @@
+// Children by CreateProcess. Three things differ from POSIX. Arguments are one line of text, which the child cuts up again by the
+// rules of its C library (quoted()). Handles are inherited or not for the whole process, so each child gets a list of its own
+// (Inherited). There are no signals: a child in a group of its own is asked to end by Ctrl-Break, any other is terminated.
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/error.h"

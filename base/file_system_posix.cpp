@@ -1,3 +1,5 @@
+// flock() locks belong to the open file, not to the process as fcntl()'s do, so two threads of one process exclude each other,
+// too, and closing another descriptor of the same file does not release them. Each lock therefore opens the file anew.
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"

@@ -1,3 +1,6 @@
+// Locks on Windows are mandatory and of byte ranges: what one process has locked, no other can read. A lock of a file's content
+// therefore locks a byte that no file has. The standard library's times differ by compiler (MSVC counts from 1601, others from
+// 1970 or later), so they are read from the system.
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"

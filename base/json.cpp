@@ -1,3 +1,8 @@
+// nlohmann's parser as a tokenizer: it calls the builder for each value, and the builder checks the limits before anything is
+// stored. open_ is the path from the root to the container that is being filled. Its pointers stay valid, since a container grows
+// only while it is the last of the path, and none of its children is on the path then.
+// Keys are looked up in a hash map of their own for each open object, as ordered_json compares a new key with all before it,
+// which takes quadratic time.
 #include "base/json.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -17,6 +17,9 @@
 namespace tq {
 
 // A mapping. Regions form a list that a signal handler may walk at any time: a region is never freed, only reused.
+// The handler runs on whichever thread reads a lost page, at any time, even while another thread adds a region. So what it reads
+// is atomic, and a region is published last (first) and never freed. A region that is reused gets its begin before its size;
+// while it has no size no address is in it.
 struct MappedFile::Region {
     std::atomic<uintptr_t> begin = 0;
     std::atomic<size_t> size = 0; // 0: unused

@@ -39,8 +39,6 @@ void end(int signal) {
     ::raise(signal);
 }
 
-void suspend(int);
-
 void handle(int signal, void (*handler)(int), int flags) {
     struct sigaction action = {};
     action.sa_handler = handler;
@@ -54,6 +52,10 @@ bool has_default(int signal) {
     return ::sigaction(signal, nullptr, &action) == 0 && !(action.sa_flags & SA_SIGINFO) && action.sa_handler == SIG_DFL;
 }
 
+// Ctrl-Z: the terminal is the shell's while the program is stopped, so it gets its modes back first, and the program takes its
+// own again when it continues. To stop in a handler, the signal needs its default action and must be unblocked, as it is blocked
+// while its handler runs. A program that was continued in the background must not set the modes: the terminal would stop it again
+// with SIGTTOU.
 void suspend(int signal) {
     const int error = errno;
     termios ours{};

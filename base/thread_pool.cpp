@@ -1,3 +1,11 @@
+// A pool for loops that take microseconds: a token takes many of them, one after the other. Waking a thread by the system takes
+// as long as such a loop, so threads spin for 50 us before they sleep, and a call takes no lock unless somebody sleeps.
+// The protocol of each(): the loop's fields are written, `open_` is set, and `generation_` is raised, which tells the workers.
+// All threads, the caller's too, take ranges from a shared counter until none is left. Then the caller closes the loop and waits
+// only for the workers that are inside. A worker that wakes late finds the loop closed and goes back to sleep; it cannot touch a
+// later loop's fields halfway, as it counts itself in (inside_) before it looks at open_, and each() does both in the opposite
+// order. These are sequentially consistent, which the argument needs.
+// The next range is a 64-bit counter, as it runs beyond count by a step for each thread.
 #include "base/thread_pool.h"
 #include <algorithm>
 #include <chrono>

@@ -137,6 +137,9 @@ void Cache::settle(uint32_t slot) const {
     s.settled = s.position;
 }
 
+// Pages can be cut anywhere, but what is beside them cannot: a recurrent state is after a certain token and has no past, and a
+// window's ring overwrites its oldest tokens. So a slot can be cut to n tokens if n is its end, or the window still has the
+// tokens before n and no state is past it; else only to a checkpoint.
 bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {
     const uint32_t end = std::max(stored, slot.position);
     if (n == 0 || n == end || !shape_.has_beside()) return true;
@@ -179,6 +182,7 @@ void Cache::forget(uint32_t slot, uint32_t n, uint32_t stored) {
     }
 }
 
+// Pages are shared by counting; windows and states are copied, since they are overwritten in place.
 void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     ENSURE(from != to && n <= position(from) && kept(from, n) == n, "{} of {} tokens of slot {} for {}", n, position(from), from,
            to);
@@ -193,6 +197,9 @@ void Cache::fork(uint32_t from, uint32_t to, uint32_t n) {
     if (shape_.recurrent && n > 0 && vectors_) vectors_->copy_state(from, to);
 }
 
+// Checkpoints shall lie the denser, the nearer they are to the end. One is superfluous if the gap that its loss would leave is at
+// most three times the distance of its right neighbour from the end. So their number grows with the logarithm of the length. The
+// first one and the last one stay.
 std::vector<size_t> superfluous_checkpoints(std::span<const uint32_t> lengths) {
     std::vector<size_t> out;
     if (lengths.empty()) return out;
@@ -337,6 +344,7 @@ void Cache::put_slot(uint32_t slot, const SavedSlot& saved) {
     put_beside(slot, saved);
 }
 
+// A slot whose window or state is half written must not be used, so a failure empties it.
 void Cache::put_beside(uint32_t slot, const SavedSlot& saved) {
     Slot& s = slots_[slot];
     ENSURE(saved.tokens == s.position && saved.window_tokens <= saved.tokens, "{} and {} of {} tokens", saved.tokens,

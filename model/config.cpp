@@ -1,3 +1,8 @@
+// Reads a model's sizes and constants from its metadata, and refuses what this program would compute otherwise than the model was
+// trained. Each number has a range: far above any model that exists, and low enough that products of two of them do not overflow
+// 64 bits. So code behind Config multiplies without checks.
+// Three kinds of keys: those that every file of an architecture has; those with a default where they are absent, as llama.cpp has
+// it; and those that are only read to be refused (refuse_features(), refuse_other_scaling()).
 #include "model/config.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -83,6 +88,7 @@ uint32_t read_vocab_size(const ModelFile& file) {
 }
 
 // Reads the sizes of heads. A head dimension of its own may differ from hidden_size / num_attention_heads.
+// The head dimension is a key of its own in newer models; it need not be hidden_size / heads (Qwen3-0.6B: 128, not 64).
 void read_heads(const Keys& keys, Config& c) {
     const bool complete = keys.architecture.complete;
     const char* const key_length = "attention.key_length";

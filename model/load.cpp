@@ -1,3 +1,8 @@
+// Brings a model's weights into memory and checks them on the way. What is mapped from a file stays there, and is only read once,
+// for its check; what is made (stacks, conversions, random weights) is made into memory of its own. The check is for NaN and
+// infinity in every block, since one such weight spoils all answers without an error.
+// Rows are read in chunks of 256 KiB, so that the check, and a copy after it, find them in the core's cache. Of several bad rows
+// the first is named, whichever thread finds it first.
 #include "model/load.h"
 #include "base/error.h"
 #include "base/mapped_file.h"

@@ -1,3 +1,9 @@
+// Rotary position embedding. Pair i of a head turns by theta^(-2 i / d) for each position. Scaling changes that: linear divides
+// all frequencies by the factor; YaRN (Peng et al. 2023) divides the slow ones, keeps the fast ones, and blends between two pairs
+// that follow from how often a pair turns within the original context; Llama 3 has a factor for each pair.
+// Angles are computed in double and rounded once, when they are cosine and sine. In fp32 the angle itself would be off at long
+// contexts: 100,000 has an error of 0.004. Both engines and all devices use this table, [position][pair][cos, sin], so positions
+// are equal bit for bit.
 #include "model/rope.h"
 #include <algorithm>
 #include <cmath>

@@ -47,6 +47,8 @@ void read_limits(const VkPhysicalDeviceLimits& limits, Capabilities& out) {
     out.timestamp_ns = double(limits.timestampPeriod);
 }
 
+// Kernels with subgroup operations must know their size when they are compiled. It is known if the driver lets a pipeline choose
+// it, or has only one; otherwise kernel_subgroup_size stays 0, and kernels without subgroup operations run.
 void read_subgroup_sizes(VkPhysicalDevice device, Capabilities& out) {
     out.min_subgroup_size = out.max_subgroup_size = out.subgroup_size;
     if (!has_extension(device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)) return;
@@ -117,6 +119,8 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
     out.cooperative_matrix = out.matrix != MatrixShape{};
 }
 
+// The heap that counts is the largest one of the device. Discrete GPUs may have a second one, a window of 256 MiB that the host
+// can see. Without VK_EXT_memory_budget nobody says what other programs have taken, so all of the heap counts as free.
 void read_memory(VkPhysicalDevice device, Capabilities& out) {
     VkPhysicalDeviceMemoryProperties2 memory{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     const VkPhysicalDeviceMemoryProperties& all = memory.memoryProperties;
@@ -183,6 +187,9 @@ uint32_t compute_family(VkPhysicalDevice device) {
     return UINT32_MAX;
 }
 
+// A device that cannot be used keeps its name and a reason, for lists and messages; nothing is asked of it that a driver below
+// Vulkan 1.2 lacks. The profile clamps what the driver says. Ranges stay below 2 GiB, whatever the driver allows, so that 32 bits
+// index their bytes.
 Capabilities read_capabilities(VkPhysicalDevice device, const DeviceProfile& profile) {
     Capabilities out;
     out.profile = profile.name;

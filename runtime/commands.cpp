@@ -34,6 +34,8 @@ Commands& Commands::operator=(Commands&&) noexcept = default;
 
 size_t Commands::segments() const { return impl_->segments.size(); }
 
+// keep_going is asked between two segments, while one is still running. A stop waits for those that were submitted; the device is
+// never interrupted.
 bool Commands::run(const std::function<bool()>& keep_going) {
     const size_t count = impl_->segments.size();
     bool go_on = true;
@@ -49,6 +51,9 @@ bool Commands::run(const std::function<bool()>& keep_going) {
     return go_on;
 }
 
+// Short recordings, such as a token's each, are submitted together, as each submission has a cost of its own. If one of them has
+// several segments, it takes long, and segments are submitted one at a time so that no submission exceeds the time after which
+// drivers reset a device.
 void Commands::run_all(std::span<Commands* const> all) {
     if (all.empty()) return;
     std::vector<VkCommandBuffer> segments;

@@ -42,6 +42,8 @@ VkDebugUtilsMessengerCreateInfoEXT messenger_info() {
     return info;
 }
 
+// The loader tells why a driver cannot be loaded (a missing library, say) only through a debug messenger, and vkCreateInstance
+// then returns no more than VK_ERROR_INCOMPATIBLE_DRIVER. The first message is kept, since the later ones follow from it.
 VkBool32 VKAPI_CALL on_loader_error(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                     const VkDebugUtilsMessengerCallbackDataEXT* data, void* first) {
     const std::string_view message = data->pMessage;
@@ -91,6 +93,8 @@ std::string missing_driver_file() {
 }
 
 // Returns whether the instance, or `layer`, has the extension.
+// VK_INCOMPLETE is a success (it is greater than 0): the list grew between the two calls, and what was read of it is good. So
+// only negative results are errors, here and below.
 bool has_instance_extension(const char* layer, const char* extension) {
     uint32_t count = 0;
     if (vkEnumerateInstanceExtensionProperties(layer, &count, nullptr) != VK_SUCCESS) return false;
@@ -113,6 +117,9 @@ void load() {
 
 } // namespace
 
+// The chain of info.pNext is features -> of_loader -> messenger with validation, and of_loader alone without: messengers in the
+// chain see the creation and the end of the instance, which a messenger object cannot. That object, made last, sees all calls
+// between.
 Instance::Instance() {
     load();
     const bool validate = validation_wanted();
@@ -184,6 +191,8 @@ bool validated_by_older(uint32_t version) {
     return false;
 }
 
+// All devices of a process share one instance, and the last of them ends it: a weak pointer, so that it does not outlive them as
+// a static object would. Whoever comes after that gets a new one.
 std::shared_ptr<Instance> instance() {
     static std::mutex mutex;
     static std::weak_ptr<Instance> current;

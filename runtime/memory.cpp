@@ -8,8 +8,9 @@
 #include <algorithm>
 
 namespace tq {
-namespace {} // namespace
 
+// First fit, by offset. Neighbours are merged when a range comes back, so a block that is all free is one range. What the
+// alignment skips stays free.
 std::optional<uint64_t> FreeList::take(uint64_t bytes, uint64_t alignment) {
     for (auto part = free_.begin(); part != free_.end(); ++part) {
         const auto [begin, length] = *part;
@@ -41,6 +42,9 @@ void FreeList::give_back(uint64_t offset, uint64_t bytes) {
     free_[offset] = bytes;
 }
 
+// Weights and caches want the device's own memory, staging for uploads write-combined memory of the host, and readback cached
+// memory of the host, as reading write-combined memory is very slow. The scores say so, in an order where the first term
+// outweighs the others; of equal types the first is taken, as Vulkan lists faster ones first.
 std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory) {
     constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     constexpr VkMemoryPropertyFlags visible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
@@ -116,6 +120,8 @@ void Arena::fail_full(uint64_t bytes, const std::string& label) const {
                        label, double(bytes) / mib, double(now.used) / mib, double(now.bytes) / mib);
 }
 
+// A new shared block of full size may be refused where the piece alone has room. So the second attempt asks for the piece's
+// bytes.
 Arena::Piece Arena::take(const VkMemoryRequirements& need, Placement placement, const std::string& label) {
     const bool shared = placement == Placement::shared;
     if (shared)

@@ -16,6 +16,7 @@ std::vector<Capabilities> read_all(const std::vector<VkPhysicalDevice>& devices,
     return out;
 }
 
+// Two equal cards may have one UUID in some drivers. They are told apart by their number among those with this UUID.
 std::vector<DeviceIdentity> identify(const std::vector<VkPhysicalDevice>& devices) {
     std::vector<DeviceIdentity> out;
     for (const VkPhysicalDevice device : devices) {
@@ -47,6 +48,8 @@ bool better(const Capabilities& a, const Capabilities& b) {
     return a.memory_bytes > b.memory_bytes;
 }
 
+// --device takes an index, as the list shows it, with or without "vulkan" before it, or a part of the name. A number with three
+// digits that is no index may be a part of a name ("580").
 size_t select_device(const std::vector<Capabilities>& devices, std::string_view selector) {
     const auto best = std::min_element(devices.begin(), devices.end(), better);
     if (selector.empty()) return size_t(best - devices.begin());
@@ -70,6 +73,9 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
 }
 
 // Enables everything that read_capabilities reports, and nothing else.
+// Feature structures form a chain by pNext, into which each optional one is put only if the device has it: an unknown structure
+// or a feature that is not there makes vkCreateDevice fail. One queue of the first family that computes is enough, since passes
+// follow each other.
 VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilities& has, bool statistics) {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR, nullptr, VK_TRUE};

@@ -29,6 +29,8 @@ uint64_t hash_of(std::span<const std::byte> data) {
     return hash;
 }
 
+// Drivers should check this header themselves. Data that another driver wrote is not handed to them all the same, and neither is
+// data that was damaged on the disk (hash_of()).
 bool made_by(std::span<const std::byte> data, const Capabilities& device) {
     DriverHeader header;
     if (data.size() < sizeof header) return false;

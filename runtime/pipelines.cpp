@@ -26,6 +26,8 @@ uint32_t workgroup_size(const AnyShader& shader, std::span<const uint32_t> const
 }
 
 // The device must be able to run a workgroup of this size; kernels are chosen by capabilities, so it can.
+// A driver need not check any of this, and what happens if it does not is undefined (a crash in the compiler, wrong results). So
+// a kernel that a tuning should not have chosen is stopped here, with its name.
 void ensure_fits(const PipelineKey& key, const Capabilities& device) {
     const AnyShader& shader = *key.shader;
     uint64_t invocations = 1;
@@ -62,6 +64,7 @@ VkDescriptorType descriptor_type(const Interface& interface, uint32_t binding) {
     return interface.texels >> binding & 1 ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
 }
 
+// The file's head is checked by read_pipeline_cache(): a driver that is given another driver's data may crash.
 Pipelines::Pipelines(VkDevice device, const Capabilities& capabilities, const PipelineOptions& options)
     : device_(device), capabilities_(capabilities), options_(options) {
     if (!options.cached) return;
@@ -89,6 +92,8 @@ std::vector<std::byte> Pipelines::cache_data() const noexcept try {
     return {};
 }
 
+// Nothing is written if no pipeline was built since the last time, or if all of them were in the file: many short runs would
+// otherwise write the same file each time.
 void Pipelines::save() noexcept {
     if (!built_ || path_.empty()) return;
     built_ = false;
@@ -98,6 +103,8 @@ void Pipelines::save() noexcept {
     saved_ = std::move(data);
 }
 
+// Kernels with equal bindings and push constants share a layout. An entry whose creation failed is made again: it has no pipeline
+// layout.
 const Pipelines::Layout& Pipelines::layout(const Interface& interface) {
     const auto [found, fresh] = layouts_.try_emplace({interface.bindings, interface.texels, interface.push_bytes});
     Layout& out = found->second;
@@ -194,6 +201,9 @@ const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t
     return add(wanted, build(wanted, layout(shader.interface)));
 }
 
+// A model needs some dozens of kernels, and drivers take from milliseconds to seconds for each. So they are compiled on all
+// cores, which Vulkan allows for pipelines with one cache. The maps are changed by the calling thread alone: layouts before,
+// pipelines after. Of several errors the first in the order of jobs is thrown.
 void Pipelines::build_missing(std::span<const PipelineKey> wanted) {
     std::set<PipelineKey> missing;
     for (const PipelineKey& key : wanted)

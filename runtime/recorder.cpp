@@ -175,6 +175,8 @@ VkBufferView Recorder::Impl::texel_view(const View& view) {
     return handle;
 }
 
+// Sets are taken from pools of fixed size and never freed alone: they live as long as the recording, and a new pool is added when
+// one is used up.
 VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, const Interface& interface,
                                                std::span<const View> views) {
     const uint32_t count = uint32_t(views.size());
@@ -235,6 +237,8 @@ void Recorder::prepare(Device& device, const std::function<void(Recorder&)>& bod
     pipelines.build_missing(wanted);
 }
 
+// Limits are checked here (ENSURE) and not left to the driver, which need not notice: a binding beyond its range reads zeros on
+// one device and the neighbour's bytes on another.
 void Recorder::record(const AnyShader& shader, Groups groups, std::span<const uint32_t> constants,
                       std::span<const std::byte> push, const Work& work, std::span<const View> views) {
     if (listing_ != nullptr) {

@@ -1,3 +1,6 @@
+// How many shader cores a device has, by which tunings choose how far to split work. Vulkan has no such number. NVIDIA (SMs), AMD
+// (compute units) and Arm have extensions for it; for others the ids of known devices say it, or a number that is usual for the
+// vendor. 0 is "unknown".
 #include "runtime/shader_cores.h"
 #include "runtime/instance.h"
 

@@ -63,6 +63,9 @@ constexpr uint32_t workgroup_storage = 4;
 
 using Words = std::span<const uint32_t>;
 
+// All numbers are words; signed operations convert. Where C++ has no result that is defined (a division by 0 or of the least
+// number by -1, a shift by 32 or more) there is one here, because the module may hold such an expression in a branch that is not
+// taken.
 uint32_t apply(const char* shader, uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
     const auto sa = int32_t(a), sb = int32_t(b);
     const bool divides = op == u_div || op == u_mod || op == s_div || op == s_rem || op == s_mod;
@@ -199,6 +202,8 @@ uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> 
     return Declarations(shader, constants).shared_bytes();
 }
 
+// The literal of each OpSpecConstant is replaced; nothing moves, so the module has the same words otherwise. Its constants can
+// still be specialised, and then have these defaults.
 std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint32_t> constants) {
     std::map<uint32_t, uint32_t> values; // by the id of the result
     spirv::each(shader.code(), [&](uint32_t op, Words in) {

@@ -1,3 +1,5 @@
+// What drivers report about a compiled kernel, by many names, as one set of numbers. The lists of names are in the order in which
+// they are to be believed. A number that no driver reports is absent, not 0: "no spills" and "unknown" are different answers.
 #include "runtime/statistics.h"
 #include "base/printable.h"
 #include <algorithm>

@@ -34,6 +34,8 @@ const char* name(VkResult result) {
     }
 }
 
+// Each failure becomes the exception that says what the caller may do: DeviceLost (open the device anew), OutOfMemory (use less),
+// Error (give up). `doing` completes the sentence "failed while ...".
 void check(VkResult result, const char* doing) {
     if (result == VK_SUCCESS) return;
     if (result == VK_ERROR_DEVICE_LOST)
@@ -50,6 +52,9 @@ void check(VkResult result, const char* doing) {
 }
 
 // Hardly ever is there one, so that asking costs next to nothing.
+// Devices that hang are abandoned: destroying them or their objects would wait for the GPU, perhaps forever. So each owner of an
+// object asks is_abandoned() before it destroys it. The list is never freed, because owners may be static objects that end after
+// it.
 static std::atomic<size_t> abandoned_count = 0;
 static std::mutex abandoned_mutex;
 static std::vector<VkDevice>& abandoned() {
@@ -114,6 +119,8 @@ static VkAccessFlags accesses_of(VkPipelineStageFlags stages) {
     return out;
 }
 
+// A full barrier names all accesses of all stages of work. Only device profiles ask for it (Capabilities::narrow_barriers):
+// results that change with it point to a narrow barrier that is wrong, here or in the driver.
 void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to, BarrierForm form) {
     VkMemoryBarrier memory{VK_STRUCTURE_TYPE_MEMORY_BARRIER, nullptr, accesses_of(from), accesses_of(to)};
     if (form == BarrierForm::full) {

@@ -26,6 +26,9 @@ struct Part {
 };
 
 // The inputs of all experts.
+// All tokens that chose an expert are its part. Inputs are gathered and converted once for each part, before any product, into
+// one storage whose places cut() has computed; so the threads write without locks. With one row of x (a single token) all experts
+// have the same input, which is prepared once.
 class ExpertInputs {
   public:
     // Row pair / pairs_per_row of x belongs to a pair; with one row, all experts have the same inputs.
@@ -142,6 +145,8 @@ void gated_matmul(ThreadPool& pool, std::span<float> y, const Tensor& w_gate, co
     });
 }
 
+// The outputs of a token's experts are added in the order of its ranks, by one thread, so that a token's sum does not depend on
+// who else is in the pass.
 void matmul_add(ThreadPool& pool, std::span<float> h, const Tensor& w, std::span<const float> x, const Experts& experts,
                 bool separate) {
     const uint32_t rows = w.rows / experts.count, per_token = experts.per_token;

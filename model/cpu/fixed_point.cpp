@@ -1,3 +1,9 @@
+// Integer products of quantised weights on x86: activations are converted to fixed point once, in groups of 256 columns with a
+// factor each, and rows of weights are multiplied with their digits by VNNI or by AVX2's multiply-add. Sums of digits are exact,
+// and scales are fp32. VNNI and AVX2 have digits of different bases, so their bits differ; Stage::computation() names the set.
+// This file chooses the set and converts; fixed_point_vnni.cpp and its siblings have the kernels, each compiled for its own
+// instructions. A function of those files may be called only if the set is there.
+// Rows with fewer than 256 columns in the last group are filled with zeros.
 #include "model/cpu/fixed_point.h"
 #include "base/ensure.h"
 #include "model/cpu/instruction_sets.h"

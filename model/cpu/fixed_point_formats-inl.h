@@ -111,6 +111,9 @@ struct NVFP4 {
 };
 
 // Eight scales and eight minimums of six bits.
+// The eight scales and eight minimums as one vector of 16 bytes: words 0 and 2 are those of the first four sub-blocks, 1 and 3
+// those of the others, whose low nibbles and high pairs come from different words. The shifts differ by lane, so each half is one
+// variable shift.
 struct SixBitScales {
     static constexpr bool has_minimum = true;
     static HWY_INLINE Scales scales(const uint8_t* block) {
@@ -219,6 +222,8 @@ struct IQ4_XS {
 #include "model/cpu/fixed_point_grids-inl.h"
 
 // A format of model/files/formats/blocks_iq.h.
+// Levels come from a table by index, eight at a time, and not by columns: such a format gives them in the order of products
+// (steps_of()).
 template <class Blocks> struct GridBlocks {
     static constexpr size_t bytes_of_256 = Blocks::bytes;
     static constexpr int level_bits = Blocks::offset == 128 ? 8 : 5;

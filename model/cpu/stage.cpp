@@ -1,3 +1,8 @@
+// The CPU engine as a Stage: the network, the cache's vectors and a pool of threads. Rows come in two kinds. A block is rows of
+// prompts, whose kernels take many rows at once and whose bits depend on the slice. Separate rows are tokens of answers: each
+// gets the bits that it would get alone, however many run together.
+// With a part of the model (halves) the hidden state comes in h and goes out there; without h it stays in x_.
+// A run is stopped between layers by an exception, since all functions between here and there would have to pass a flag on.
 #include "model/cpu/stage.h"
 #include "base/mapped_file.h"
 #include "model/cpu/forward.h"

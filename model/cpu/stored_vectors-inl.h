@@ -41,6 +41,8 @@ template <class Use> HWY_INLINE void each_nibble(const uint8_t* plane, size_t d,
 }
 
 // Interleaves four vectors, byte 4 j + n from cn, and passes the 64 bytes in order to use(at, codes).
+// Codes of consecutive channels are in one byte, so shifts give vectors of every fourth channel. Two rounds of interleaving, by
+// bytes and by pairs, put them in order.
 template <class Use> HWY_INLINE void use_fours(size_t i, Bytes c0, Bytes c1, Bytes c2, Bytes c3, Use&& use) {
     const hn::FixedTag<uint16_t, 8> words;
     const auto low01 = hn::BitCast(words, hn::InterleaveLower(B(), c0, c1));
@@ -108,6 +110,9 @@ template <class Use> HWY_INLINE void each_unequal_of_ten(const uint8_t* bytes, c
 }
 
 // The levels of codes, in units of their scale.
+// A code becomes a level without arithmetic where a table of 16 bytes has all of them, which a shuffle looks up 16 at a time.
+// More bits need the sign apart, or two tables. Codes of 8 bits have evenly spaced levels and are computed. Blocks of ggml's
+// types have the code itself, less 8.
 struct Levels {
     enum class Kind { codes, table, table_and_sign, two_tables_and_sign, uniform, nibbles } kind;
     Bytes low, high; // levels of codes 0 .. 15 and 16 .. 31
@@ -217,6 +222,8 @@ HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRIC
 }
 
 // The vectors of one cache side, coded in its type.
+// Levels of one type are set up once for a side and kept in registers. load() has two steps, all codes to levels in bytes, then
+// all levels to floats, so that the second is one loop for every type.
 class CodedVectors {
   public:
     HWY_INLINE explicit CodedVectors(const KvCodec& codec)

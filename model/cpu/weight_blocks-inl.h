@@ -21,6 +21,9 @@ namespace tq::cpu::HWY_NAMESPACE {
 // Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on. Those that
 // do nothing else use a copy, whose sums are in registers; what others refer to may be in memory.
 
+// The pattern of all formats: a decoder walks a row and hands each pair of vectors to `use`, which multiplies or stores. So a
+// decoder is written once and inlined into each kernel. Two vectors at a time, from two places, because a byte's low and high
+// nibbles belong to columns that lie apart.
 template <class Use> HWY_INLINE void each_f32(const uint8_t* row, size_t cols, Use& use) {
     Use copy = use;
     for (size_t at = 0; at < cols; at += 2 * lanes) {
@@ -85,6 +88,7 @@ template <class Use> HWY_INLINE void each_q4_1(const uint8_t* row, size_t cols, 
 }
 
 // levels[32] = 16 bytes of nibbles with the 32 fifth bits before them.
+// The fifth bits are loaded as a mask of 16 lanes each, so that no shift by lane is needed.
 HWY_INLINE void load_five_bits(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_RESTRICT from) {
     const hn::FixedTag<uint8_t, 16> d;
     const auto q = hn::LoadU(d, from + 4), fifth = hn::Set(d, 16);
@@ -120,6 +124,8 @@ template <class Use> HWY_INLINE void each_mxfp4(const uint8_t* row, size_t cols,
     for (size_t at = 0; at < cols; at += 32, row += 17) use_table(use, at, row + 1, mxfp4_levels, mxfp4_scale(row[0]));
 }
 
+// Halves of 8 columns have a scale each and lie in low and high nibbles of 8 bytes; the interleave by 64 bits puts the 32 levels
+// in the order of columns.
 template <class Use> HWY_INLINE void each_nvfp4(const uint8_t* row, size_t cols, Use& use) {
     const hn::FixedTag<int8_t, 16> d;
     const hn::FixedTag<uint64_t, 2> halves;

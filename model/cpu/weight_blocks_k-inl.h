@@ -83,6 +83,8 @@ template <class Use> HWY_INLINE void each_q5_k(const uint8_t* row, size_t cols, 
     }
 }
 
+// Levels of half a block, 128 bytes, are made first and converted afterwards, as the four runs of 32 share their bytes. A level
+// less 32 is level * scale - 32 * scale; the latter product is made once for a run (minimums).
 template <class Use> HWY_INLINE void each_q6_k(const uint8_t* row, size_t cols, Use& use) {
     HWY_ALIGN float scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];

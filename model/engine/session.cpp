@@ -1,3 +1,9 @@
+// One conversation on a Batch, for chat, generate and the lab: requests are submitted one at a time, and step() runs in the
+// caller's thread until the stream is done. So a chat at the terminal and a server compute by the same code.
+// Callbacks may throw. The request is cancelled then, and one more step lets the batch take its slot back, before the exception
+// goes on.
+// A device that is lost is opened again within the step (reopen()); the tokens of the slot are run again from their ids, and the
+// answer goes on.
 #include "model/engine/session.h"
 #include "model/engine/speculation/speculation.h"
 #include <algorithm>
@@ -66,6 +72,8 @@ Update Session::step(Stream& stream) {
     return update;
 }
 
+// A token counts as decoded if a pass was run for it. The first token of an answer comes from the prompt's pass, and an end token
+// costs a pass without being a token of the answer: hence the corrections.
 void Session::note_timings(const Update& update) {
     const serving::RequestTimings& t = update.timings;
     const bool has_end = update.done && update.finish == Finish::end;
@@ -78,6 +86,8 @@ void Session::note_timings(const Update& update) {
                 .accepted_tokens = t.accepted_tokens};
 }
 
+// Before the first block there may be nothing to report, as pages are read from a disk or another machine. `progress` is asked
+// then, too, so that Ctrl-C works while waiting.
 std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const Progress& progress,
                                         std::span<const uint32_t> marks) {
     require_fits(prompt);

@@ -1,3 +1,10 @@
+// Reads and writes calibrations: a scale and a mean for each channel of each kv head of each layer, as two fp32 tensors in a
+// safetensors file. A key is stored as (key - mean of its page) / scale, and the scale goes into the query
+// (model/kv/conditioning.h). A wrong file would therefore give wrong answers without an error. So a file is accepted only with
+// the fingerprint of this very model, and each value must be one that this model can have had: a mean that no key can reach is
+// damage.
+// The order of the checks is that of their cost: format, version, then the fingerprint, for which the whole model may have to be
+// read.
 #include "model/files/calibration.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -29,6 +36,7 @@ double max_key(const Config& c, const LayerWeights& w) {
     return weight * std::sqrt(2.0 * c.head_dim) * attention_factor(c.rope_scaling);
 }
 
+// The shapes are compared with this model's before anything is copied. `ne` is in GGUF's order, the fastest dimension first.
 std::vector<float> read_values(const std::string& path, const ModelFile& file, const char* name, const Config& c) {
     const FileTensor* tensor = file.find_tensor(name);
     const std::array<uint64_t, 4> ne{c.head_dim, c.num_key_value_heads, c.num_hidden_layers, 1};

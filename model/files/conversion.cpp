@@ -1,3 +1,11 @@
+// Plans and makes the weights of `tq-run quantize`. The plan comes first and whole: the keys, and for each tensor its name,
+// dimensions and new format. So what cannot be converted is an error before a byte is written, and the size of the file is known.
+// The tensors are then made in pieces of some 2 million values. Within a piece the rows are independent and go to all threads; a
+// row's bytes depend on nothing but the row, so the file is the same for any number of threads. The checksum is one of checksums
+// of pieces, whose boundaries depend on the tensor's shape alone (piece_rows()). A reader can therefore compute it in the same
+// pieces.
+// Weights of a Hugging Face directory come in PyTorch's layout and leave in GGUF's: three differences are undone here, each by a
+// view that reorders rows when they are read (in_gguf_order(), packed_gates()).
 #include "model/files/conversion.h"
 #include "base/checksum.h"
 #include "base/error.h"
@@ -65,6 +73,8 @@ class Planner {
 
     // Adds what the loader makes of such a directory: tensors as GGUF has them, but for heads that RoPE turns in pairs, and value
     // heads of hybrids, whose gates some files have in one.
+    // Qwen3-Next's GGUF has the two gates of a recurrence in one matrix, so the first of the pair is held back until the second
+    // comes: for_each_tensor() gives ssm_beta immediately before ssm_alpha.
     void add_huggingface() {
         const Config& c = model_.config;
         const Tensor* beta = nullptr;
@@ -142,6 +152,8 @@ std::span<const float> importance_of(const std::vector<float>* all, const Conver
     return std::span(*all).subspan(std::min(row / rows, lists - 1) * t.from.cols, t.from.cols);
 }
 
+// An imatrix of a stack of experts has a list for each expert, or one for all; both are a multiple of the columns. Importances of
+// another length are not used.
 const std::vector<float>* importances_of(const Importances& all, const ConvertedTensor& t) {
     const auto found = all.find(t.from.name);
     return found == all.end() || found->second.size() % t.from.cols != 0 || found->second.empty() ? nullptr : &found->second;

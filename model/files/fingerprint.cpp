@@ -1,3 +1,12 @@
+// Two names of a model. The fingerprint is of its content: shape, RoPE, and the bytes of all weights. It decides whether stored
+// pages or a calibration belong to the model, so a single changed weight must change it. To compute it takes as long as to read
+// the model, so it is kept on the disk under the identities of the files (device, inode, size, time of modification).
+// That is sound only if a file that changes also changes its identity. Times have a resolution, of 2 s on some file systems: a
+// file that was modified just now may change again within one tick. The checksum of such a file is computed but not kept
+// (is_settled()).
+// The file fingerprint is of the identities alone, and costs nothing.
+// The text of a kept checksum has the whole key in it, not only its hash in the name, so that a collision is noticed. It is
+// written under another name and renamed, as several processes may do this at once.
 #include "model/files/fingerprint.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
@@ -22,6 +31,8 @@ constexpr auto settled =
 std::string hex(uint64_t sum) { return fmt::format("{:016x}", sum); }
 std::string sum_of(std::string_view text) { return hex(checksum(std::as_bytes(std::span(text)))); }
 
+// Parts that only some models have are left out for the others. The text of a model must not change when this program learns a
+// new kind of model, or all caches would be void.
 std::string shape_text(const Config& c) {
     const RopeScaling& r = c.rope_scaling;
     std::string some; // what some models alone have, so that the names of other models' files stay
@@ -51,6 +62,7 @@ class Hasher {
     }
 
   private:
+    // A sum of sums, row by row, so that rows can be read by several threads in any order.
     uint64_t sum(const Tensor& t) {
         std::vector<uint64_t> sums(t.rows);
         const uint64_t row = t.row_bytes();

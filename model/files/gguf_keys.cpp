@@ -1,3 +1,7 @@
+// The keys of a file that `tq-run quantize` writes. Those of a GGUF source are copied byte for byte, also such that this program
+// does not know. Those of a Hugging Face directory have been translated when it was read (huggingface_config.cpp), and are
+// written here with the types that llama.cpp reads: a real number that JSON had as an integer becomes f32, recurrent layers
+// become a list of booleans.
 #include "model/files/gguf_keys.h"
 #include <algorithm>
 #include <array>

@@ -1,3 +1,5 @@
+// A cache's types as JSON that people write by hand. So each unknown key is an error with the known ones in it, and each message
+// has the file, the layer and what was expected. The names are parsed by the same functions as those of the command line.
 #include "model/files/kv_file.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -43,6 +45,7 @@ class Reader {
     }
 
     // Returns the result of `parse` on that text.
+    // The parsers of names know neither file nor layer. Their message is kept, and gets the place before it.
     template <class Parse> auto parsed(const json& object, const char* key, const std::string& where, Parse parse) const {
         const std::string value = text(object, key, where);
         try {
@@ -82,6 +85,8 @@ class Reader {
 
 } // namespace
 
+// The file names every layer, so nothing is left to a default that may change; k and v are then those of layer 0, only so that
+// they are something. Rotation, scale rule and conditioning have defaults, as files of people leave them out.
 KvOptions read_kv_file(const std::filesystem::path& path) {
     const json file = read_json_file(path, max_bytes);
     const Reader reader(path);
@@ -117,6 +122,7 @@ nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::
     return file;
 }
 
+// One layer on a line, as people compare and edit them; dump() would give each type a line of its own, or all of them one.
 std::string kv_file_text(const KvOptions& kv, uint32_t layers, const std::string& about) {
     const nlohmann::ordered_json file = kv_json(kv, layers, about);
     std::string text;

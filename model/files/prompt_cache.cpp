@@ -1,3 +1,12 @@
+// --prompt-cache: the pages of one prompt in one file (prompt_cache.h has the layout). The file comes from the user's disk and
+// may be of another model, another version, or damaged. Three kinds of checks keep wrong bytes out of the cache:
+// - The owner's texts must equal those of this run. They are compared one by one, so that the message says which flag differs.
+// - Each page names its owner, its parent and its tokens, and its name is a hash of these. So a page that is out of order, or
+//   from another file, is found without its content being read.
+// - Each page's content has a checksum, which is compared when the page is read. The file is mapped, and what is not needed is
+//   never read.
+// What computed the pages may differ from this run (device, version): the pages are valid then, but their bits are not those of a
+// cold run here, and cold_ is 0.
 #include "model/files/prompt_cache.h"
 #include "base/checksum.h"
 #include "base/ensure.h"
@@ -25,6 +34,7 @@ bool starts_with(std::span<const std::byte> bytes, std::string_view text) {
 
 std::string owner_json(const OwnerTexts& texts) { return nlohmann::json(texts).dump(); }
 
+// Types are texts "k/v", one for each layer. A type that existed in an earlier version gets a message of its own.
 void check_types(const std::string& shown, const std::string& theirs, const std::string& ours) {
     std::istringstream saved(theirs), here(ours);
     std::string a, b;
@@ -64,6 +74,8 @@ void check_owner(const std::string& shown, OwnerTexts saved, OwnerTexts here) {
     compare("shape", "a cache of the shape", "model");
 }
 
+// Earlier versions were safetensors, whose header begins behind a length of eight bytes. They are told from files that are none
+// of ours, since the advice differs in its first half.
 OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file, size_t& end) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
     if (!text.starts_with(prompt_cache_magic)) {
@@ -154,9 +166,12 @@ PromptCacheFile::PromptCacheFile(const std::filesystem::path& path, const CacheO
     if (starts_with(rest, window_magic)) rest = read_window(rest.subspan(window_magic.size()));
     read_states(rest, owner.config.state_bytes());
     check_mapped_files();
-    if (saved.at("computation") != here.at("computation")) cold_ = 0;
+    const auto computed = saved.find("computation"); // a file need not say it
+    if (computed == saved.end() || computed->second != here.at("computation")) cold_ = 0;
 }
 
+// The names form a chain from the owner's on, so that a page cannot be left out, doubled or exchanged. Only the last page may be
+// partly filled. cold_ grows while pages are cold from their beginnings on, without a gap.
 std::span<const std::byte> PromptCacheFile::read_pages(std::span<const std::byte> rest, const PageName& owner,
                                                        uint32_t vocab_size) {
     PageName parent = owner;

@@ -1,3 +1,6 @@
+// The cache's vectors on a device: one buffer for each layer, cut into slices of kv heads where a binding is too small for all.
+// Within a slice: codes of keys, their scales, first tokens in fp16, then the same of values; each as [page][head][token]. Pages
+// go to and from the host through one copy of the whole page, since few large transfers cost less than many.
 #include "model/gpu/cache.h"
 #include "base/ensure.h"
 #include "base/error.h"

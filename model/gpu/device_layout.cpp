@@ -1,3 +1,8 @@
+// Repacks rows of weights from a file's blocks to the device's layout (device_layout.h), row by row, while they are uploaded. All
+// weights of a model pass through here, so sizes are compile-time constants where possible, and a row whose layout is the file's
+// is copied as it is. Rows go straight into staging memory, which may be write-combined: it is written and never read.
+// Scales are raised by 2^10 on the way. If one of a matrix would leave fp16, repack_rows() says so, and the uploader writes the
+// whole matrix again without (WeightUploader::fill()).
 #include "model/gpu/device_layout.h"
 #include "base/ensure.h"
 #include "base/half.h"
@@ -62,6 +67,8 @@ uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32
 namespace {
 
 // Returns false where 2^10 times the fp16 number is none.
+// A normal number is raised by adding to its exponent. A denormal one becomes normal, and is computed in fp32, where it is exact.
+// Infinity and NaN stay at or above `infinite`, and so count as "cannot".
 bool raise(std::byte* at) {
     uint16_t bits;
     std::memcpy(&bits, at, 2);

@@ -1,3 +1,11 @@
+// The steps of recurrent layers (gated DeltaNet) on a device: delta_inputs makes queries, keys and values of the projections by a
+// convolution over the last four tokens, and the gates; delta_rule advances the state, a matrix for each value head, token by
+// token, and reads it; gated_norm finishes. Between them all intermediate rows are in one buffer (RecurrentRows), as a kernel has
+// at most four.
+// A state cannot be taken back, so tokens that a draft may lose are pending: their inputs are kept in a ring beside the state,
+// and settle() applies them later, once they are certain. The same kernels do that, with `settle` set.
+// In a block the rows of a span are walked in order, by the same invocations; of separate rows each is a span. Long blocks are
+// cut into dispatches of max_delta_rule_rows tokens, so that none takes too long.
 #include "model/gpu/recurrent.h"
 #include "base/ensure.h"
 #include "model/gpu/elementwise.h"
@@ -35,6 +43,7 @@ RecurrentRows::RecurrentRows(const Recurrent& r, uint32_t tokens) {
     floats = behind(gates, 2 * heads);
 }
 
+// One buffer with the taps of the convolution, and behind them for each head the rate of decay and the bias, padded to 16 bytes.
 std::vector<float> delta_input_floats(std::span<const float> weights, std::span<const float> a, std::span<const float> dt) {
     std::vector<float> out(weights.begin(), weights.end());
     for (size_t head = 0; head < a.size(); head++) out.insert(out.end(), {a[head], dt[head], 0.0f, 0.0f});

@@ -1,3 +1,9 @@
+// The choices that a tuning consists of: each with its name, the values that are tried, and the workload that measures it. The
+// groups are in the order in which `bench --tune` goes through them, since later ones depend on earlier ones. No choice changes
+// what is computed beyond rounding.
+// refusal() says why a device cannot run a tuning. It builds the list of all kernel variants that the tuning leads to, and
+// compares their workgroups and shared memory (which is computed from the SPIR-V, runtime/specialise.cpp) with the device's
+// limits. So a tuning from a file cannot make a driver fail.
 #include "model/gpu/tuning_fields.h"
 #include "model/gpu/variants.h"
 #include "runtime/specialise.h"
@@ -144,6 +150,8 @@ std::string refusal(const Capabilities& device, const Tuning& t) {
     return refusal_of_kernels(device, t);
 }
 
+// Two fields are tied: weights are interleaved in groups of as many rows as a workgroup has, or not at all. So a change of lanes,
+// rows or workgroup takes the interleave with it.
 std::vector<Tuning> candidates(const Capabilities& device, const Tuning& from, const TuningField& field) {
     std::vector<Tuning> out;
     const auto add = [&](const Tuning& t) {

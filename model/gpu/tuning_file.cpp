@@ -47,6 +47,8 @@ const json& field(const json& object, const char* key) {
 }
 
 // Throws Error with the reason.
+// A file is used whole or not at all: with all fields that this program has, each a value that is tried, for this very device and
+// driver. Otherwise the default is used, with a note.
 Tuning parse(const Capabilities& device, const json& all) {
     if (field(all, "schema") != schema_name || field(all, "version") != schema_version)
         fail("it is not of version {} of {}", schema_version, schema_name);
@@ -92,6 +94,7 @@ StoredTuning read(const Capabilities& device, const fs::path& path) {
 }
 
 // Writes `text` to a file beside `path` that is unique to this writer.
+// The draft is on the disk before it is renamed: a reader sees the old tuning or the new one, and never a part of one.
 fs::path write_draft(const fs::path& path, const std::string& text) {
     if (path.empty()) fail("there is no directory to store the tuning in: set the environment variable TQ_CACHE_DIR to one");
     std::error_code error;
@@ -148,6 +151,7 @@ void store_tuning(const Capabilities& device, const Tuning& tuning, const nlohma
     fail_to_store(path, error.message());
 }
 
+// Writes an empty draft and removes it, before a search that takes minutes and would end with nothing.
 void check_storable(const Capabilities& device) {
     std::error_code error;
     fs::remove(write_draft(tuning_path(device), ""), error);

@@ -1,3 +1,9 @@
+// Finds all kernel variants by recording passes into a list (Recorder::list()), with models, caches and experts of every shape
+// that matters. Nothing runs, and no device is needed. What is recorded is the real code of the forward pass, so a variant that
+// the code can ask for and this list lacks is a shape that is missing here, not a second description that went stale.
+// Shapes are reduced to what variants depend on: a head dimension, the ratio of heads, a type, whether there is a window; sizes
+// of matrices only as far as the lanes of a row follow from them. Attention is a product of too many of these, so each type has
+// one shape, and a few pairs of types have all.
 #include "model/gpu/variants.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/experts.h"

@@ -1,3 +1,6 @@
+// Encodes and decodes vectors on a device with the kernels of the cache: a cache of one layer and one head, whose values are the
+// vectors. So `tq-run codec` and the tests of the codec measure what a model runs. Keys are of the smallest type and unused. A
+// batch is a pass of one span.
 #include "model/gpu/vector_codec.h"
 #include "base/ensure.h"
 #include "model/gpu/tuning_file.h"

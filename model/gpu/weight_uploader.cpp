@@ -1,3 +1,8 @@
+// Uploads a model's matrices in pieces of a staging buffer: while the device copies one piece, the pool's threads read and repack
+// the next directly into the other (runtime/uploader.h).
+// A matrix larger than a binding is cut into slices of whole groups of rows. gate and up, if they are alike, become one matrix
+// with their rows in turn (step 2), so that one kernel reads both of a row. All sizes are multiples of lcm(interleave, step)
+// rows, since a group must not be cut.
 #include "model/gpu/weight_uploader.h"
 #include "model/gpu/device_layout.h"
 #include <algorithm>
@@ -36,6 +41,7 @@ Matrix WeightUploader::matrix(std::span<const Tensor> tensors) {
     return matrix;
 }
 
+// First with raised scales. If one cannot be raised, all is written again without, and progress is counted from before.
 void WeightUploader::fill(std::span<const Tensor> tensors, Matrix& matrix) {
     RowLayout layout{matrix.type, matrix.cols, interleave_, true};
     matrix.scale_unit = layout.scale_unit();

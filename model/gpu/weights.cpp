@@ -1,5 +1,9 @@
+// A model's weights on a device, and how many bytes that takes (device_bytes(), for plans: the same walk without uploading).
+// Norms and biases become fp32 vectors. Norms of heads stay on the host, as they are joined with the scales of conditioned keys
+// first. Recurrent layers have no matrices of attention.
 #include "model/gpu/weights.h"
 #include "base/ensure.h"
+#include "base/printable.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/recurrent.h"
 #include "model/gpu/weight_uploader.h"
@@ -11,6 +15,8 @@ namespace {
 
 uint64_t matrix_bytes(const Tensor& t, uint32_t interleave) { return device_matrix_bytes(t.type, t.rows, t.cols, interleave); }
 
+// Gate and up become one matrix with their rows in turn if they have one format (are_pairs), so that one kernel has both values
+// of a SwiGLU. That matrix is then padded once, not twice, and it has a format's grid once.
 uint64_t gate_up_bytes(const Tensor& gate, const Tensor& up, uint32_t interleave) {
     return are_pairs(gate, up) ? device_matrix_bytes(gate.type, 2 * gate.rows, gate.cols, interleave)
                                : matrix_bytes(gate, interleave) + matrix_bytes(up, interleave);
@@ -62,14 +68,15 @@ LayerMatrices upload_layer(WeightUploader& up, ThreadPool& pool, const LayerWeig
 
 } // namespace
 
+// The shaders' variants are named after the formats in lower case (shaders.cmake).
 size_t family_member(GgmlType type) {
-    std::string name = block_format(type)->name;
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const std::string name = lowercase(block_format(type)->name);
     const auto found = std::ranges::find(shader::weight_formats, name);
     ENSURE(found != std::end(shader::weight_formats), "shaders/shaders.cmake has no {}", name);
     return size_t(found - std::begin(shader::weight_formats));
 }
 
+// Counts what upload_layer() uploads. A weight that is added to one must be added to the other, or the plan of memory is wrong.
 static uint64_t layer_bytes(const LayerWeights& w, uint32_t interleave) {
     uint64_t bytes = 0;
     if (w.recurrent)

@@ -1,3 +1,11 @@
+// The vectors of the cache in host memory, for the reference and the CPU engine. Cache (model/cache.h) keeps the books: which
+// page of which slot has which tokens. Here are the bytes.
+// A page's codes are stored head by head, so that attention reads the keys of one head in one run: [page][head][token][words].
+// Beside them are the scales, in an array of their own, and the first tokens of each page in fp16.
+// Pages that leave (to other slots, the prefix cache or a file) have the layout of PageLayout, which is the same on all devices.
+// read_page() and write_page() translate, head by head. A layer that is not held here, or is recurrent, has no bytes there.
+// Memory is not initialised: a system provides a page of it when it is first written, so a large context that is not used takes
+// none.
 #include "model/host/cache.h"
 #include "base/ensure.h"
 #include "model/kv/options.h"
@@ -21,6 +29,8 @@ std::vector<Row> rows_of(const PassRows& rows) {
     return out;
 }
 
+// A pass has rows of several slots, those of a slot together and in order. The state's range counts tokens of the slot and is
+// clipped to the rows of this run.
 std::vector<SlotRows> by_slot(std::span<const Row> rows) {
     std::vector<SlotRows> out;
     for (size_t t = 0; t < rows.size(); t++) {
@@ -38,6 +48,8 @@ CacheSide::CacheSide(KvCodec codec, uint32_t heads, uint32_t blocks, uint32_t bl
       scales_(new uint16_t[size_t(blocks) * heads * block_tokens * this->codec.scales()]), sink_words(sink_words),
       sinks_(new uint32_t[size_t(blocks) * heads * FIRST_TOKENS * sink_words]) {}
 
+// The first tokens' fp16 vectors go with their page, so they are copied only from the beginning of a page to the beginning of
+// another.
 void CacheSide::copy(Place from, Place to, uint32_t tokens) const {
     for (uint32_t head = 0; head < heads && tokens > 0; head++) {
         std::copy_n(codes(from, head).data(), size_t(tokens) * codec.words(), codes(to, head).data());
@@ -51,6 +63,8 @@ LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t max)
     : shape(shape), slots(slots), values(slots * floats()), ring(pending_ring(max)),
       pending(slots * ring * shape.pending_floats()) {}
 
+// The state before a row is that of the row above it, if that is of the same slot: a pass may have several tokens of one. Only a
+// slot's first row of the pass needs what was kept.
 void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows) {
     const size_t cols = kept.cols;
     for (size_t t = 0; t < rows.size(); t++) {
@@ -227,6 +241,7 @@ void KvVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std:
     if (last_states_) copy_bytes(last_states_->at({slot, tokens - 1}).data(), bytes.last(4ull * last_states_->cols));
 }
 
+// Pending inputs are copied with the state: it does not have their tokens yet.
 void KvVectors::copy_state(uint32_t from, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.states) continue;
@@ -253,6 +268,8 @@ static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t l
         for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);
 }
 
+// What benchmarks fill a cache with, in place of tokens that would have to be computed. Runs end where the page of the source,
+// the page of the target, or what is repeated ends.
 void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.held()) continue;
@@ -274,6 +291,8 @@ std::string KvVectors::where(std::string what, uint32_t slot) const {
     return sequences_.shape().slots > 1 ? fmt::format("{} of slot {}", what, slot) : what;
 }
 
+// Asked only after a pass has given logits that are not finite, so it may take its time: it reads all that the slot has, layer by
+// layer, and names the first place.
 std::optional<std::string> KvVectors::find_nonfinite(uint32_t slot) const {
     for (size_t i = 0; i < layers_.size(); i++) {
         if (layers_[i].states && sequences_.position(slot) > 0 &&

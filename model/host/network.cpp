@@ -1,3 +1,7 @@
+// A model as the steps of a host engine want it: references to the matrices, and copies of the vectors (norms, biases) in fp32.
+// Everything that depends on the cache's types is decided here once for each layer: the rotation of queries, which must be that
+// of the stored keys; the gain of the rotation, which goes into the scale of the scores; the scales of conditioned keys, which go
+// into the heads' norms; those of values.
 #include "model/host/network.h"
 #include "model/rope.h"
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The router of a mixture of experts: softmax over all experts, of which the largest few are taken. The order is total, NaN
+// included, and equal logits are decided by the lower id. It must be the same on all engines, since another choice of experts is
+// another answer.
 #include "model/host/routes.h"
 #include <algorithm>
 #include <cmath>
@@ -36,6 +39,8 @@ void route(Routes& routes, std::span<const float> logits, uint32_t num_experts, 
     }
 }
 
+// A counting sort, stable, so that the pairs of one expert stay in the order of their tokens. Matrices of an expert are then
+// multiplied once with all tokens that chose it.
 ExpertGroups group_by_expert(std::span<const uint32_t> ids, uint32_t num_experts) {
     std::vector<uint32_t> next(num_experts + 1);
     for (const uint32_t id : ids) next[id + 1]++;

@@ -1,3 +1,9 @@
+// The cache directory is shared with other programs: huggingface_hub, llama.cpp, another tq-run. So its layout is theirs
+// (cache.h), and nothing in it is ever half written under its final name. Links, copies and references are made under a name that
+// nobody else uses, and are then renamed, which replaces an older one at once. A blob gets its name only when its checksum is
+// right (download.cpp).
+// Links are relative, so the directory may be moved. Where a file system has no symbolic links, a hard link is made, and where it
+// has none either, a copy.
 #include "model/hub/cache.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -41,6 +47,8 @@ HubCache::HubCache(const fs::path& root, const std::string& repository)
 
 fs::path HubCache::lock(const HubFile& file) const { return locks_ / (file.oid + ".lock"); }
 
+// Other programs leave the reference out if a commit was asked for by its name. Then the only snapshot there is is meant; of
+// several nobody knows which is the branch's.
 std::string HubCache::commit() const {
     std::string text;
     std::ifstream(folder_ / "refs" / "main") >> text;

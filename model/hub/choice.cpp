@@ -1,3 +1,11 @@
+// Which files of a repository are the model, by their names alone, since nothing is downloaded yet. The order of preference is
+// llama.cpp's, so one command gets one file from both programs: the file that was named; the first whose name has the quant as a
+// word; without a quant Q4_K_M, then Q8_0, then the first model.
+// Names come from whoever made the repository. The parts of a split file are found by the numbers in their names, all must be
+// there, and a name that leads out of the directory is an error for the whole choice.
+// Beside a model there may be GGUF files that are none: projectors for images, importance matrices, draft heads. They are known
+// by words in their names (is_model()).
+// A repository without GGUF files is taken as Hugging Face has it: safetensors with configuration and tokenizer.
 #include "model/hub/choice.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -18,6 +26,8 @@ struct Part {
     uint32_t number = 1, count = 1;
 };
 
+// A part's number has five digits, as llama.cpp's gguf-split and Hugging Face write it: other endings in digits are part of the
+// name.
 bool is_number(std::string_view digits, uint32_t& value) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     return digits.size() == 5 && error == std::errc() && end == digits.data() + digits.size();

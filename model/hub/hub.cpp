@@ -1,3 +1,11 @@
+// From "USER/REPOSITORY:QUANT" to a path of a model on the disk. The steps: the request is parsed; the hub says at which commit
+// the branch is, and lists that commit's files; choice.cpp picks; what the cache lacks is downloaded, each file linked into the
+// snapshot when it is whole; at last the reference is set to the commit. So a download that breaks off leaves the former snapshot
+// in use, and a later one continues.
+// The hub is asked even if a copy is in the cache, for a branch moves. But nobody should wait for a hub that does not answer if
+// there is a copy: then there is one attempt with a short time limit, and the copy is used with a note. Only Unreachable leads
+// there. An error such as "no such quant" does not, since it would be hidden.
+// Without a network (--offline) the cache alone answers, by the same choice among the files that it has.
 #include "model/hub/hub.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -74,6 +82,8 @@ uint64_t existing_bytes(const fs::path& path) {
     return error ? 0 : bytes;
 }
 
+// Asked before anything is fetched, since a disk that is full after an hour is worse. What an earlier download left counts as
+// there. The check is advice: another program may take the space meanwhile, and then the write fails with what has arrived kept.
 void require_space(const HubCache& cache, const std::vector<HubFile>& missing) {
     uint64_t needed = spare_bytes;
     for (const HubFile& file : missing) needed += file.size - std::min(file.size, existing_bytes(cache.incomplete(file)));

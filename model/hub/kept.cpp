@@ -1,3 +1,11 @@
+// What -hf has downloaded, and its deletion. A repository's folder has blobs and snapshots that link to them, and maybe what
+// other programs put there.
+// A model's name is the shortest request that -hf would read as this file: USER/REPOSITORY:QUANT if the choice of that quant is
+// this file, otherwise with the file's name.
+// Sizes count each file once: links are no bytes, and a hard link counts where the blob is. What belongs to no model of the
+// current commit is shown as other bytes: older versions, parts of downloads.
+// Deletion removes the links of a model, and its blobs where no other snapshot has them. It follows no links out of the cache,
+// and refuses while another process holds one of the repository's locks.
 #include "model/hub/kept.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -41,6 +49,7 @@ uint64_t bytes_below(const fs::path& folder) {
     return bytes;
 }
 
+// "name-Q4_K_M-00001-of-00002.gguf": Q4_K_M.
 std::string quant_of(const std::string& path) {
     std::string stem = path.substr(0, path.rfind('.'));
     if (const size_t part = stem.rfind("-of-"); part != std::string::npos && part + 9 == stem.size() && part > 6)

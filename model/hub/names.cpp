@@ -1,3 +1,6 @@
+// The checks of names before they become paths, addresses or lines on a terminal. A file's name is part of a path on this
+// machine, whichever it is, so it must be harmless on all of them: no backslash or colon, which mean something on Windows, no
+// "..", and no character that would show another name than it is.
 #include "model/hub/names.h"
 #include <algorithm>
 #include <fmt/format.h>

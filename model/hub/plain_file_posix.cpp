@@ -1,3 +1,5 @@
+// Checks and opening are one system call, or what was checked could be exchanged before it is opened: O_NOFOLLOW refuses a link,
+// and the file's kind is asked of the descriptor that is open.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"

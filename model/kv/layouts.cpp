@@ -1,3 +1,10 @@
+// The layouts of stored vectors in other programs' files (model/kv/layouts.h has their bytes). A code of a TurboQuant type is a
+// sign bit above the index of a level's magnitude, as the kernels want it; other programs number the centroids by value, from the
+// most negative one. rank_of() and code_of() are that permutation and its reverse. Our fp16 scale multiplies integer levels;
+// their fp32 norm multiplies centroids of unit vectors. norm_per_scale() is the factor between the two.
+// Codes survive export and import bit for bit. A scale does, too: its norm is computed in fp64 and rounded to fp32, and fp32 has
+// 13 more bits than fp16, so that the way back rounds to the same scale. What is imported may come from anywhere, so each index,
+// scale and norm is checked before it is stored.
 #include "model/kv/layouts.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -25,6 +32,7 @@ uint32_t get(ConstBytes bytes) {
     return value;
 }
 
+// The upper half of the codes has the negative levels, the greatest magnitude last. So their ranks run backwards.
 uint32_t rank_of(uint32_t code, uint32_t bits) {
     const uint32_t half = 1u << (bits - 1), index = code & (half - 1);
     return (code & half) != 0 ? half - 1 - index : half + index;
@@ -45,6 +53,8 @@ float norm_of(const KvCodec& codec, uint16_t scale) {
     return float(double(half_to_float(scale)) * norm_per_scale(codec));
 }
 
+// A norm that rounds to an infinite fp16 scale is refused rather than clamped: each value of the vector would be smaller than it
+// was, without a word.
 uint16_t scale_of(const KvCodec& codec, float norm, bool allow_nonfinite) {
     if (std::isnan(norm) && allow_nonfinite) return nonfinite_scale;
     if (!std::isfinite(norm) || norm < 0) fail("its norm is {}: it must be finite and not negative", norm);
@@ -81,6 +91,8 @@ void import_planes(const KvCodec& codec, std::span<uint32_t> words, std::span<ui
     if (!allow_nonfinite && !is_finite(codec, words, scales)) fail("it holds a value that is not finite");
 }
 
+// An index of 3, 5 or 6 bits may lie across two bytes: the lower bits go into the first one. If it does not, the shifted index
+// fits a byte, and the byte after it is not touched, for it may be the end of the vector.
 void export_block68(const KvCodec& codec, Bytes bytes, std::span<const uint32_t> codes, uint16_t scale) {
     const uint32_t bits = code_bits(codec.type);
     put(bytes.first(4), std::bit_cast<uint32_t>(norm_of(codec, scale)));
@@ -93,11 +105,13 @@ void export_block68(const KvCodec& codec, Bytes bytes, std::span<const uint32_t>
     }
 }
 
+// Reads two bytes in any case. At the last byte it reads that byte twice, since an index that begins there also ends there.
 uint32_t packed_rank(ConstBytes indices, size_t i, uint32_t bits) {
     const size_t at = i * bits / 8, second = std::min(at + 1, indices.size() - 1);
     return get(ConstBytes(std::array{indices[at], indices[second]})) >> (i * bits % 8) & ((1u << bits) - 1);
 }
 
+// q8_0 has one value in a byte. q4_0 has channel i of a block in the low half of byte i, and channel i + 16 in the high half.
 void export_ggml(const KvCodec& codec, Bytes bytes, std::span<const uint32_t> codes, std::span<const uint16_t> scales) {
     const size_t length = bytes.size() / scales.size();
     for (size_t b = 0; b < scales.size(); b++) {

@@ -1,3 +1,8 @@
+// Which cache each layer gets, and the texts that say so. `k` and `v` are the types of all layers; `layers` has exceptions, of
+// which the later ones win; `window` and `conditioning` are the same for all. The texts come from the command line, from a
+// request or from a file that a user wrote, so each parser refuses what it does not know, with the names that it does know.
+// describe() also identifies measurements in the logs of the lab: two caches that compute different numbers must have different
+// texts. So a new option must show there whenever it is not the default. (Stored pages are identified by model/prefix/owner.h.)
 #include "model/kv/options.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -24,6 +29,8 @@ std::string_view take(std::string_view& text, char separator) {
 }
 
 // Removes a layer number from the front of `text`.
+// Layers are written with a minus for "from the end", and - also divides a range: "-2--1" and "-2:-1" are the same. from_chars
+// takes the sign that belongs to a number, so what is left begins with the divider.
 int take_layer(std::string_view& text, std::string_view all) {
     int layer = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
@@ -71,6 +78,7 @@ void KvOptions::set(KvSide side, KvType type) {
     for (KvLayers& exception : layers) (side == KvSide::key ? exception.types.k : exception.types.v) = type;
 }
 
+// The MTP layer (layer == count) is stored as the last layer is. A range that ends at -1 therefore includes it.
 KvTypes KvOptions::at(uint32_t layer, uint32_t count) const {
     KvTypes types{k, v};
     layer = std::min(layer, count - 1);
@@ -93,6 +101,9 @@ uint32_t KvOptions::layers_with_window(uint32_t count) const {
     return out;
 }
 
+// `automatic` is resolved here and nowhere else: no conditioning of keys that are not coded, the calibration if there is one, and
+// else the weights alone, which need no measurement. A calibration measures the layers of the model. It has nothing of the MTP
+// layer, which falls back to norms.
 KeyConditioning KvOptions::conditioning_of(uint32_t layer, uint32_t count) const {
     KeyConditioning out = conditioning;
     out.plain = !is_coded(at(layer, count).k);
@@ -147,6 +158,8 @@ const KvPreset& parse_kv_preset(std::string_view text) {
     fail("unknown preset '{}': use one of {}", printable(text), fmt::join(names, ", "));
 }
 
+// The grammar: entry (";" entry)*, entry = range ("," range)* "=" type ["/" type], range = layer [("-" | ":") layer]. Each range
+// of an entry becomes an exception of its own, in the order of the text, so that later ones win.
 std::vector<KvLayers> parse_kv_layers(std::string_view text) {
     const std::string_view all = text;
     std::vector<KvLayers> out;

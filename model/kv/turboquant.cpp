@@ -1,4 +1,9 @@
-// Only +, -, *, comparison and integer operations are used between input and bytes, in fixed orders.
+// TurboQuant's codec for one rotated vector y of head_dim channels (turboquant.md): each component becomes a sign and the index
+// of a level, by thresholds on its square, and the vector gets one fp16 scale. Types of unequal bits have two halves, the even
+// and the odd channels, with a scale each. Trellis types choose all codes together (model/kv/trellis.h).
+// Every device must store the same bits. So there are only +, -, *, comparison and integer operations between input and bytes, in
+// fixed orders: sums are trees of halves, thresholds are compared with squares (y^2 >= B * n2), and scales are quotients, or
+// roots of such, that are rounded once, by integers (model/kv/exact.h).
 #include "model/kv/turboquant.h"
 #include "base/half.h"
 #include "model/kv/exact.h"
@@ -26,6 +31,7 @@ std::vector<uint32_t> odd_numbers(size_t count) {
     return out;
 }
 
+// The numbers come from shaders/tables.h as words of four levels each, the form in which the kernels have them.
 Codebook make_codebook(uint32_t magnitude_bits) {
     switch (magnitude_bits) {
     case 1: return {bytes_of({TQ2_LEVELS}, 2), {TQ2_THRESHOLDS}};
@@ -42,6 +48,7 @@ Codebook make_codebook(uint32_t magnitude_bits) {
     }
 }
 
+// The order of a workgroup that halves its invocations in each step. The length is a power of two.
 float tree_sum(std::span<float> terms) {
     for (size_t s = terms.size() / 2; s > 0; s /= 2)
         for (size_t i = 0; i < s; i++) terms[i] = terms[i] + terms[i + s];

@@ -1,3 +1,11 @@
+// Which cached tokens have the bits of a cold run: one that computes a prompt from its first token on. Only these may stand in
+// for it, if answers must not depend on what was cached before. The bits of a token depend on the kernels of the slice that it
+// was computed in, and these on the slice's length and place, not on the tokens around it. So all here is arithmetic on lengths.
+// BlockKernels says what a device does: `block` ids make a slice of a long run (0: every row has the bits that it has alone, and
+// all tokens are cold); slices of at least `many` ids have the same kernels whatever their length.
+// Two questions are answered: how much of a known prefix may be taken so that the rest gets the slices of a cold run
+// (reusable_tokens()), and which tokens of a run had them (cold_tokens()). checkpoint_positions() chooses where a run may pause
+// without changing its slices.
 #include "model/prefix/cold.h"
 #include <algorithm>
 
@@ -45,6 +53,9 @@ static uint32_t last_pause(const BlockKernels& kernels, uint32_t begin, uint32_t
     return std::max(begin, std::min(wish, total - std::min(total, kernels.many)));
 }
 
+// In order of worth: the end of the prompt; two pages before it, as a question is often edited; the marks, where messages begin;
+// then every 2048 tokens. Ends of pages come first, since the prefix cache keeps states only there. Positions that are too near
+// to one another would leave a slice of fewer than `many` tokens, and are left out.
 std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t begin, uint32_t total,
                                            std::span<const uint32_t> marks) {
     std::vector<uint32_t> out;

@@ -1,3 +1,9 @@
+// Pages as files: one directory for each owner, one file for each page or state. A file's name has the name of its parent, its
+// own, the number of its tokens and a checksum of its first 32 ids. So a directory's listing is the whole tree, and most pages
+// are ruled out without being opened (may_begin_as()).
+// Several processes use a directory at once and may be killed at any time. A file is written under another name, a draft, and
+// renamed when it is whole; a draft of 10 minutes or more is deleted when somebody prunes. Everything may be gone the moment
+// after it was listed, so errors of single files are passed over. Links are not followed, and pipes are not opened.
 #include "model/prefix/page_directory.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
@@ -55,6 +61,8 @@ std::string PageEntry::file_name() const {
 
 PageEntry entry_of(const PageHead& head) { return {head.parent, head.name, head.tokens(), beginning_of(head.ids), head.kind}; }
 
+// The name must be exactly the one that file_name() makes of what was read: other spellings of the same numbers are not ours, and
+// would be listed but never found.
 std::optional<PageEntry> parse_entry(std::string_view name) {
     PageEntry entry{};
     entry.kind = name.ends_with(state_suffix) ? RecordKind::state : RecordKind::page;
@@ -78,6 +86,8 @@ bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
            entry.beginning == beginning_of(ids.first(std::min<size_t>(ids.size(), std::min(entry.tokens, beginning_ids))));
 }
 
+// The draft's name has random digits, because several processes may write the same page at once. Whose rename comes last stays;
+// both wrote the same name's content.
 void write_whole(const fs::path& path, std::initializer_list<std::span<const std::byte>> parts) {
     fs::path draft = path;
     draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);
@@ -94,6 +104,7 @@ void write_whole(const fs::path& path, std::initializer_list<std::span<const std
     fail("cannot write {}: {}", printable(utf8_text(path), 300), error ? error.message() : std::strerror(why));
 }
 
+// At most `max` bytes, whatever the file says that it has. A file that shrinks meanwhile gives what it had; the checksum tells.
 std::optional<std::vector<std::byte>> read_bytes(const fs::path& path, size_t max) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return std::nullopt; // to open a pipe may take for ever
@@ -206,6 +217,8 @@ void expire_pages(const fs::path& own, std::chrono::seconds unused) {
     remove_leftovers(own);
 }
 
+// Deletes leaves only, the one used least recently first: a page without the one before it cannot be found. A page whose last
+// follower goes becomes a leaf itself. A state follows its page and goes before it.
 uint64_t prune_pages(const fs::path& directory, uint64_t max_bytes) {
     const std::vector<StoredOwner> owners = stored_pages(directory);
     uint64_t total = 0;

@@ -1,3 +1,7 @@
+// A page's bytes, on the disk, in a file of a prompt cache, or on a network: magic, checksums of head and content, the names, the
+// ids, then the content. Two checksums, because the head alone decides whether a page is wanted. The name is a hash of owner,
+// parent and ids, and is computed again when a head is read, so that a page cannot claim ids that it was not made for.
+// The head is a multiple of 8 bytes long, so the content is aligned in a mapped file.
 #include "model/prefix/page_file.h"
 #include "base/checksum.h"
 #include "base/ensure.h"

@@ -58,6 +58,7 @@ void PageStore::add(const PageEntry& entry) {
     if (names_.insert(entry.name).second) entries_.emplace(entry.parent, entry);
 }
 
+// Several pages may follow one parent (a conversation that branches), so that a name is looked for among these.
 void PageStore::forget(const PageEntry& entry) {
     names_.erase(entry.name);
     const auto [first, last] = entries_.equal_range(entry.parent);

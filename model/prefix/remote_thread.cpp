@@ -7,6 +7,9 @@
 
 namespace tq {
 
+// One question to another machine, which computes the pages of a prompt and sends them as they are made. The machine knows this
+// cache's owner but not its tenants. So names are made anew for the way, and what comes is checked against them
+// (received_content()).
 struct RemotePages::Shared::Asking {
     Shared& shared;
     const std::shared_ptr<PageFetch>& fetch; // which the thread holds once, and who waits for it

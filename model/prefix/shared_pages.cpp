@@ -1,3 +1,9 @@
+// The caller's side of a store that several machines share (shared_threads.cpp has the two threads, one that reads and one that
+// writes). Nothing here waits for the store. What is to be written is a job in a queue of bounded size, and is dropped if that is
+// full; what is to be read has a deadline.
+// `present` has the names of pages that are known to be in the store, so that they are not written again. It is forgotten after
+// an hour, as pages expire there; when a present page is used again, the writer confirms it.
+// Only full pages with the bits of a cold run are shared, since others would be found by nobody else.
 #include "model/prefix/shared_pages.h"
 #include "base/error.h"
 #include "model/cache.h"

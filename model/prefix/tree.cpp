@@ -1,3 +1,8 @@
+// The prefix cache's index: a tree whose nodes are pages, each with the ids of its tokens. A prompt is looked up from the root,
+// page by page. The last page of a sequence may have fewer tokens than a page holds, and has no children.
+// A page may be there twice, cold and sampled, with different bits (cold.cpp). No cold page follows a sampled one, since its
+// tokens attend to those before.
+// Each tenant has a root of its own with another name, so that pages of one are never found by another.
 #include "model/prefix/tree.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -87,6 +92,7 @@ PrefixNode* PrefixTree::known(PrefixNode& parent, std::span<const uint32_t> ids,
     return nullptr;
 }
 
+// Shorter pages that the node begins with, and that are no colder, hold nothing that the node does not.
 std::vector<std::unique_ptr<PrefixNode>> PrefixTree::take_superseded(PrefixNode& node) {
     std::vector<std::unique_ptr<PrefixNode>> out;
     auto& siblings = node.parent->children;
@@ -128,6 +134,8 @@ void PrefixTree::touch(PrefixNode& node) {
     for (PrefixNode* at = &node; at; at = at->parent) at->used = now_;
 }
 
+// touch() gives a node and all above it the same time, and parents come first here: of equal times the deepest wins, so a leaf is
+// found before its parents.
 PrefixNode* PrefixTree::least_recent(const std::function<bool(const PrefixNode&)>& is_candidate) {
     PrefixNode* oldest = nullptr;
     each([&](PrefixNode& node) { // parents come before their children

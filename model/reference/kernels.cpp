@@ -1,3 +1,9 @@
+// The numbers that all other implementations are compared with: plain loops in fp32, one thread's result independent of how many
+// there are. Each unit of pool.each() (a row of a matrix, a head of a token) is computed by one thread from beginning to end, so
+// sums have one order. Codecs, rotations and conditions of keys are those of model/kv, which has its own tests.
+// Speed is nothing here, but memory is bounded: a weight row is decoded once for all tokens, and a stored vector is decoded each
+// time that a query reads it. Attention follows its definition: all scores, then their maximum, then the weighted sum. The
+// kernels of the devices never hold all scores, and rescale what they have summed; a difference between the two is theirs.
 #include "model/reference/kernels.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -39,6 +45,9 @@ void matmul(ThreadPool& pool, std::span<float> y, const Tensor& w, std::span<con
     });
 }
 
+// The order matters. Page scores need q after RoPE and before the conditions, because they are products with the page's means,
+// which the keys lost before they were scaled (model/kv/conditioning.h). The rotation comes last, as keys are stored in the
+// rotated basis, and scores are then dot products there.
 void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w, const Rope& rope, uint32_t heads,
                  std::optional<float> eps, float scale, const Rotation* rotation, const HeadConditions& conditions,
                  PageScores* page_scores) {
@@ -59,6 +68,8 @@ void q_norm_rope(ThreadPool& pool, std::span<float> q, std::span<const float> w,
     });
 }
 
+// A vector is stored in up to three places: as codes in its page, as fp16 beside the codes if it is among the first tokens of its
+// page (FIRST_TOKENS), and as fp16 in the ring of the window. Each is made from the fp32 vector, never from another stored one.
 void kv_append(ThreadPool& pool, const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w,
                const Rope& rope, std::optional<float> eps, const HeadConditions& conditions) {
     const CacheSide& side = cache.side(which);
@@ -125,6 +136,7 @@ void attention(ThreadPool& pool, std::span<float> y, std::span<const float> q, c
     });
 }
 
+// The sort is stable and the ids ascend before it. So equal logits stay in the order of their ids, as the device's kernel has it.
 std::vector<Candidate> sample_candidates(std::span<const float> logits, std::span<const uint32_t> excluded, uint32_t count) {
     std::vector<Candidate> out;
     for (uint32_t id = 0; id < logits.size(); id++)
@@ -141,6 +153,9 @@ uint32_t sample(std::span<const Candidate> candidates, const sampling_settings& 
     return candidates[sampled_index(weights, settings, random)].id;
 }
 
+// All weights are integers (sampling_weight), so `mass` and `sum` have no rounding and no order of summation. top_p keeps
+// candidates, from the greatest on, until their mass reaches its share; min_p drops single weights; then the kept ones are walked
+// in the order of their ids, so that the device may find them in any order.
 uint32_t sample_all(std::span<const Candidate> candidates, const sampling_settings& settings, uint32_t random) {
     std::vector<Weighed> all, kept;
     uint64_t sum = 0, mass = 0;

@@ -1,3 +1,14 @@
+// A model whose layers are divided among devices, as one Stage. A block is cut into slices, which go through the devices one
+// after the other: while slice 2 is in the first device, slice 1 is in the second. Each device has a thread of its own, which
+// takes the next slice that is ready for it.
+// A slice is ready for a part if it has done all parts before, and the slice ahead of it has done this one (is_ready()):
+// attention of a later slice reads the keys that the earlier one stored. So no two slices are ever in one part, and a device that
+// has several parts takes the foremost slice first. Parts whose weights are streamed are the exception: there all slices go
+// through a part before its weights are replaced.
+// All state of flights is under one mutex; only the work itself, run_part(), is outside. An exception of a thread stops all, and
+// is thrown by the caller's thread once no slice is running.
+// With a tap, or if there is only one slice, the caller's thread does all in turn. The bits are the same.
+// SplitVectors is the cache of all devices together: every request goes to all, and each touches the layers that it holds.
 #include "model/stages/pipeline.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -109,6 +120,8 @@ std::vector<Pipeline::Flight> Pipeline::slices_of(const PassRows& rows) {
 }
 
 // Cuts separate rows into as many groups as the devices take at the same time, none smaller than what a pass takes at no cost.
+// Each group costs each device a read of its weights, so there are no more groups than devices, and none that is smaller than the
+// rows a pass takes at hardly more cost than one (min_separate_rows).
 std::vector<Pipeline::Flight> Pipeline::groups_of(const PassRows& rows) {
     const uint32_t count = rows.count(), max = slice_limits_.max_separate_rows,
                    useful = std::min(split_.devices(), count / slice_limits_.min_separate_rows),
@@ -170,6 +183,7 @@ bool Pipeline::finished() const {
 }
 
 // The thread of a device.
+// The lock is held but for the work. A flight that is running belongs to this thread alone; is_ready() keeps others away.
 void Pipeline::work(uint32_t device) {
     std::unique_lock lock(mutex_);
     for (;;) {

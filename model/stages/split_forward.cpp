@@ -1,3 +1,6 @@
+// Puts together a Forward whose layers are on several devices: a stage for each device that has some, a Pipeline over them, and
+// limits that all can keep. A pass is limited by the weakest stage; kernels are chosen for slices that all have in common, as a
+// row must get the same bits on whatever device its layer is.
 #include "model/stages/split_forward.h"
 #include "base/ensure.h"
 #include "base/error.h"

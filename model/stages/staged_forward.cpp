@@ -1,3 +1,5 @@
+// A Forward made of a cache and one Stage, which may be a whole device or a Pipeline of several. The stage computes; which rows a
+// pass has, and what becomes of the cache's books before and after it, is in run_spans() and run_drafts(), which know no device.
 #include "model/stages/staged_forward.h"
 #include "base/ensure.h"
 #include "model/draft_run.h"
@@ -51,6 +53,8 @@ class StagedForward final : public Forward {
     const ForwardFacts facts_;
 };
 
+// Pages for all n tokens are reserved first, and the position is set back to those that were sampled. The first one is counted in
+// any case: id itself has been run.
 std::vector<uint32_t> StagedForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
     const uint32_t start = cache_.position(0);
     ENSURE(n > 0 && n <= SAMPLING_STEPS && n <= context_size() - start, "{} tokens at {}", n, start);

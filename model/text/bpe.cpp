@@ -9,6 +9,8 @@
 
 namespace tq {
 
+// The merges are kept as a table in compressed rows: the joins of a left token are joins_[first_joins_[left]] on, sorted by the
+// right token, so that a pair's rank is found by a binary search in one short row.
 Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size)
     : byte_ids_(byte_ids), first_joins_(size_t(vocabulary_size) + 1, 0) {
     ENSURE(merges.size() < none, "{} merges", merges.size());
@@ -59,6 +61,9 @@ void Bpe::merge_next(Scratch& scratch, uint32_t left) const {
     }
 }
 
+// The result is that of the textbook loop, which looks for the lowest rank in the whole word after each merge and needs time
+// quadratic in the word: a heap of (rank, position) yields the same order in n log n, ties by position from the left. That
+// matters, because a word may be long: a text without spaces is one.
 void Bpe::encode(std::string_view word, std::vector<uint32_t>& ids, Scratch& scratch) const {
     ENSURE(word.size() < none, "a word of {} bytes", word.size());
     auto& symbols = scratch.symbols_;

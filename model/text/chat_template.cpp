@@ -30,6 +30,8 @@ constexpr std::string_view tools_outro =
     "<args-json-object>}\n</tool_call>";
 
 // Reads one message; every error begins with its index.
+// Messages come from clients, and the errors go back to them. `content` may be a text or a list of text parts, as in OpenAI's
+// API; an assistant's message may have calls and no content.
 class MessageReader {
   public:
     MessageReader(const Json& json, size_t index) : json_(json), index_(index) {}
@@ -241,6 +243,8 @@ void check_tools(const Json& tools) {
         if (!tools[i].is_object()) fail("tool {} is not an object", i);
 }
 
+// Jinja is not run here. The templates of one family differ in few phrases, and each of these phrases stands for the changes of a
+// release. They are looked for from the newest release to the oldest, since later templates keep what earlier ones had.
 ChatVariant variant_of_xml_calls(std::string_view text) {
     const auto has = [&](std::string_view words) { return text.find(words) != text.npos; };
     if (has("preserve_thinking is undefined")) return ChatVariant::qwen38;
@@ -276,6 +280,7 @@ DividedAnswer divide_answer(const std::optional<std::string>& reasoning_content,
     return {strip_left(reasoning), strip_left(content.substr(content.rfind(close) + close.size()))};
 }
 
+// A user's message that is a tool's response is no query: some clients send results as messages of the user.
 size_t last_query(const std::vector<ChatMessage>& messages, bool stripped) {
     for (size_t i = messages.size(); i-- > 0;) {
         const std::string_view content = stripped ? python_strip(messages[i].content) : messages[i].content;
@@ -297,6 +302,8 @@ std::optional<ReasoningEffort> find_effort(std::string_view name) {
     return name == "high" || name == "xhigh" || name == "max" ? std::optional(ReasoningEffort::xhigh) : std::nullopt;
 }
 
+// The order of these tests matters: each looks for what only the remaining families have. A template that writes <think> behind
+// the generation prompt and never closes it is of a model that always thinks.
 ChatVariant chat_variant(const ModelFile& file) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
     if (text.find("<|start_header_id|>") != text.npos)

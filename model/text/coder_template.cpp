@@ -1,3 +1,12 @@
+// The tools and calls of Qwen3-Coder and of its successors, which are written in tags in place of JSON: <function=NAME>,
+// <parameter=KEY>, and the value on lines of its own.
+// The templates are Jinja, so values are printed as Python prints them. A prompt must have the very bytes that the model was
+// trained with, and Python's bytes differ from JSON's: True, None, 'single quotes', 1e-05. python_text() is str(), python_repr()
+// is repr() within a list; structured values are JSON in most places (value_text()), for there the template says tojson.
+// The texts below are those of the templates, verbatim. They are markup, and a change of one character changes what the model
+// sees.
+// A call whose arguments are not a JSON object is an error, but where ChatOptions::cut_arguments is set: then it is a call that
+// was cut by a limit of tokens, and is shown as far as it was written.
 #include "model/text/coder_template.h"
 #include "base/error.h"
 #include "model/text/python_json.h"
@@ -120,6 +129,8 @@ std::string coder_tool(const OrderedJson& tool) {
     return out;
 }
 
+// Qwen3.6 and later templates write all values but texts as JSON; earlier ones only those that have parts, and the others as
+// Python prints them.
 static std::string arguments_text(const OrderedJson& arguments, bool as_json) {
     std::string out;
     for (const auto& [key, value] : arguments.items()) {

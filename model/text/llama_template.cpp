@@ -1,3 +1,10 @@
+// The chat templates of Llama 3, 3.1 and 3.2, in C++. Llama 3 has plain turns. From 3.1 on there is always a system turn, with
+// two dates: the one of today is constant in 3.1 and the real one in 3.2. A prefix cache of a 3.2 model is therefore of no use on
+// another day than that on which it was made. Tests set ChatOptions::date.
+// Tools are in the first message of the user, not in the system turn. A model calls with bare JSON, whose arguments are called
+// "parameters"; results have the role "ipython". These templates strip white space around each content, as Python's strip() does.
+// The official template allows one call for each message. Several are written here with "; " between them, as vLLM's parser of
+// this form reads them.
 #include "model/text/llama_template.h"
 #include "base/error.h"
 #include "model/text/python_json.h"

@@ -30,6 +30,8 @@ void begin_qwen35_turn(PromptPieces& prompt, std::string_view role) {
     prompt.markup("\n");
 }
 
+// The one system turn has up to three parts with empty lines between them: the effort, the tools, the system text. The turn is
+// left out if there is nothing for it. Qwen3.8 alone leaves it out for a system message that is empty, too.
 void qwen35_system(PromptPieces& prompt, const ChatMessage& first, const nlohmann::ordered_json& tools,
                    const ChatOptions& options) {
     const std::string_view effort = effort_text(options);
@@ -93,6 +95,9 @@ void qwen35_result(PromptPieces& prompt, const ChatMessage& message, bool begins
 
 } // namespace
 
+// The thinking of earlier answers is left out up to the last question of the user (last_query), unless the request keeps it:
+// models were trained so. So an answer's text changes when a new question comes, and a prefix cache finds the conversation only
+// up to the last question before.
 void render_qwen35(PromptPieces& prompt, const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& tools,
                    const ChatOptions& options) {
     qwen35_system(prompt, messages[0], tools, options);

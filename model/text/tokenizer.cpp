@@ -159,6 +159,7 @@ std::vector<uint32_t> Tokenizer::encode(std::string_view text, bool parse_specia
     return encoder.finish();
 }
 
+// A text that begins with the token of its own accord gets no second one.
 std::vector<uint32_t> Tokenizer::prompt(std::string_view text, bool parse_special) const {
     std::vector<uint32_t> ids = encode(text, parse_special);
     const auto bos = tables_->vocabulary.bos_id;

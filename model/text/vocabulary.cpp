@@ -155,6 +155,9 @@ std::string base_bytes(std::string_view text, const ByteAlphabet& alphabet) {
     return out;
 }
 
+// Reads tokenizer.ggml.* of a file that anybody may have made. Counts, ids, duplicates, UTF-8 and the halves of merges are
+// checked here, once, so that encode() and bytes() need no checks but that of an id's range. Texts are views into the mapped file
+// until they are copied to Vocabulary::bytes, one string with all tokens: 150,000 strings would be as many allocations.
 class Reader {
   public:
     explicit Reader(const ModelFile& file) : file_(file) {}

@@ -1,3 +1,12 @@
+// Scales of channels that follow from the weights alone, for models whose file says nothing about keys and values. The squares of
+// a matrix's rows say how large each channel of its product is, if the inputs of all columns are alike; the input norm's weights
+// are counted in.
+// - Values: a channel's scale balances its size against the columns of attn_output that multiply it, so that an error of the
+//   cache counts alike in all channels. It is a power of two, so dividing and multiplying by it changes no bits.
+// - Keys of models without norms of heads: each pair of channels that RoPE turns gets g with g^2 = rms(key) / rms(query), by
+//   which keys and queries become equally large.
+// The results decide about stored bits, so they must be equal on every machine and for any number of threads: sums are in a fixed
+// order, and logarithms are computed by integers, as libraries' differ in the last bit.
 #include "model/weights/channel_scales.h"
 #include "base/ensure.h"
 #include "base/mapped_file.h"
@@ -72,6 +81,7 @@ std::optional<int64_t> logarithm(double x) {
     return out;
 }
 
+// Rounds down for negative numbers, too, where C++ rounds towards 0.
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 // squares: g^4 of a head's channels. Writes the power of two next to g over the geometric mean.

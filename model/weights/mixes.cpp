@@ -1,3 +1,10 @@
+// Which format each matrix of a file has, for "Q4_K_M" and the like. The rules are llama.cpp's (llama_tensor_get_type), so that
+// names mean the same: values and the outputs of feed-forwards get more bits in some layers (has_more_bits()), the head is Q6_K,
+// rows that are no multiple of 256 get a format with blocks of 32.
+// The special cases of llama.cpp are here with what they depend on: mixtures of 8 experts, models of 80 layers (llama.cpp's
+// "70B"), and a counter of value matrices in the order of layers.
+// Some tensors keep all bits in every mix: norms, routers, convolutions and gates of recurrences. They are small, and errors in
+// them count much.
 #include "model/weights/mixes.h"
 #include "base/printable.h"
 #include "model/files/formats/architecture.h"

@@ -1,3 +1,9 @@
+// Finds a model's tensors by GGUF's names, checks their types and shapes against the Config, and puts them together as Weights.
+// Every tensor of the file must be used (expect_empty()): one that is left over changes the computation in a way that this
+// program does not know, such as biases or factors of frequencies, and the model would answer, only worse.
+// The same functions (collect_*) build a synthetic model, through the interface TensorSource.
+// After that the forms that kernels do not have are replaced by views: heads of q and k in neighbours become halves, TQ1_0
+// becomes TQ2_0.
 #include "model/weights/weights.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -146,6 +152,8 @@ class FileSource final : public TensorSource {
 };
 
 // q, k and v of a layer. Some files have them in one: the rows of attn_qkv.weight, and of its bias, one after the other.
+// A part of a packed matrix is a slice of its rows, of a packed bias a part of its bytes. Biases are plain numbers, so that is
+// possible.
 class Projections {
   public:
     Projections(TensorSource& in, const Config& c, const std::string& blk)
@@ -260,6 +268,8 @@ uint32_t quantise(Weights& weights, GgmlType type) {
     return count;
 }
 
+// What a pass of one token reads of the weights, for predictions of speed: of the embedding one row, of each mixture the experts
+// that are chosen.
 Weights read_by_token(Weights w, const Config& c) {
     if (!w.tied) w.token_embd.rows = 1;
     w.mtp.reset();
@@ -269,6 +279,9 @@ Weights read_by_token(Weights w, const Config& c) {
     return w;
 }
 
+// What a device that holds some halves of layers has to load. The rest keeps its entry with no rows, so that indices of layers
+// stay. Norms are small and stay everywhere. The embedding goes with the head if it is the head's matrix, and otherwise is read
+// on the host.
 Weights held_weights(Weights w, const HeldHalves& held) {
     const auto drop = [](Tensor& t) {
         t.rows = 0;

@@ -361,3 +361,24 @@ TEST_CASE(
     CHECK(relative_error(wrong.out, want.out) > 0.1);
     CHECK(relative_error(got.logits, want.logits) < 0.02);
 }
+
+TEST_CASE("a file that does not say what has computed it is not taken for a cold run here") {
+    Saved saved;
+    OwnerTexts texts = owner_texts(saved.owner);
+    texts.erase("computation");
+    const std::string json = nlohmann::json(texts).dump();
+    const uint64_t length = json.size();
+    const PageName name = owner_name(texts);
+    const PageHead head = make_page_head(name, name, saved.session.cached_ids(), 7);
+    const std::string content = saved.bytes.substr(saved.bytes.size() - page_layout(saved.model.config, saved.kv).bytes(7));
+    std::string bytes = saved.bytes.substr(0, 16);
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof length).append(json);
+    for (const std::byte byte : page_head_bytes(head, std::as_bytes(std::span(content)))) bytes += char(byte);
+    const test::TemporaryFile path(bytes + content);
+    const PromptCacheFile file(path.path(), saved.owner);
+    CHECK(file.ids() == saved.session.cached_ids());
+    CHECK(file.cold() == 0);
+    std::vector<std::byte> read(content.size());
+    file.read(0, read);
+    CHECK(std::ranges::equal(read, std::as_bytes(std::span(content))));
+}

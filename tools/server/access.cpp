@@ -1,3 +1,12 @@
+// Who may ask, in three independent checks; Server::find() puts them in order.
+// - A key: `Authorization: Bearer KEY`, else `x-api-key: KEY`. All keys are compared, each over its whole length, so that the
+//   time of a reply says nothing about how much of a guess was right.
+// - The Origin header, which browsers set and pages cannot: a page of another site must not use a server that asks for no key.
+//   Requests without it, of programs, are let through.
+// - The Host header. A page can make its own name resolve to 127.0.0.1 after it was loaded (DNS rebinding), and its requests then
+//   have the same origin as the server. So a name is accepted only if it is an address, has no dot, or ends in a domain that
+//   nobody can register.
+// The replies' CORS headers (allow_origin) are set for the sites of --cors-origin alone.
 #include "tools/server/access.h"
 #include "base/printable.h"
 #include "model/prefix/page_name.h"

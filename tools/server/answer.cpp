@@ -1,3 +1,13 @@
+// Text that is held back, and why. A token's bytes pass three stages before they are an event, and each may keep an end of them:
+// 1. Utf8Stream keeps a character that is not whole.
+// 2. While the answer may think, `undecided_` keeps what may be the beginning of <think> or </think>. Phase::start lasts until
+//    the first text that is not a blank shows whether the answer thinks; Phase::reasoning until </think>, or until the parser
+//    sees a call, since some models forget to close the thinking first.
+// 3. StopStrings keeps the longest end that may begin a stop string. It sees the content only, since a stop string does not end
+//    the thinking. AnswerParser keeps calls of tools until it can name them.
+// Tokens with logprobs wait in `pending_` with their place in the text, [begin, end) in bytes. A token goes out with the first
+// event after the parser has got its last byte (`passed_`) (attach). What a stop string cut off takes its tokens with it
+// (finish).
 #include "tools/server/answer.h"
 #include <algorithm>
 

@@ -37,6 +37,8 @@ std::string random_id(std::string_view prefix) {
     return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", prefix, random(), random(), random(), random());
 }
 
+// Once a stream has begun its status is sent, so an error in it can only be an event (stream_answer). Without a stream nothing is
+// sent before the end, and an error keeps its status: it is thrown on to Server::call().
 HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<Generation> generation,
                  std::shared_ptr<AnswerWriter> writer, bool stream) {
     if (stream) {

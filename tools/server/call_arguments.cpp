@@ -14,6 +14,8 @@ std::optional<Json> read_arguments(const std::string& arguments) {
     return std::nullopt;
 }
 
+// Follows strings and brackets, and remembers the last place where a value was at its end: a comma, or a bracket that opened or
+// closed. The text up to there, with the brackets that were open there closed, is the longest prefix that has only whole members.
 Json whole_members(const std::string& text) {
     std::string open, closed; // the brackets that are open; what closes those at `whole`
     size_t whole = 0;

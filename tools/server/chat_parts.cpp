@@ -1,3 +1,13 @@
+// Fields that several APIs have in common, each read in one place, in whichever of its forms a client sends it. The result is
+// always OpenAI's form for chats ({"type": "function", "function": {...}}), because that is what chat templates take.
+// - Functions may have their fields in "function" or beside "type" (chats, responses). Custom tools, whose input is a text,
+//   become functions with one text parameter, "input"; ChatTask::custom_tools keeps their names for the way back.
+// - "tool_choice" is a word or an object. allowed_tools removes the other tools from the prompt, so it is not the same prompt any
+//   more.
+// - Thinking is asked for by an effort, a switch or a budget of tokens. Callers read the most general field first: the last one
+//   counts.
+// Tools that run on the servers of others are left out and named in the log once; a request that has them is still answered. What
+// is asked of the answer and cannot be done, such as a call of a tool that is not there, is an error (400) that names the field.
 #include "tools/server/chat_parts.h"
 #include "base/printable.h"
 #include <algorithm>
@@ -97,6 +107,8 @@ static void allow_tools(ChatTask& task, const Json& choice, const Limits& limits
     if (text_field(given, "mode", "tool_choice").value_or("auto") == "required") require_any_tool(task, "tool_choice");
 }
 
+// The words of all APIs are taken for each: "required" and "any" are the same, as are "function" and "tool". A choice that names
+// a tool needs it among the tools that were read, so this is read after them.
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
     task.parallel_tool_calls = bool_field(body, "parallel_tool_calls").value_or(true);
     const Json* choice = member(body, "tool_choice");
@@ -125,6 +137,7 @@ void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits) {
     require_tool(task, required_text(inner ? *inner : *choice, "name", "tool_choice"), "tool_choice");
 }
 
+// A grammar of the input is told to the model as a part of the description, and is not enforced.
 static void add_custom_tool(ChatTask& task, const Json& given, const std::string& name, const std::string& path) {
     std::string description = text_field(given, "description", path).value_or("");
     if (const Json* format = object_field(given, "format", path)) { // a chat's has the definition within "grammar"
@@ -170,6 +183,7 @@ void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const
         if (member(body, name)) task.ignored.insert(fmt::format("the field \"{}\"", name));
 }
 
+// The fields of a schema lie within "json_schema" in chats, and beside "type" in responses.
 Format read_format(const Json* format, const std::string& path, bool of_chat) {
     if (!format) return {};
     const std::string type = required_text(*format, "type", path);
@@ -225,6 +239,8 @@ void read_thinking(ChatTask& task, const Json& body) {
     if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
 }
 
+// What an API's own fields have said before (a limit, stops, log probabilities) stays; the rest comes from the common fields.
+// These APIs have one answer.
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {
     Sampling sampling = read_sampling(service, body);
     if (task.sampling.max_tokens) sampling.max_tokens = task.sampling.max_tokens;

@@ -184,6 +184,9 @@ void Constraints::set_calls(const ChatTask& task) {
     });
 }
 
+// From the inside outwards: the grammar of the format or of the calls, then the limit of the thinking. A grammar begins where the
+// prompt leaves the answer (GrammarStart): within the thinking, before it, or at once. A grammar of calls that need not be made
+// is asleep until <tool_call>.
 std::unique_ptr<TokenConstraint> Constraints::make() const {
     const Tokenizer& tokenizer = service_.model.tokenizer;
     const auto from = [&](const std::shared_ptr<const grammar::Grammar>& grammar, bool at_call) {

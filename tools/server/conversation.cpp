@@ -1,3 +1,10 @@
+// One reader for the messages of all APIs. MessageReader understands the union of their parts: OpenAI's text, refusal and
+// tool_calls, Anthropic's tool_use, tool_result, documents and thinking, Ollama's images beside the content. Conversation joins
+// what it reads into turns as the chat template takes them.
+// Three rules keep the prompt's beginning the same from request to request, so that the prefix cache finds it:
+// - What an assistant said, thought and called in several items becomes the one turn that it was when the model answered.
+// - A system text after the beginning stays where it is, and does not move to the front.
+// - A line of Claude Code that changes with every request is removed (without_billing).
 #include "tools/server/conversation.h"
 #include "base/printable.h"
 #include "tools/server/chat_parts.h"
@@ -174,6 +181,7 @@ void Conversation::system(const std::string& text) {
 
 void Conversation::user(const std::string& text) { messages_.push_back({{"role", "user"}, {"content", text}}); }
 
+// The turn of the assistant that is being built: the last message if it is one, else a new one.
 Json& Conversation::assistant() {
     if (empty() || messages_.back().at("role") != "assistant") messages_.push_back({{"role", "assistant"}, {"content", ""}});
     return messages_.back();
@@ -189,6 +197,8 @@ void Conversation::reasoning(const std::string& text) { append("reasoning_conten
 
 void Conversation::answer(const std::string& text) { append("content", text); }
 
+// Arguments stay a text if they came as one: templates print it as it is, and parsing and printing it again would change its
+// bytes, and with them the prompt that the cache knows.
 void Conversation::call(const std::string& id, const std::string& name, const Json* arguments) {
     if (name.empty()) return ignore("calls without a name");
     const bool none = !arguments || arguments->is_null() || *arguments == "";
@@ -228,6 +238,7 @@ void each_part(const Json& object, const char* name, const Limits& limits, std::
     for (size_t i = 0; i < parts.size(); ++i) read_one(parts[i], entry_path(field, i));
 }
 
+// A result is a text, a list of parts, or any JSON that a tool has returned; the last is shown as JSON.
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path) {
     const Json* given = member(object, name);

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds look_at_client{50};
 constexpr size_t min_run_ahead_tokens = 16; // fewer are run with the next prompt
 
+// Of a request without a seed. Each prompt of such a request has its own.
 uint64_t random_seed() {
     std::random_device random;
     return uint64_t(random()) << 32 | random();
@@ -129,12 +130,17 @@ class Generation::Impl {
     Answer::Options answer_;
 };
 
+// As many prompts are in the scheduler as there are slots, counted from the one that is being told: more would only take places
+// in the queue from other clients.
 void Generation::Impl::begin_more() {
     const size_t max = std::max(service.scheduler.slots(), 1u);
     for (; begun < prompts.size() && begun - current < max; ++begun)
         begin(prompts[begun], sampling.seed_given ? sampling.options.seed : random_seed());
 }
 
+// Choice i of a prompt has seed + i, so that the choices differ and a repeated request gives the same ones. They share the
+// prompt's pages through the prefix cache. If submit() throws for a later choice, those before are cancelled by their
+// destructors.
 void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed) {
     for (uint32_t i = 0; i < sampling.choices; ++i) {
         Answer::Options options = answer_;
@@ -167,6 +173,9 @@ void Generation::Impl::finish(Choice& choice, FinishReason reason, std::vector<E
     events.push_back(std::move(end));
 }
 
+// One update of a choice's stream. Tokens go through Answer, which may find a stop string in the middle of them: then the stream
+// is cancelled, and the rest of the update is dropped. Otherwise the update may be the last, with the scheduler's reason. What
+// failed is thrown, and ends all choices of the request.
 void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<Event>& events) {
     choice.timings = update.timings;
     for (const serving::Token& token : update.prompt) choice.prompt.push_back(choice.answer.token_text(token));
@@ -197,6 +206,7 @@ void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<
            events);
 }
 
+// The streams are emptied before the bell is waited for: a bell that rang while they were read would otherwise be missed.
 std::vector<Event> Generation::Impl::next(milliseconds timeout) {
     std::vector<Event> events;
     const auto end = Clock::now() + timeout;

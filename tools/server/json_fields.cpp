@@ -1,3 +1,12 @@
+// One function for each type of field. A client's mistake becomes a 400 that names the field by its path, the value that came and
+// what is allowed: `"messages[1].content" must be a text, but is 5`. null counts as missing, since clients send all fields of
+// their library's objects.
+// Numbers: integers may come as 5.0; what exceeds 64 bits is taken for the nearest that fits, and then is out of range. NaN
+// cannot come (JSON has none), but it stands for "no number" here, and fails every comparison of a range.
+// Limits of counts (Limits) are there because some lists cost much more than their bytes: each choice is a sequence of its own,
+// and each bias is applied to the logits of every token.
+// read_sampling() reads what all APIs share, on top of the server's defaults; the names of other APIs for these fields are
+// translated before.
 #include "tools/server/json_fields.h"
 #include "base/json.h"
 #include "base/printable.h"
@@ -45,6 +54,7 @@ void read_stop(Sampling& sampling, const Json& body, size_t max) {
     }
 }
 
+// In an object ids are keys, and so texts.
 uint32_t token_id(const Json& id, const std::string& field, uint32_t vocab_size) {
     std::optional<int64_t> number = whole_number(id);
     if (id.is_string()) { // the key of an object
@@ -172,6 +182,8 @@ const Json* object_field(const Json& object, const char* name, std::string_view 
     return typed_field(object, name, path, &Json::is_object, "an object");
 }
 
+// A later name of the same setting counts: repeat_penalty after repetition_penalty. A seed is any integer of 64 bits, taken for
+// its bits; -1 is llama.cpp's for none.
 Sampling read_sampling(const Service& service, const Json& body) {
     Sampling sampling;
     SamplerOptions& options = sampling.options = service.options.sampling;

@@ -6,7 +6,7 @@
 
 namespace tq::server {
 
-// Parses a body: an object, at most `depth` levels deep, valid UTF-8. Throws ApiError (400).
+// Parses a body: an object, at most limits.json_depth levels deep, valid UTF-8. Throws ApiError (400).
 Json parse_body(std::string_view body, const Limits& limits);
 
 // The member, or null where it is missing or null.

@@ -37,6 +37,8 @@ std::vector<uint32_t> read_prefill_ids(const Service& service, const Json& body)
 }
 
 // Throws a 409 that says in what the pages of the two machines differ.
+// Pages of another model, cache type or computation would be read without any sign of it, and answers would be subtly wrong. So
+// each property is compared as text, and one that only one side knows counts as different.
 void require_same_owner(const OwnerTexts& ours, const Json& body) {
     const Json* theirs = object_field(body, "owner");
     if (!theirs) bad_request("owner", "\"owner\" is missing: what the pages belong to");
@@ -57,6 +59,8 @@ void require_same_owner(const OwnerTexts& ours, const Json& body) {
 }
 
 // Sends the pages of a prompt that is being run.
+// Pages are named from the first on, also those that the other machine has, because a page's name has that of the page before in
+// it. The destructor cancels the run: a machine that went away costs no more passes.
 class PrefillReply {
   public:
     PrefillReply(Service& service, PrefillTask task, OwnerTexts owner, std::shared_ptr<serving::Stream> stream)
@@ -77,6 +81,8 @@ class PrefillReply {
 
   private:
     // Waits until the page was run. Returns false where the client is gone.
+    // Each news sends a page of length 0, which means "still at work". A client that is gone shows in such a send, as nothing
+    // else would be written for a long prompt.
     bool wait_for(uint32_t page, const Send& send) {
         while (done_tokens_ < (page + 1) * page_tokens && !done_) {
             const serving::Update update = stream_->wait(alive_interval);

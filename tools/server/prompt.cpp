@@ -1,3 +1,12 @@
+// From the messages of a request, as OpenAI has them, to token ids: chat_prompt() is where a request's JSON becomes a prompt.
+// Steps: the options of thinking (options_of, thinking_of); a last message of the assistant is taken off, to be left open at the
+// end; the default system prompt; render_chat (model/text/chat.h) makes pieces of text by the model's template; the tokenizer
+// makes ids of them. Pieces say whether special tokens are recognised in them: only the template's own are, so nobody writes
+// <|im_end|> into a message.
+// A prompt that cannot fit is refused twice: by its bytes before the tokenizer runs (require_bytes_fit: no token stands for more
+// bytes than the longest), because a text of many megabytes would take long, and by its tokens.
+// answered_prompt() renders the conversation with its new answer as the next request will have it, for work ahead. A template may
+// treat the last message otherwise, so another one follows, and is cut off again at the tag of its turn.
 #include "tools/server/prompt.h"
 #include "base/printable.h"
 #include "tools/server/chat_parts.h"
@@ -6,7 +15,7 @@
 namespace tq::server {
 namespace {
 
-// Where the last message is the assistant's, with something to continue.
+// Whether the last message is the assistant's.
 bool ends_open(const Json& messages) {
     if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return false;
     const Json& last = messages.back();

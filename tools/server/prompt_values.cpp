@@ -1,3 +1,8 @@
+// Runs many prompts that have no answer, for embeddings and rerank. Twice as many as there are slots are with the scheduler at a
+// time: one in each slot and one that follows, so that no slot idles, and the queue has room for others. The oldest is waited for
+// first, since results are wanted in order. If others fill the queue in the middle of a request, it waits instead of failing;
+// only the first prompt's refusal (429) reaches the client, which has then lost nothing.
+// However the function is left, RunningPrompts cancels what is still running.
 #include "tools/server/prompt_values.h"
 #include "base/ensure.h"
 #include <deque>

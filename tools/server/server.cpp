@@ -44,6 +44,7 @@ std::string time_of_day() {
     return fmt::format("{:02}:{:02}:{:02}", parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+// The names that clients of these APIs switch on.
 const char* error_type(int status) {
     switch (status) {
     case 401: return "authentication_error";
@@ -70,6 +71,7 @@ HttpRequest without_slash(HttpRequest request) {
     return request;
 }
 
+// "/x/*" is for all that begins with "/x/" and goes on.
 bool matches(const Endpoint& route, const std::string& path) {
     if (!route.path.ends_with("/*")) return route.path == path;
     const size_t base = route.path.size() - 1;
@@ -149,6 +151,8 @@ void Server::ready(std::vector<Endpoint> routes) {
 
 void Server::begin_drain(uint32_t retry_after_s) { drain_retry_s_ = std::max(retry_after_s, 1u); }
 
+// A Call ends when its body's function has returned. The connection may still be with its worker then, so that the last bytes are
+// waited for, too.
 bool Server::wait_until_idle(std::chrono::milliseconds timeout) {
     const auto end = RequestClock::now() + timeout;
     std::unique_lock lock(mutex_);
@@ -180,6 +184,8 @@ HttpReply Server::answer(const HttpRequest& request) {
     return reply;
 }
 
+// Runs find() on the head alone. Call `unseen` counts as running, so that a drain waits for it, but is not logged: if the head is
+// accepted, the whole request will be. A refusal is logged by a Call of its own.
 std::optional<HttpReply> Server::refuse_head(const HttpRequest& request) {
     HttpRequest changed = without_slash(request);
     HttpReply reply;
@@ -196,6 +202,7 @@ std::optional<HttpReply> Server::refuse_head(const HttpRequest& request) {
     return reply;
 }
 
+// What every reply has, of whatever handler or error: the id that the log has, under the names of both OpenAI and Anthropic.
 void Server::finish(HttpReply& reply, const HttpRequest& request, const std::shared_ptr<Call>& call) {
     allow_origin(reply, request, options_.cors_origins);
     reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;
@@ -239,6 +246,9 @@ HttpReply Server::health() const {
 }
 
 // Returns the route of a request that may be answered; null where `reply` has been set.
+// The order is that of trust. The Host and the Origin come first, so that pages of other sites learn nothing. The page's files
+// and the health need no key, because a browser's first request and a load balancer have none. Then the key; and only whoever has
+// it learns whether the model is loaded and which paths there are. A drain refuses new work at last, and lets reading through.
 const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) const {
     const auto is = [&](HttpReply made) {
         reply = std::move(made);

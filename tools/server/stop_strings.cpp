@@ -4,6 +4,8 @@
 
 namespace tq::server {
 
+// The first loop finds the stop string that is complete first (least end, then least beginning). The second finds how long an end
+// of the text could still begin one: for each string the longest proper prefix that the text ends with.
 std::string StopStrings::push(std::string_view text) {
     if (found_) return {};
     held_ += text;

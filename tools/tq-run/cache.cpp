@@ -1,4 +1,9 @@
-// tq-run cache: what the prefix cache keeps on the disk, its check, and its deletion.
+// tq-run cache: what the prefix cache keeps on the disk, its check, and its deletion. It loads no model. All it knows is in the
+// directory: one folder for each owner, named by the owner's hash, with owner.json for people and a file for each page or state.
+// Other processes may add and delete files meanwhile, so a file that is gone is never an error.
+// verify reads each file as a run would, checksum included, and compares its head with its name and folder; what it finds wrong
+// it leaves, since the run that comes to it deletes it. prune deletes what was used least recently, with the same code that keeps
+// the limit.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -88,7 +93,7 @@ int list_pages(const CacheArguments& arguments) {
     for (const StoredOwner& owner : owners)
         if (!owner.pages.empty())
             rows.push_back({shorten(text_of_owner(directory, owner, "model")),
-                            short_types(shorten(text_of_owner(directory, owner, "types"))),
+                            shorten(short_types(text_of_owner(directory, owner, "types"))),
                             std::to_string(owner.count(RecordKind::page)), std::to_string(tokens_of(owner)),
                             std::to_string(owner.count(RecordKind::state)), size_text(owner.bytes()),
                             duration_text(seconds_since_use(owner))});
@@ -140,6 +145,7 @@ std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner
     return std::nullopt;
 }
 
+// Reads every byte of the cache. Damage is only reported: the run that comes to such a page deletes it.
 int verify_pages(const CacheArguments& arguments) {
     const fs::path directory = directory_of(arguments);
     uint64_t pages = 0, bytes = 0;

@@ -31,6 +31,8 @@ bool is_hidden(char32_t c) {
            (c >= 0x2066 && c <= 0x2069);
 }
 
+// An error's text may have come from anywhere: paths, drivers, files. Characters that steer a terminal become \xNN, others stay,
+// so that names in any script can be read.
 std::string one_line(std::string_view message) {
     std::string line;
     for (size_t at = 0; at < message.size();) {
@@ -103,6 +105,10 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     return fmt::format("{} (see {} --help)", what, name);
 }
 
+// The order: all commands describe their flags; read_command_line turns the words into CLI11's; CLI11 parses, and the chosen
+// command's callback sets `action`; the action runs after CLI11 is done, so that its exceptions are not taken for errors of the
+// command line. At the end check_mapped_files() looks whether a mapped file was cut short while it was read, in which case the
+// results are not to be trusted.
 int run(const std::vector<std::string>& arguments) {
     CLI::App app("Runs Qwen and Llama language models on any Vulkan GPU, with a compressed KV cache.", "tq-run");
     app.set_version_flag("-V,--version", build_description());

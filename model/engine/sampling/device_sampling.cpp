@@ -1,3 +1,11 @@
+// Sampling with integers, in the same bits on the host and on devices (shaders/sampling.glsl): a client that asks with a seed
+// must get the same tokens, whoever samples. Floats are rounded differently in places that matter here (exp, sums in another
+// order), so:
+// - A logit becomes a weight in units of 2^-24 of the greatest one's, by a polynomial whose operations are all exact or correctly
+//   rounded, without contraction (sampling_weight()).
+// - From there on all is integer: sums, top-p as a fraction of 2^32, the random number. Rounding directions are part of the
+//   definition.
+// The coefficients and limits are shared with the shaders by a header (shaders/sampling.h).
 #include "model/engine/sampling/device_sampling.h"
 #include <algorithm>
 #include <bit>
@@ -71,6 +79,7 @@ size_t sampled_index(std::span<const uint32_t> weights, const sampling_settings&
     return chosen;
 }
 
+// mass * fraction / 2^32 with a 64-bit mass, in two halves, rounded down or up.
 uint64_t fraction_of(uint64_t mass, uint32_t fraction, bool up) {
     const uint64_t low = (mass & 0xffffffff) * fraction + (up ? 0xffffffff : 0);
     return (mass >> 32) * fraction + (low >> 32);

@@ -117,6 +117,8 @@ void Batch::run_pass() {
     note_pass(parts, elapsed_ns(start, Clock::now()));
 }
 
+// A pass with any part of a prompt counts as time of prompts: a token of an answer in it costs nearly nothing beside the block.
+// Speculation learns only from passes of answers, with the number of rows verified and of tokens gained.
 void Batch::note_pass(const std::vector<Part>& parts, uint64_t ns) {
     const bool has_prompt = std::ranges::any_of(parts, [](const Part& p) { return p.begin < p.sequence->prompt_tokens(); });
     totals_.passes++;
@@ -157,6 +159,8 @@ void Batch::run_parts(std::vector<Part>& parts) {
     for (const Sampled& one : sampled) take(one);
 }
 
+// Of a part with a draft all logits are wanted, as each may refuse the next token; of a prompt's last part the last; of others
+// none, so that the head is not run for them. Logits are valid only within `each`, in which tokens are sampled at once.
 void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled) {
     std::vector<Span> spans;
     std::list<std::vector<uint32_t>> with_drafts; // a list: spans look into it

@@ -96,6 +96,8 @@ class Scheduler::Loop {
     std::thread thread_;
 };
 
+// Runs in the caller's thread, so that a request which cannot be answered takes no place and no time of the model's thread. Ids
+// come from clients and become indices into logits.
 void Scheduler::Loop::check(const Request& request) const {
     if (request.prompt.empty()) fail("the prompt is empty, so there is nothing to continue");
     if (request.prompt.size() > context_size_)

@@ -1,3 +1,10 @@
+// Drafts by a small model of its own, with a cache of its own that follows the target's slots. rewind() finds how much of a slot
+// is still right, token by token, as the target has refused some; what is missing is run first. All slots' drafts are made
+// together, one token of each in a pass.
+// A draft ends where the product of the probabilities of its tokens falls below min_confidence_, since what follows an unlikely
+// token is verified for nothing.
+// The draft's sampler is greedy, whatever the target's is. That changes how many drafts are accepted, not what is answered: the
+// target samples every token itself.
 #include "model/engine/speculation/draft_model.h"
 #include <algorithm>
 #include <cmath>

@@ -59,6 +59,8 @@ void decode_q4_1(float* y, const std::byte* x, size_t blocks) {
 }
 
 // The levels of 32 elements: fifth bits, bit i of element i, over nibbles as in Q4_0.
+// The multiplication copies four bits four times, each copy 7 places beyond the one before, so that bit k of copy k is at bit 8
+// k; the mask drops the rest.
 std::array<uint8_t, 32> five_bits(uint32_t high, const Bytes16& qs) {
     std::array<uint8_t, 32> levels;
     for (int i = 0; i < 16; i += 4) {

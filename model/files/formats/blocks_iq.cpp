@@ -1,3 +1,8 @@
+// Decoders of IQ1 to IQ3, and of TQ1_0 and TQ2_0. In an IQ format eight weights (four in IQ3) are an entry of a fixed grid, an
+// index with a few bits of signs, and 16 or 32 weights share a multiplier. The traits in blocks_iq.h say for each format where
+// index, signs and multipliers are; the loop is the same for all.
+// TQ1_0 packs five weights of -1, 0 or 1 into a byte, TQ2_0 has two bits for each. TQ1_0 needs a multiplication for each digit,
+// which is why models in it become TQ2_0 when they are loaded.
 #include "model/files/formats/blocks_iq.h"
 
 namespace tq {

@@ -1,3 +1,8 @@
+// ggml's K formats: blocks of 256 weights in 8 sub-blocks of 32 or 16 of 16. A block has one or two fp16 numbers, a sub-block a
+// scale (and a minimum) of 4 to 8 bits in units of these, and a weight a level of 2 to 6 bits. Levels and scales are cut up and
+// packed, so a value's bits are in two or three places; the comment before each decoder says where.
+// The loops run over 16 or 32 weights with the same shifts, so that they vectorise. d is multiplied with the scale first, then
+// with the level, as ggml does.
 #include "model/files/formats/blocks_k.h"
 #include "model/files/formats/block_reader.h"
 

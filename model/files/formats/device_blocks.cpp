@@ -1,3 +1,6 @@
+// Repacks blocks from the file's order of bits to the device's (device_blocks.h), once for each block when a model is loaded. All
+// work is done on words of 32 bits with masks and shifts, several values at a time, as all of a model's blocks pass through here.
+// No bit is lost or added.
 #include "model/files/formats/device_blocks.h"
 #include <array>
 #include <cstdint>
@@ -59,6 +62,7 @@ Words<32> arrange_nibbles(const std::byte* from, const std::array<int, 4>& low, 
 }
 
 // Returns the low nibbles of four bytes, in 16 bits; the pairs at bits 4 and 5 of four bytes, in 8 bits.
+// Moves bits 0..3 of bytes 0, 1, 2, 3 to nibbles 0, 1, 2, 3. First each pair of bytes becomes one byte, then the two are joined.
 uint32_t low_nibbles_of(uint32_t bytes) {
     const uint32_t two = (bytes & 0x000f000fu) | (bytes >> 4 & 0x00f000f0u);
     return (two & 0xff) | (two >> 8 & 0xff00);
@@ -68,6 +72,9 @@ uint32_t high_pairs_of(uint32_t bytes) {
 }
 
 // The header of Q4_K and Q5_K.
+// Scales and minimums are 6 bits each. The file has those of sub-blocks 0..3 whole in one byte each, and the others' low nibbles
+// and high pairs apart. Here all eight have their nibbles in one word, and the pairs of bits of all sixteen are in another, so
+// that a kernel finds each by one shift.
 Words<4> arrange_header(const std::byte* from) {
     const auto [d, a, b, c] = load_words<4>(from);
     const uint32_t scales[] = {a & 0x3f3f3f3fu, (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)},
@@ -183,6 +190,8 @@ void arrange_iq3_s(std::byte* to, const std::byte* from) {
     std::memcpy(to + 106, from + 106, 4);
 }
 
+// The file has the nibbles of 16 weights in 8 bytes, the device those of 32 in 16 as in Q4_0. So two runs of the file make one of
+// the device's.
 void arrange_nvfp4(std::byte* to, const std::byte* from) {
     constexpr uint32_t low_nibbles = 0x0f0f0f0fu, high_nibbles = 0xf0f0f0f0u;
     const auto scales = load_words<1>(from);
@@ -198,6 +207,7 @@ void arrange_nvfp4(std::byte* to, const std::byte* from) {
     store_words(to + 32, scales);
 }
 
+// The block's fp16 scale is spread over the upper nibbles of four words, the other 12 bits of each are multipliers of 3 bits.
 void arrange_iq1_m(std::byte* to, const std::byte* from) {
     std::memcpy(to, from, 48);
     uint64_t d = 0, scales = 0;

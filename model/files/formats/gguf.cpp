@@ -28,6 +28,10 @@ enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, stri
 constexpr std::array value_type_bytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8}; // the minimum bytes of a value
 
 // A cursor that cannot leave the file. Its errors begin with the file and the item that is read.
+// All reads go through scalar(), text() and count(), and each of these compares with what is left before it moves. A count is
+// believed only if as many of the smallest possible items fit into the rest, so that a file of 100 bytes cannot ask for gigabytes
+// of memory.
+// An error that a file which is cut off would cause says so: the most frequent reason is a download that broke off.
 class Reader {
   public:
     Reader(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
@@ -103,6 +107,8 @@ class Reader {
     uint64_t position_ = 0;
 };
 
+// elements_left_ is a budget for all arrays of a file together. A list of lists would multiply otherwise: each nested one passes
+// the check against the remaining bytes.
 class ValueReader {
   public:
     explicit ValueReader(Reader& in) : in_(in) {}
@@ -223,6 +229,8 @@ struct Declared {
     uint64_t bytes, offset;
 };
 
+// Products of dimensions are checked by division before they are made. After that elements and bytes fit 62 bits, and sums of two
+// of them do not overflow.
 Declared read_tensor_info(Reader& in) {
     Declared t{{std::string(in.name()), GgmlType::F32, {1, 1, 1, 1}, {}}, 0, 0};
     in.enter(fmt::format("tensor '{}'", printable(t.tensor.name)));
@@ -279,6 +287,7 @@ void place(const Reader& in, Declared& t, uint64_t alignment, uint64_t whole) {
     t.tensor.data = in.bytes().subspan(begin + t.offset, t.bytes);
 }
 
+// Overlapping tensors would be harmless to read, but no writer makes them, so a file that has them is damaged.
 void check_disjoint(Reader& in, const std::vector<FileTensor>& tensors) {
     std::vector<const FileTensor*> order;
     order.reserve(tensors.size());
@@ -351,6 +360,8 @@ void check_part(const ModelFile& part, uint64_t number, uint64_t count) {
 }
 
 // Returns the first part's keys and every part's tensors. `given` is any of them.
+// Any part may be given. The others are found by its name, and each says in its own keys which part it is; both must agree, as
+// files are renamed. Names of tensors may not occur in two parts.
 ModelFile read_split(ModelFile given, uint64_t count) {
     if (count > max_parts) fail("{}: one of {} parts; we read at most {}", utf8_text(given.path()), count, max_parts);
     const std::filesystem::path path = given.path();

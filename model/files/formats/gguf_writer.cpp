@@ -1,3 +1,10 @@
+// Writes GGUF version 3. Keys and tensors are encoded as they are added, so the object holds bytes, not values. Offsets of data
+// are known then, too, as each tensor's size follows from its type and dimensions. The data itself is written by the caller,
+// tensor by tensor.
+// Integers take the smallest of 32 and 64 bits that holds them, all of a list alike, which is what llama.cpp's converter writes
+// and readers expect.
+// The positions of all lengths, counts and types are noted (Section::fields) for one purpose: tests damage each of them and read
+// the file again.
 #include "model/files/formats/gguf_writer.h"
 #include "base/ensure.h"
 #include "base/sizes.h"

@@ -1,3 +1,12 @@
+// A Hugging Face directory as if it were a GGUF file: names of tensors are translated by tables, and what the two formats do
+// differently is made equal here, so that the loader knows one form:
+// - A tied model has no output.weight. A copy that its files may have is dropped.
+// - A head for multi-token prediction is "mtp." in one, and layers after the last in the other.
+// - A model for pictures and texts has its text model nested; the encoders are dropped.
+// - Experts are single matrices or stacks; both are accepted.
+// Two things are not translated: rows of heads that RoPE turns stay in halves (rope_halves()), and the experts are not stacked.
+// The loader does both, by views.
+// Nothing is copied: tensors stay views into the mapped files.
 #include "model/files/formats/huggingface.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -119,6 +128,8 @@ void keep_text_model(ModelFile& file, std::vector<FileTensor>& tensors) {
 }
 
 // Gives the tensors GGUF's names. Returns whether they had the names of a model without a head.
+// A name that no table has is an error rather than ignored, since a tensor that is not used is part of another computation than
+// ours. The set finds a tensor that is there both with "model." and without.
 bool rename(std::vector<FileTensor>& tensors, const ModelFile& file) {
     std::set<std::string> names;
     bool is_headless = true;

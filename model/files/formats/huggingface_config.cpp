@@ -19,6 +19,8 @@ constexpr uint64_t max_config_bytes = 1u << 20;
 constexpr size_t max_ends = 64; // end-of-generation ids
 
 // The members of one object, named in errors as PATH: 'PREFIX.KEY'. A null member counts as absent.
+// Each member is read at most once, under its own name and GGUF's. set_label() keeps the own name, so that an error about
+// "qwen3.block_count" says "config.json: 'num_hidden_layers'", which the reader of the message can find.
 class Members {
   public:
     Members(ModelFile& file, const json& object, std::string path, std::string prefix = {})
@@ -86,6 +88,7 @@ json read_object(const fs::path& path) {
     return object;
 }
 
+// Both model_type and architectures must fit: a fine-tune for classification has the same model_type and another head.
 const Architecture& read_architecture(const Members& config) {
     const json* type = config.find("model_type");
     if (!type || !type->is_string()) fail("{} is missing or no text", config.label("model_type"));
@@ -107,6 +110,8 @@ bool has_window(const Members& config) {
     return !first || !layers || !first->is_number() || !layers->is_number() || *first < *layers;
 }
 
+// These settings have defaults in transformers, so that their absence is no error. Any other value changes the arithmetic, and is
+// refused rather than ignored: a model that runs with wrong arithmetic gives plausible, worse answers.
 void check_features(const Members& config, const Architecture& architecture) {
     if (const json* act = config.find("hidden_act"); !act || *act != "swish") // the same
         config.expect("hidden_act", "silu", "tq-run runs \"silu\" only");

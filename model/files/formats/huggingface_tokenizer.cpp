@@ -61,6 +61,8 @@ struct Document {
 };
 
 // Texts and types by id, collected from several places.
+// Ids may have holes and come in any order, from three places: the vocabulary, added_tokens, and tokenizer_config.json.
+// config.json says how many there are; ids that no token has become unused entries, as the embedding has a row for each.
 class TokenTable {
   public:
     TokenTable(ModelFile& file, uint64_t vocab_size) : file_(file), texts_(vocab_size), types_(vocab_size, hole) {}
@@ -194,6 +196,9 @@ void set_text_ends(ModelFile& file, const Document& from, const TokenTable& toke
 }
 
 // Returns GGUF's name of the way in which texts are split: that of Qwen2 or Qwen3.5, after NFC, or of SmolLM or Llama 3, without.
+// The splitter is written by hand for four known pipelines (model/text/pre_tokenizer.h). So tokenizer.json's must be one of these
+// exactly, text of the regular expression included: nearly the same would split some texts differently, and nothing would show
+// it.
 const char* read_pre_tokenizer(const Document& from) {
     const json* pre = member(from.root, "pre_tokenizer");
     const json* list =

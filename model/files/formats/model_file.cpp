@@ -1,3 +1,6 @@
+// Typed access to a model's metadata. Files disagree about types: one converter writes a count as u32, another as i32, lists of
+// one as a scalar. So integer() takes any integer that is not negative, real() any number, and integers() a single one as a list.
+// Errors name the key as the file does (label()) and say what it is and what it should be.
 #include "model/files/formats/model_file.h"
 #include "base/error.h"
 #include "base/path_text.h"

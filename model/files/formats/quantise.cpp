@@ -53,6 +53,9 @@ void quantise_q8_0(std::byte* to, const float* x) {
 }
 
 // Returns the element of the greatest magnitude, the first where both signs have it; not finite where any element is not.
+// Compared as integers: of non-negative floats the order of bits is that of values. `bits ^ sign` makes the negative ones
+// positive, and the positive ones negative integers, which are below 0. So `above` is the greatest positive element, `below` the
+// greatest negated negative one, in one pass without branches.
 float signed_extreme(const float* x) {
     constexpr auto sign = std::numeric_limits<int32_t>::min();
     int32_t above = 0, below = 0; // the greatest magnitudes of either sign, as bits

@@ -149,6 +149,9 @@ template <int top> void improve(const float* x, const Sub& w, float d, float dmi
 }
 
 // Writes d, dmin and the scales; returns the codes.
+// Three steps. Each sub-block gets its line by itself, in fp32. Then the eight scales and minima are rounded to 6 bits in units
+// of the block's fp16 numbers. At last each pair of rounded numbers is improved among its neighbours, and the codes are chosen
+// for what is stored, not for what was wanted. The codes of the first step are thrown away.
 template <int top> std::array<uint8_t, k_block> quantise_lines(std::byte* to, const float* x, const float* importance) {
     std::array<Sub, 8> w;
     std::array<float, 8> scales, minima;
@@ -184,6 +187,8 @@ using Group = std::array<float, group>;
 float code_q6(float x, float inverse) { return float(int(std::min(std::max(x * inverse, -32.0f), 31.0f) + 32.5f) - 32); }
 
 // The scale of the least weighted error of codes -32..31, of those that begin around the one at which the extreme is -32.
+// For a fixed choice of codes q the error is sum w x^2 - (sum w x q)^2 / sum w q^2, at the scale sum w x q / sum w q^2. So the
+// candidate with the greatest second term wins, and the first need not be computed.
 float best_scale(const float* x, const Group& w) {
     constexpr int steps = 9;
     const float extreme = *std::max_element(x, x + group, [](float a, float b) { return std::fabs(a) < std::fabs(b); });

@@ -58,6 +58,7 @@ constexpr std::array<DType, 23> dtypes{{
 }};
 
 // One entry of the header; its errors begin with the file and the tensor.
+// Shape, type and offsets say the size of a tensor twice, and both must agree to the bit. Only then is the span made.
 class EntryReader {
   public:
     EntryReader(const std::string& path, const std::string& name, const json& entry, bool integers)
@@ -157,6 +158,7 @@ void check_metadata(const std::string& path, const json& metadata) {
 }
 
 // The format requires that the tensors are contiguous and fill the data.
+// A gap could hide data that no tensor shows, and an overlap would let one tensor be changed by another's weights.
 void check_covering(const std::string& path, std::vector<EntryReader::Placed>& placed, uint64_t data_bytes) {
     std::sort(placed.begin(), placed.end(),
               [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
@@ -171,6 +173,8 @@ void check_covering(const std::string& path, std::vector<EntryReader::Placed>& p
     if (end != data_bytes) fail("{}: {} bytes of data, but its tensors end at {}", path, data_bytes, end);
 }
 
+// The first eight bytes say how long the header is. They may be those of any file, so the length is compared with a limit before
+// it is compared with the file; a Git LFS pointer, which a clone without LFS leaves in place of the weights, is named as such.
 uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes) {
     refuse_lfs_pointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
     uint64_t length = 0;
@@ -192,6 +196,7 @@ uint64_t header_bytes(const std::string& path, std::span<const std::byte> bytes)
 bool may_be_absent(std::string_view tensor) { return tensor == "lm_head.weight" || tensor.ends_with("rotary_emb.inv_freq"); }
 
 // Returns the shards that an index names, sorted by name; whether each has tensors that it must have.
+// An index names files. They are opened, so a name must be plain: no separator of any system, no leading dot, no zero byte.
 std::map<std::string, bool> read_index(const std::filesystem::path& path, std::map<std::string, std::string>& weight_map) {
     const json index = read_json_file(path, max_index_bytes);
     const auto map = index.is_object() ? index.find("weight_map") : index.end();
@@ -243,6 +248,8 @@ std::vector<FileTensor> read_shards_without_index(ModelFile& file, const std::fi
     return tensors;
 }
 
+// Index and files must agree in both directions: each tensor of the index is in the file that it names, and no tensor is in two
+// files.
 std::vector<FileTensor> read_sharded(ModelFile& file, const std::filesystem::path& index) {
     std::map<std::string, std::string> weight_map, found;
     std::vector<FileTensor> tensors;

@@ -1,3 +1,5 @@
+// The hub names a large file by the SHA-256 of its bytes, and a small one, which lies in git itself, by git's object id: SHA-1
+// over a prefix with the length, then the bytes. So the length must be known before the first byte, and is, from the listing.
 #include "model/hub/digest.h"
 #include "base/error.h"
 #include <openssl/evp.h>

@@ -1,3 +1,13 @@
+// HTTP by libcurl, for GET with redirections and ranges, and for POST. One handle serves a client's requests in turn and keeps
+// its connections.
+// Redirections are followed here, not by libcurl, for the sake of the token. The hub redirects large files to storage hosts with
+// signed addresses. The token must not go there, so each target is parsed, and the header is sent only where scheme, host and
+// port are the endpoint's. An endpoint with https is never left for http.
+// Certificates are always checked, and there is no flag to leave that out.
+// A stalled connection ends after stall_timeout below 1 byte/s, rather than after a total time: a large file may take hours.
+// libcurl is C, so no exception may pass through it: callbacks store what is thrown (Reply::thrown), make libcurl stop, and
+// perform() throws it again.
+// The body of an error page is read for what it says, and dropped beyond 64 KiB.
 #include "model/hub/http.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -170,6 +180,9 @@ HttpResult HttpClient::Impl::get_once(const std::string& url, const Origin& orig
     return result;
 }
 
+// An empty body calls no callback, so begin() is called here for a success that had none.
+// Three ends are told apart. What the sink stopped is no failure. A transfer that broke off is `cut`, and another attempt may
+// help, unless the reason is one of is_hopeless(). All else is complete, whatever its status.
 HttpResult HttpClient::Impl::perform(const Origin& origin, Reply& reply, const char* reason) {
     const CURLcode code = curl_easy_perform(curl.get());
     if (reply.thrown) std::rethrow_exception(reply.thrown);

@@ -1,3 +1,5 @@
+// Where the shared store is: a directory, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]. Messages never show what is before the
+// @. The last @ divides, as a password may have one in it.
 #include "model/prefix/store/store_address.h"
 #include "base/error.h"
 #include "base/path_text.h"

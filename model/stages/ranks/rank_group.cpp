@@ -83,6 +83,9 @@ void refuse_to_join(Transport& transport, const std::string& why) {
     transport.send(0, message.bytes());
 }
 
+// Rank r ends where the ranks up to it have their share of all bytes, of which the first ones are those outside of layers: they
+// are rank 0's. Rounding is of the running sum and not of each share, so that no layer is lost, and the last rank takes what is
+// left.
 std::vector<uint32_t> divide_layers(const Weights& weights, std::span<const uint32_t> counts, std::span<const RankFacts> ranks) {
     const auto layers = uint32_t(weights.layers.size());
     if (!counts.empty()) {
@@ -114,6 +117,7 @@ Split split_of_ranks(std::span<const uint32_t> layers) {
     return Split(std::move(rank_of), uint32_t(layers.size()));
 }
 
+// All ranks are heard before anything is decided: one that was not waited for would wait for an answer forever.
 RankGroup::RankGroup(Transport& transport, RankFacts own) : facts_{std::move(own)} {
     ENSURE(transport.rank() == 0, "rank {}", transport.rank());
     std::vector<std::string> problems;

@@ -1,3 +1,10 @@
+// A Stage on another machine: each call becomes a message to its rank (stage_host.cpp answers), with the rank's own layers alone
+// in pages and states. Calls wait for the answer; a rank that fails answers with a reason, which is thrown here with the rank's
+// name.
+// Tables of pages change rarely and are long. They are sent only if the rank does not have this version of them (sent_version_).
+// The version is forgotten while a message is under way: if that fails, nobody knows what arrived.
+// Ranks load at the same time: a StageOrder posts the request, and start() takes the answer. An order that nobody starts takes
+// its answer in the destructor, or the next reply would be mistaken for it.
 #include "model/stages/ranks/remote_stage.h"
 #include "base/ensure.h"
 #include "model/prefix/owner.h"
@@ -107,6 +114,8 @@ class RemoteStage final : public Stage, private CacheVectors {
         write_sequences(out, cache_, sent_version_ != cache_.version());
         return out;
     }
+    // If the reply fails, the tables may or may not have arrived. So they count as not sent until a reply says otherwise, and are
+    // sent again.
     MessageReader ask_with_sequences(const MessageWriter& request) const {
         sent_version_ = UINT64_MAX; // until it is known to have arrived
         MessageReader reply = link_.ask(request);

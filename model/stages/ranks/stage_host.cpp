@@ -25,6 +25,26 @@ struct Hosted {
     std::unique_ptr<Stage> stage;
 };
 
+// Throw Error where a request names what this cache does not have.
+void require_slots(const Cache& cache, std::initializer_list<uint32_t> slots) {
+    for (const uint32_t slot : slots)
+        if (slot >= cache.shape().slots) fail("there is no slot {}", slot);
+}
+
+void require_page(const Cache& cache, uint32_t page, uint32_t tokens) {
+    if (page >= cache.shape().pages || tokens > page_tokens) fail("there are no {} tokens in page {}", tokens, page);
+}
+
+void require_rows(const Cache& cache, const PassRows& rows) {
+    for (const PassRow& row : rows.rows) {
+        require_slots(cache, {row.slot});
+        if (row.position / page_tokens >= cache.table(row.slot).size())
+            fail("there is no page for position {} of slot {}", row.position, row.slot);
+    }
+    for (const RowSpan& span : rows.spans)
+        if (span.first >= span.end || span.end > rows.count()) fail("rows {} to {} of {}", span.first, span.end, rows.count());
+}
+
 class Host {
   public:
     explicit Host(const RankModel& model) : model_(model), layers_(model.config.num_hidden_layers) {}
@@ -64,6 +84,7 @@ void Host::run(RankRequest request, Hosted& of, MessageReader& from, MessageWrit
     const auto halves = from.get<HalfRange>();
     const PassRows rows = read_rows(from);
     const auto whole = from.get<uint32_t>();
+    require_rows(of.cache, rows);
     std::vector<float> h(size_t(rows.count()) * model_.config.hidden_size);
     from.get_list(std::span(h));
     for (uint32_t half = halves.begin; half < halves.end; half++)
@@ -77,6 +98,8 @@ void Host::run(RankRequest request, Hosted& of, MessageReader& from, MessageWrit
 
 void Host::move_pages(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     const auto [first, second, tokens] = from.get<std::array<uint32_t, 3>>();
+    require_page(of.cache, first, tokens);
+    if (request == RankRequest::copy_page) require_page(of.cache, second, tokens);
     if (request == RankRequest::copy_page) return of.stage->vectors().copy_page(first, second, tokens);
     const PageLayout layout = of.stage->vectors().page_layout();
     std::vector<std::byte> page(layout.bytes(tokens));
@@ -92,8 +115,8 @@ void Host::move_pages(RankRequest request, Hosted& of, MessageReader& from, Mess
 void Host::move_window(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     const auto [slot, first, tokens] = from.get<std::array<uint32_t, 3>>();
     const PageLayout layout = window_layout(of.stage->vectors().page_layout());
-    if (slot >= of.cache.shape().slots || tokens > kept_window_tokens(of.cache.shape().window_tokens))
-        fail("slot {} has no window of {} tokens", slot, tokens);
+    require_slots(of.cache, {slot});
+    if (tokens > kept_window_tokens(of.cache.shape().window_tokens)) fail("slot {} has no window of {} tokens", slot, tokens);
     std::vector<std::byte> bytes(layout.bytes(tokens));
     if (request == RankRequest::read_window) {
         of.stage->vectors().read_window(slot, first, tokens, bytes);
@@ -108,8 +131,7 @@ void Host::move_states(RankRequest request, Hosted& of, MessageReader& from, Mes
     const auto [slot, other, tokens] = from.get<std::array<uint32_t, 3>>();
     CacheVectors& vectors = of.stage->vectors();
     const bool settles = request == RankRequest::settle_state;
-    const uint32_t greatest = settles ? slot : std::max(slot, other);
-    if (greatest >= of.cache.shape().slots) fail("there is no slot {}", greatest);
+    require_slots(of.cache, {slot, settles ? slot : other});
     if (settles && (tokens < other || tokens - other > of.cache.shape().pending))
         fail("{} of {} tokens are settled", other, tokens);
     if (settles) return vectors.settle_state(slot, other, tokens);
@@ -128,6 +150,12 @@ void Host::move_states(RankRequest request, Hosted& of, MessageReader& from, Mes
 void Host::use_sequences(RankRequest request, Hosted& of, MessageReader& from, MessageWriter& to) {
     read_sequences(from, of.cache);
     const auto [slot, second, third] = from.get<std::array<uint32_t, 3>>();
+    require_slots(of.cache, {slot, request == RankRequest::copy_window ? second : slot});
+    if (request == RankRequest::repeat && (second == 0 || second % 2 != 0 || pages_of(third) > of.cache.table(slot).size()))
+        fail("slot {} cannot repeat {} tokens up to {}", slot, second, third);
+    if (request == RankRequest::stored &&
+        (second >= layers_ || third > 1 || !of.held.attention(second) || model_.config.is_recurrent(second)))
+        fail("there is no side {} of layer {} here", third, second);
     if (request == RankRequest::copy_window) {
         of.stage->vectors().copy_window(slot, second);
     } else if (request == RankRequest::repeat) {

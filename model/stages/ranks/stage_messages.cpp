@@ -1,3 +1,8 @@
+// What ranks tell each other, as bytes. Both sides run the same build, which is checked when a job begins (rank_group.cpp), so
+// numbers and plain structs go as they lie in memory. Options are believed, as rank 0 made them. Pages, slots and rows, which
+// become indices on the other side, are checked: pages here, and the others by who knows their limits (stage_host.cpp).
+// A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank holds; put_held_bytes() puts them
+// back in their places.
 #include "model/stages/ranks/stage_messages.h"
 #include "base/ensure.h"
 
@@ -15,6 +20,7 @@ void write_conditioning(MessageWriter& to, const KeyConditioning& by) {
     to.add_list(std::span(c.means));
 }
 
+// A measured calibration travels with its numbers: the file that it came from is on rank 0's machine.
 KeyConditioning read_conditioning(MessageReader& from) {
     KeyConditioning by;
     by.kind = from.get<KeyConditioning::Kind>();
@@ -122,6 +128,8 @@ void read_sequences(MessageReader& from, Cache& cache) {
     }
 }
 
+// Layers follow each other in a page, and a rank holds some of them, not always neighbours. Both sides know the layout and who
+// holds what, so that only bytes are sent.
 std::vector<std::byte> held_bytes(const PageLayout& layout, const HeldHalves& held, std::span<const std::byte> page,
                                   uint32_t tokens) {
     std::vector<std::byte> out;

@@ -1,3 +1,10 @@
+// The two checks of a grammar before it is compiled. Both are needed for the matcher to end, and to be of use:
+// - Every rule can end: some text matches it. A rule that calls itself in all its alternatives has no such text, and an answer
+//   would run into its limit of tokens.
+// - No rule is left-recursive: it cannot come to itself again before a byte is read. StateTable::closure() follows calls until a
+//   byte is read, and would run into its limit.
+// Grammars come from requests, with up to 65536 rules. So both checks take time linear in the grammar, and neither recurses: a
+// worklist and an explicit path take the place of the stack.
 #include "model/text/grammar/check.h"
 #include "base/error.h"
 #include "base/printable.h"

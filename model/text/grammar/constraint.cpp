@@ -1,3 +1,12 @@
+// Where a grammar applies within an answer. A model that thinks writes <think>, its thoughts and </think> before what the grammar
+// describes; a model that may call tools writes free text until <tool_call>. The answer is therefore in one of five phases:
+// - choice: the first token is <think>, or begins what the grammar describes.
+// - thinking: all tokens are allowed but those that end an answer, for there would be no answer then.
+// - gap: behind </think>, up to two newlines of the template, which are none of the grammar's.
+// - free: all tokens are allowed. <tool_call> begins the grammar.
+// - grammar: the matcher's mask says what is allowed.
+// phases_ has the phase behind each accepted token, with the number of tokens that the matcher had accepted then. That is what
+// rewind() needs: speculative decoding accepts drafted tokens, and takes back those that the model refuses.
 #include "model/text/grammar/constraint.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -17,6 +26,8 @@ uint32_t required_special(const Tokenizer& tokenizer, std::string_view literal) 
     return *id;
 }
 
+// The mask has a bit for each token, in words of 64. Most words are 0 or all ones, and are treated as a whole. The logits may be
+// more than the tokens, as models pad their vocabularies; padding is never allowed.
 void forbid(std::span<float> logits, std::span<const uint64_t> mask, uint32_t vocab_size) {
     for (size_t word = 0; word < mask.size(); ++word) {
         const size_t begin = word * 64, end = std::min({begin + 64, logits.size(), size_t(vocab_size)});

@@ -1,3 +1,11 @@
+// The parser of GBNF, llama.cpp's notation for grammars, by recursive descent: rule, choice, sequence, item, repetition. It
+// returns a Syntax, a list of expressions that refer to each other by index, in which parts precede the expressions that have
+// them. count_nodes() in grammar.cpp relies on that order.
+// The text comes from requests, so everything in it has a limit: bytes, rules, nested groups (the parser recurses there),
+// repetitions of one another, and the numbers in them. Errors name line and column, as an author needs them.
+// A rule may be used before it is defined: its body is `unlimited` until then, and what is still so at the end is an error.
+// A special token, such as <think>, is a text of bytes that no UTF-8 has: 0xFF, its name, 0xFE. TokenTrie gives the token the
+// same bytes, so the automata know nothing of tokens, and no text that a model spells out can pass for one.
 #include "model/text/grammar/gbnf.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -75,6 +83,8 @@ class GbnfParser {
         return text_.substr(begin, pos_ - begin);
     }
 
+    // A rule ends at a line end that is in no group. A body may go on in the next line behind ::= and behind |, as llama.cpp
+    // allows it.
     void parse_rule() {
         const size_t position = pos_;
         const uint32_t rule = rule_id(parse_name("the name of a rule, of letters, digits, '-' and '_'"), position);
@@ -99,6 +109,7 @@ class GbnfParser {
         return choice.of.size() == 1 ? choice.of[0] : add(std::move(choice));
     }
 
+    // An empty sequence is the empty text: "x |" means x or nothing.
     uint32_t parse_sequence(uint32_t depth) {
         Expr sequence{.kind = Expr::Kind::sequence};
         while (const auto item = parse_item(depth)) {
@@ -109,6 +120,8 @@ class GbnfParser {
         return sequence.of.size() == 1 ? sequence.of[0] : add(std::move(sequence));
     }
 
+    // Nothing is not an error here: it is where a sequence ends, and whoever called knows what may follow. A dot is any
+    // character, line ends too, but no surrogate.
     std::optional<uint32_t> parse_item(uint32_t depth) {
         const char c = peek();
         if (c == '"') return parse_text();
@@ -192,6 +205,8 @@ class GbnfParser {
         return add(std::move(expr));
     }
 
+    // "-" is itself at the end of a class, and a range between two characters. A class without any character would make a rule
+    // that never matches, so it is refused where it was written.
     uint32_t parse_class() {
         const size_t begin = pos_++;
         const bool negated = take("^");
@@ -252,6 +267,8 @@ class GbnfParser {
         return uint32_t(value);
     }
 
+    // Repetitions may follow each other, as in "x"{2}*. Each is one Expr with its numbers; copies are made later, when the
+    // automata are built, and counted before (count_nodes).
     uint32_t parse_repeats(uint32_t item, uint32_t depth) {
         for (uint32_t times = 0;; ++times) {
             uint32_t min = 0, max = unlimited;

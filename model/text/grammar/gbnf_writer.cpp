@@ -1,3 +1,8 @@
+// Writes GBNF rule by rule, for json_schema.cpp and what belongs to it. The rules of JSON itself (json_rules) are written when
+// one of them is first asked for, together with the rules that it needs; their names are taken, and a schema's property that is
+// called "string" gets another.
+// The rules of JSON are narrower than JSON in two ways that keep a model from running on. Numbers have at most 16 digits before
+// the point and 15 behind it. White space is one space, or up to two newlines with an indentation of up to 20 characters.
 #include "model/text/grammar/gbnf_writer.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -62,6 +67,10 @@ std::string gbnf_text(std::string_view text) {
 }
 
 // Of sorted texts that differ and are alike up to byte `from`. `depth`: of the brackets around it.
+// An enumeration of a thousand texts as plain alternatives would be a thousand ways that the matcher follows at once, at the
+// first byte already. As a tree of common beginnings it is one way at nearly any place.
+// The cut between two branches is one between characters, never in the middle of one, for the result is a text of GBNF. A tree
+// that would be deeper than groups may be is flat from there on.
 static std::string any_sorted_text(std::span<const std::string> texts, size_t from, uint32_t depth) {
     constexpr uint32_t max_depth = 24;
     const std::string &first = texts.front(), &last = texts.back();
@@ -104,6 +113,8 @@ std::string gbnf_class(const std::vector<CharRange>& ranges, bool negated) {
     return out + ']';
 }
 
+// Names are kept readable, since `tq-run grammar` shows them. numbers_ has the last number of each name: without it, a schema
+// with n properties of one name would search n times through up to n numbers.
 std::string GbnfWriter::new_name(std::string_view wanted) {
     std::string name;
     for (const char c : wanted.substr(0, 60)) name += is_letter_or_digit(c) ? c : '-';

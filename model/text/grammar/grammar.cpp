@@ -1,3 +1,12 @@
+// Compiles a Syntax to automata over bytes, one for each rule: nodes that read a byte (with an edge for each range of bytes),
+// that split, that call a rule, or that end it. Characters are compiled to the byte sequences of their UTF-8 encoding, as a token
+// may end in the middle of a character.
+// Repetitions are copied: x{2,5} is five copies of x. That keeps the matcher free of counters, but multiplies nodes, so
+// count_nodes() adds them up before anything is built, and refuses grammars of more than a million.
+// Copies of a long repetition differ only in how many may still follow. For a token of at most short_bytes bytes that makes no
+// difference unless the end is near. canonical_ says which copy stands for which, and the matcher computes one mask for all of
+// them.
+// Bytes that no edge tells apart are one class. The table of transitions is as wide as there are classes.
 #include "model/text/grammar/grammar.h"
 #include "base/error.h"
 #include "model/text/grammar/check.h"

@@ -1,3 +1,12 @@
+// multipleOf as a grammar: the digits of a number are read from the left, and what matters of those read is their rest by the
+// step. An automaton with as many states as the step is large therefore knows the multiples. free() makes its rules, one for each
+// rest and number of digits that are left, on demand.
+// Bounds hold digit by digit (tight()): as long as the digits are those of a bound, the next is bounded by it; from the first
+// digit that differs on, all are free.
+// The step is a decimal, digits * 10^exponent, and numbers are counted in units of 10^exponent, so that 0.05 is 5 hundredths and
+// no binary fraction. Of an integer only whole multiples are wanted: the step becomes the least common multiple of step and 1.
+// A step of more than 100 units would need too many rules. Then all multiples are listed if there are few, and otherwise the
+// caller is told that it cannot be said.
 #include "model/text/grammar/number_multiple.h"
 #include "base/error.h"
 #include <algorithm>

@@ -1,3 +1,9 @@
+// The regular expressions of a schema's `pattern`, as ECMA-262 has them, but for what no regular grammar can say (backreferences,
+// lookaround) and for anchors within groups. The parser recurses by groups, of which at most 24 are nested.
+// A pattern matches anywhere in a text unless it is anchored, so ends without an anchor get any number of characters.
+// The text is within a JSON string. Each class is therefore written as JSON writes its characters (json_chars()): most as they
+// are, a quote, a backslash and control characters as the short escapes. \u escapes are not offered, so control characters
+// without a short one cannot be written, and a class of such alone is refused.
 #include "model/text/grammar/regex.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -15,6 +21,7 @@ constexpr char32_t last_code_point = 0x10FFFF;
 
 using Ranges = std::vector<CharRange>;
 
+// Ranges may overlap and be out of order.
 Ranges complement(Ranges ranges) {
     std::ranges::sort(ranges, {}, &CharRange::first);
     Ranges others;
@@ -95,6 +102,8 @@ class RegexParser {
         return count;
     }
 
+    // A lazy repetition (x*?) accepts the same texts as a greedy one. So the mark is read and forgotten; what a grammar allows
+    // has no order of preference.
     Regex parse_repeat(Regex atom) {
         Regex repeat{.kind = Regex::Kind::repeat, .min = 0, .max = unlimited};
         if (take("+")) {
@@ -222,6 +231,8 @@ class RegexParser {
 
 } // namespace
 
+// The result is GBNF: a class of the characters that stand in JSON as they are, or a backslash and a class of the short escapes,
+// or both as alternatives.
 std::string json_chars(std::vector<CharRange> ranges, bool negated) {
     if (negated) ranges = complement(std::move(ranges));
     const Ranges plain_only = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0xD800, 0xDFFF}});

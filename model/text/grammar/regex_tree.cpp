@@ -1,3 +1,11 @@
+// A pattern together with minLength and maxLength. The intersection of two regular languages is regular, but its automaton is as
+// large as the pattern times the length. Here the tree is narrowed instead, so that the result is about as large as the pattern:
+// each part gets bounds on its length of which no sum is outside those of the whole.
+// That never allows a text that the schema forbids, but it forbids some that the schema allows. For [a-z]+-[a-z]+ with at most 11
+// characters, each side gets about half, and "a-bcdefghi" is lost. A sequence gives its parts what they have beyond their minimum
+// in equal shares, those that need least first; a repetition is made of few long units rather than of many short ones.
+// limited() returns nothing where it finds no way, though there may be one. The caller then leaves the length unchecked, or
+// refuses.
 #include "model/text/grammar/regex_tree.h"
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,8 @@
+// References by name, "$ref": "item.json#/items", become references by place, "#/$defs/item/items", before anything is converted.
+// Two walks over the document do that: the first notes where each $id and $anchor is, the second replaces. Names are compared as
+// they are written: a relative one is not resolved against the $id around it.
+// The walks must know data from schemas: a property that is called "$id" and an example with a member "$ref" mean nothing. The
+// members of `properties` are names, those of `enum` are data.
 #include "model/text/grammar/schema_names.h"
 #include "model/text/grammar/schema_merge.h"
 #include <algorithm>

@@ -1,3 +1,13 @@
+// Objects and arrays of a schema as grammars.
+// Members come in the order in which the schema lists its properties; any order would need as many rules as there are
+// permutations. Each property that is not required may be missing. Rules are built from the last property to the first: after[i]
+// has the members from i on where one is before them, and therefore begins with a comma; `begin` has them where none is before.
+// So each property needs two rules, however many may be missing.
+// In one respect this deviates from JSON Schema, as llama.cpp and OpenAI do: if additionalProperties is missing, the properties
+// that are listed are all. A model that may add any member does not stop.
+// If others are allowed, their names must be none of those listed, or a member could be there twice, once with a value of any
+// type. A grammar has no "but not", so other_name() writes the complement: a tree of the names, from which another name departs
+// at some character, or in which it ends early.
 #include "model/text/grammar/schema_object.h"
 #include "base/error.h"
 #include "base/printable.h"

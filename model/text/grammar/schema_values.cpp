@@ -1,3 +1,9 @@
+// Texts and numbers of a schema as grammars.
+// A text is described by its pattern; if that is missing, or is one that regex.cpp cannot read, by its format; otherwise by its
+// length alone. The patterns of formats are those of well-formed values that usual libraries of schemas accept: a date has a
+// month from 1 to 12, but may be 31 February.
+// Numbers are described by bounds, or as multiples. JSON has one kind of number, and JavaScript's integers end at 2^53, so an
+// integer's bound beyond that is left out rather than rounded.
 #include "model/text/grammar/schema_values.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,3 +1,11 @@
+// A grammar for calls of tools, in the three forms that models were trained on: JSON in <tool_call> tags, JSON alone (Llama), and
+// XML-like parameters (Qwen3-Coder). Each tool is an alternative with its name, so a call always names a tool that exists, and
+// its arguments follow the schema of that tool.
+// The schemas of all tools are placed in one document and converted together, so that they share the rules of JSON; references
+// within a schema move along (move_references()).
+// In the XML form texts stand bare, without quotes or escapes, and end with a tag. Such a value may be any text that does not
+// contain the tag (tag_free_text()); its pattern and length are not checked. Other values are JSON there too.
+// `strict` names the tools whose schemas must be said completely; of the others, what a grammar cannot say is left out.
 #include "model/text/grammar/tool_grammar.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,3 +1,8 @@
+// Models without files, for benchmarks, plans and tests: the shape of a released model, random weights in a given mix of formats.
+// Metadata is that of a GGUF file, and goes through read_config() and collect_weights() as a file's would. Each tensor has a seed
+// of its own, made of its name, so leaving out layers does not change the others.
+// Random weights are scaled so that activations stay of one size through all layers: a matrix has the standard deviation 1 /
+// sqrt(columns).
 #include "model/weights/synthetic/synthetic.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -1,3 +1,9 @@
+// Rows of random weights that are made whenever they are read, so that a model of 80 GB needs no disk and no memory. A row
+// depends on its seed and number alone: any part can be made in any order, by any thread.
+// The bytes of a block are random, so levels, signs and sub-block scales are; the block's fp16 scale is then set so that the
+// weights have the wanted deviation. block_deviation() measures what random blocks with a scale of 1 have, once for a format, by
+// decoding some. Where random levels have no mean of 0, a minimum in the right ratio or a random sign of the scale makes up for
+// it.
 #include "model/weights/synthetic/synthetic_rows.h"
 #include "base/ensure.h"
 #include "base/half.h"

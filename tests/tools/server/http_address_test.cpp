@@ -41,3 +41,16 @@ TEST_CASE("a reply without content has no length; a header that would end the he
     client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n"); // on the same connection
     CHECK(client.read("\r\n\r\n") == head);
 }
+
+TEST_CASE("a reply that says that nothing has changed ends with its head") {
+    const auto unchanged = [](const HttpRequest&) { return HttpReply{.status = 304, .headers = {{"ETag", "\"a\""}}}; };
+    HttpServer server({}, unchanged, refuse_plainly);
+    RawClient client(server.port());
+    for (int i = 0; i < 2; i++) { // on one connection
+        client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+        const std::string head = client.read("\r\n\r\n");
+        CHECK(head.starts_with("HTTP/1.1 304 Not Modified\r\n"));
+        CHECK(head.find("ETag: \"a\"\r\n") != head.npos);
+        for (const char* wrong : {"Content-Length", "Content-Type"}) CHECK(head.find(wrong) == head.npos);
+    }
+}

@@ -145,7 +145,8 @@ TEST_CASE("16 tokens are the default, and 0 only echo") {
     CHECK(answer["usage"]["completion_tokens"] == 16);
     CHECK(answer["choices"][0]["finish_reason"] == "length");
     CHECK(text(server.answer(completions, {{"prompt", "A"}, {"max_tokens", 0}, {"echo", true}}), 0) == "A");
-    CHECK(server.answer(completions, {{"prompt", "A"}, {"max_tokens", -1}})["usage"]["completion_tokens"] > 16);
+    for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"})
+        CHECK(server.answer(completions, {{"prompt", "A"}, {name, -1}})["usage"]["completion_tokens"] > 16);
 }
 
 TEST_CASE("logprobs have the offset of each token") {

@@ -118,6 +118,36 @@ TEST_CASE("a file with a classifier of two rows: the same scores from its rows")
     }
 }
 
+TEST_CASE("documents that are all but certain keep their order, and their raw scores are finite") {
+    Model model = demo();
+    const size_t cols = model.config.hidden_size;
+    std::vector<float> rows(2 * cols);
+    std::vector<std::byte> scratch;
+    for (size_t i = 0; i < 2; i++) {
+        const uint32_t id = model.tokenizer.encode(i == 0 ? "yes" : "no").at(0);
+        model.weights.output.decode(id, std::span(rows).subspan(i * cols, cols), scratch);
+    }
+    const auto ranked = [&](float factor) {
+        std::vector<float> scaled = rows;
+        for (float& v : scaled) v *= factor;
+        model.weights.classifier = {"cls.output.weight", GgmlType::F32, 2, model.config.hidden_size,
+                                    std::as_bytes(std::span(scaled))};
+        model.file.mutable_metadata()["qwen3.pooling_type"] = uint64_t(4);
+        const Json body = {{"query", "What is the capital of China?"}, {"texts", documents}, {"raw_scores", true}};
+        return test::ServedModel(model).answer(server::rerank, body);
+    };
+    const Json small = ranked(1), large = ranked(1000);
+    REQUIRE(large.size() == small.size());
+    double greatest = 0;
+    for (size_t i = 0; i < large.size(); i++) {
+        REQUIRE(large[i].at("score").is_number());
+        CHECK(large[i].at("index") == small[i].at("index"));
+        CHECK(large[i].at("score").get<double>() == doctest::Approx(1000 * small[i].at("score").get<double>()));
+        greatest = std::max(greatest, std::fabs(large[i].at("score").get<double>()));
+    }
+    CHECK(greatest > 40); // beyond what a probability in a double tells apart from 0 or 1
+}
+
 TEST_CASE("what is no request is refused with the field's name, and nothing is run") {
     Model model = demo();
     test::ServedSetup setup{.context = 300};

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 using namespace tq::test;
@@ -198,6 +199,14 @@ TEST_CASE("llama-bench's fields of the placement say what was asked for, and whe
     CHECK(placed({"--device", "0", "-ngl", "2", "--cpu-moe"}) == "ngl 2 ncmoe 4 sm none main 0 dev Vulkan0 ts 0.00 nopo 0");
     CHECK(placed({"--device", "0/0", "-ts", "3,1", "-ngl", "3"}) ==
           "ngl 3 ncmoe 0 sm layer main 0 dev Vulkan0/Vulkan0 ts 3.00/1.00 nopo 0");
+}
+
+TEST_CASE("a device that is named by a number in its name has its own index") {
+    const Arguments flags{"-p", "0", "-n", "1", "-r", "1", "-o", "json", "--no-limits", "--no-check", "--device"};
+    const std::string name = parse(bench(flags + Arguments{"0"})).at(0).at("device").at("name");
+    std::smatch number; // "llvmpipe (LLVM 15.0.6, 256 bits)"
+    if (!std::regex_search(name, number, std::regex("[0-9]{3}"))) return;
+    CHECK(parse(bench(flags + Arguments{number.str()})).at(0).at("device").at("index") == 0);
 }
 
 TEST_CASE("ranges, flags given twice, and prompts with what follows them") {

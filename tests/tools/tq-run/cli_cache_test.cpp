@@ -130,3 +130,23 @@ TEST_CASE("a directory where nothing can be written is a warning") {
     CHECK(finished.status == 0);
     CHECK(contains(finished.error, "tq-run: the prefix cache is not kept on the disk: cannot create the directory"));
 }
+
+TEST_CASE("the types of many layers are listed once where they are equal") {
+    const Place place;
+    REQUIRE(place.generate(story(20), {"-ctk", "tq4"}).status == 0);
+    const auto list_with = [&](const std::string& last) {
+        const std::filesystem::path file =
+            place.directory.path() / place.json("list")[0]["owner"].get<std::string>() / "owner.json";
+        std::string types;
+        for (int layer = 0; layer < 40; layer++) types += "tq4/tq4 ";
+        std::ifstream in(file);
+        nlohmann::json owner = nlohmann::json::parse(in);
+        in.close();
+        owner["types"] = types + last;
+        std::ofstream(file) << owner.dump();
+        return place.cache("list").output;
+    };
+    CHECK(contains(list_with("tq4/tq4"), "| tq4/tq4 "));
+    CHECK_FALSE(contains(list_with("tq4/tq4"), "and others"));
+    CHECK(contains(list_with("q8_0/q8_0"), "| tq4/tq4 and others "));
+}

@@ -68,6 +68,7 @@ Outcome swiglu(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t toke
     return worse(rig.check(y, want, 1e-5), rig.check(y_of_pairs, want, 1e-5));
 }
 
+// A copy is exact, so the limit is 0.
 Outcome broadcast(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
     const std::vector<float> x = rig.random.normals(cols);
     std::vector<float> want(size_t(tokens) * cols);
@@ -84,6 +85,9 @@ struct Heads {
     uint32_t rotary_dim = 0; // Config::rotary_dim
 };
 
+// The output has room for two tokens more than there are, and for page scores of one page more, all poison. The recording is for
+// that greater number, as in a real pass, and the count of tokens comes from the context at run time. Queries and page scores are
+// compared with limits of their own, since page scores are sums over channels.
 Outcome q_norm_rope(Rig& rig, const gpu::Tuning& tuning, const Heads& at, KvType keys, RotationKind rotation) {
     const uint32_t d = at.head_dim;
     Config config{.vocab_size = 1,

@@ -1,3 +1,14 @@
+// Compares a model on a device with the same on the CPU where both may be right and still differ. A code whose component is next
+// to a threshold falls to either side by rounding, and everything after it changes. So limits are measured: a third model, the
+// reference with norms whose weights have random relative noise of the size of rounding (with_noise), runs beside the two. What
+// it differs from the reference, times noise_factor, is what rounding explains; `floors` are limits below which nothing is asked,
+// since a code that flips is rare and the noise may have caused none.
+// All three get the same ids: a prompt in blocks of 64, then the tokens that the reference finds most probable. Compared are the
+// stored codes and scales of each layer and side, the residual stream after each layer (all tokens, and the median token), and
+// the logits. One thing must be equal whatever rounding does: the values that the device stored must have the codes that the
+// CPU's codec gives for the same vectors, which a tap of the device supplies (encode_values).
+// judge() names the first layer that is off. In the prompt layers come in order, since an early fault spoils all later ones
+// (note_first).
 #include "tools/check/conformance/agreement.h"
 #include "base/ensure.h"
 #include "base/statistics.h"
@@ -20,6 +31,8 @@ struct Floors {
     double error, typical, logits, first_codes, codes; // first_codes: of layer 0, before any cache is read
 };
 
+// Three classes: f32 caches, where only sums differ; caches of plain but shorter numbers, in which a rounding may go the other
+// way; codes, where a step is large.
 Floors floors(const KvOptions& kv, uint32_t layers, bool fp16_products) {
     bool coded = false, rounded = false;
     for (uint32_t i = 0; i < layers; i++)
@@ -172,6 +185,8 @@ double greatest_difference(std::span<const float> a, std::span<const float> b) {
     return max;
 }
 
+// After the prompt all three follow the reference's tokens. If each followed its own, the first difference would make all later
+// tokens incomparable.
 std::optional<Agreement> Comparison::run(std::span<const uint32_t> ids) {
     const auto prompt = uint32_t(ids.size()), total = prompt + options_.decode;
     const auto keep_going = [&](uint32_t done) { return !options_.keep_going || options_.keep_going(done, total); };
@@ -239,6 +254,8 @@ void Comparison::compare_logits() {
     noise_.logit_difference = worse(noise_.logit_difference, greatest_difference(noisy_.logits, reference_.logits));
 }
 
+// Of tokens that differ the one with the greatest margin is kept: it is the least like a tie, and so the one that rounding
+// explains worst.
 void Comparison::follow(uint32_t token) {
     const uint32_t other = argmax(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];
@@ -269,6 +286,8 @@ void Comparison::compare_side(uint32_t layer, KvSide side) {
     }
 }
 
+// In the prompt all positions of a layer are computed at once, so the order is that of layers. After it tokens come one by one,
+// so the position counts first.
 void Comparison::note_first(uint32_t layer, KvSide side, uint32_t head, uint32_t position) {
     const auto order = [&](const FirstDifference& d) {
         return std::tuple(d.position < out_.prompt_tokens ? 0 : d.position, d.layer, d.side == KvSide::value, d.position, d.head);

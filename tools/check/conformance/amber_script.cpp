@@ -1,3 +1,8 @@
+// A recorded row as an AmberScript, for people who have Google's Amber and not tq-run, such as the authors of drivers. All of the
+// row is in the text: modules as SPIR-V in hexadecimal, already specialised, buffers as numbers, the dispatches in order, and
+// what the results must be. Amber has no NaN, so a poison of outputs becomes a number that no result has. The norm of a
+// difference is compared by Amber's RMSE where the buffer holds only what is compared and guard words; else each element must be
+// within the whole norm, which is weaker. SPIR-V capabilities become Amber's names of features, by number.
 #include "tools/check/conformance/amber_script.h"
 #include "base/printable.h"
 #include "runtime/specialise.h"
@@ -133,6 +138,8 @@ class Script {
         return word_buffer(name_of(name), texels_.contains(name) ? "R32G32B32A32_UINT" : "uint32", words);
     }
 
+    // Each dispatch is a pipeline of its own, as Amber binds buffers to pipelines. Equal modules with equal constants are written
+    // once.
     std::string pipeline(size_t i) {
         const Recording::Step& step = recording_.steps[i];
         const Words& code = recording_.modules.at(step.kernel);
@@ -175,6 +182,7 @@ class Script {
     }
 
     // Whether the rest of the buffer, after what is compared, are the guard words of an output, which no kernel may change.
+    // RMSE_BUFFER compares whole buffers, so it serves only where what is not compared must be unchanged.
     bool only_this_is_written(const std::string& buffer) const {
         size_t compared = 0, count = 0;
         for (const Recording::Comparison& one : recording_.comparisons)

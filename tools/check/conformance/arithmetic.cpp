@@ -1,5 +1,8 @@
 // Rows of the arithmetic that the codec's bytes depend on: fp32 rounded to nearest even and never contracted, integers,
 // conversions, shared memory, barriers and atomics; and the accuracy of the functions that Vulkan allows to be inexact.
+// Inputs are chosen so that a wrong device cannot pass by luck. Mantissas with few bits make ties and exact cancellation
+// frequent. c near -a b reveals a fused multiply-add, whose result is then the rounding error of the product and not 0. Denormals
+// and the signs of zeros are left out of the exact rows, since the codec meets none; what a device does with them is reported.
 #include "base/half.h"
 #include "conformance_shaders.gen.h"
 #include "tools/check/conformance/rig.h"
@@ -58,6 +61,8 @@ Floats random_floats(Random& random) {
     return in;
 }
 
+// One kernel has all operations, and a specialisation constant chooses one: the compiler sees the operation alone, as it does in
+// the codec.
 std::vector<uint32_t> run_floats(Rig& rig, FloatOp op, const Floats& in) {
     const auto n = uint32_t(in.a.size());
     const Buffer a = rig.upload(in.a), b = rig.upload(in.b), c = rig.upload(in.c), y = rig.output(n);
@@ -234,6 +239,9 @@ Outcome halves(Rig& rig, IntegerOp op) {
     return outcome;
 }
 
+// 37 workgroups each add and take the maximum of `terms` numbers through shared memory, then add to one sum by atomicAdd, and set
+// or clear one bit of the last word by atomics. The numbers have 24 bits, so that sums of 256 do not overflow; across workgroups
+// they may wrap, in any order with the same result.
 Outcome workgroup(Rig& rig, uint32_t invocations, uint32_t terms) {
     constexpr uint32_t groups = 37;
     std::vector<uint32_t> x(size_t(groups) * terms), want(2 * groups + 2);

@@ -1,4 +1,11 @@
-// Rows of attention on compressed caches, against the reference on the same bytes.
+// Rows of attention on compressed caches, against the reference on the same bytes. A case (AttentionCase) has types, head_dim,
+// heads, a length and the tokens of the pass, and options: slots, separate rows, a window, slices of heads, scales of values, the
+// cache of a head for multi-token prediction.
+// Every type is read once as keys and once as values, but not in every pair, because drivers take a second to build each variant.
+// Lengths are those at which loops end: one key, around a batch of keys, around a page, around the number of splits. Each kernel
+// (attention, attention_coopmat, attention_decode) has rows with tunings that a device would not choose, so that other devices'
+// variants are tested here.
+// Limits differ by what a kernel rounds: fp32 sums in another order, fp16 queries and weights, fp16 sums of 16 products.
 #include "base/ensure.h"
 #include "model/reference/kernels.h"
 #include "tools/check/conformance/attention_case.h"
@@ -17,6 +24,9 @@ double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
 // The same, and sums of 16 products in fp16: 1.1e-3 where to nearest.
 double limit_of_decode(float deviation) { return 3e-3 * double(deviation); }
 
+// The cache is filled on the host (fill), and its bytes are uploaded as they are: storing has rows of its own, and a fault there
+// is not to show here. The reference reads the same bytes. Partials are an output, too: its guard words must be whole, and what
+// is before them is the kernel's own.
 Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shape) {
     const uint32_t d = shape.head_dim, pages = (2 * shape.slots + 1) * pages_of(shape.length + page_tokens);
     const KvCodec keys = shape.kv.codec(5, 6, KvSide::key, d);
@@ -106,6 +116,7 @@ void add_window(Rows& rows, const std::vector<NamedTuning>& all) {
 }
 
 // Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
+// 2051 keys in 256 splits leave some of them without a key. Their partials must count as nothing, and not as zeros of weight 1.
 void add_splits(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, unequal{KvType::tq4u, KvType::tq4};
     for (const NamedTuning& variant : all)
@@ -154,7 +165,7 @@ void add_slots(Rows& rows, const std::vector<NamedTuning>& all) {
 }
 
 // attention_coopmat in workgroups of the device's own size, in smaller ones, and in ones whose queries are loaded in turns and
-// whose subgroups store keys or values.
+// whose subgroups store keys or values. Returns nothing for a device that does not multiply matrices in subgroups.
 std::vector<NamedTuning> matrices(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;

@@ -1,4 +1,9 @@
-// Rows of kv_append: the device stores what encode() stores, byte for byte, and nothing else of the cache changes.
+// Rows of kv_append: the device stores what encode() stores, byte for byte, and nothing else of the cache changes. TwinCache has
+// the expected bytes of the whole cache beside the device's, so a write to a wrong place is found, too.
+// Keys are normalised and turned before they are stored, and those two may round differently than on the CPU. So the fp32 keys
+// are read from an f32 cache (compared with a limit), and the codes must be those that encode() gives for exactly these.
+// Special vectors make rounding visible: components on a threshold (ties), scales halfway between two fp16 numbers
+// (halfway_scales), channels that cancel in the dense rotation (cancelled).
 #include "model/kv/turboquant.h"
 #include "model/reference/kernels.h"
 #include "tools/check/conformance/codec_vectors.h"

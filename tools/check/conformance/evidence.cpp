@@ -1,3 +1,8 @@
+// What a row ran and what it read, for a report. While an Evidence lives it sees each dispatch of the device (DispatchWatch) and
+// each comparison (through `current`, since comparisons are free functions; a worker runs one row at a time). Without contents it
+// keeps kernels, constants and sizes of up to 16 dispatches. With contents (--dump) a row is run once more, and each buffer is
+// read back before the first dispatch that uses it, so that inputs are as they were; what would be too much is left out, and
+// `complete_` says so, because an incomplete recording cannot be replayed.
 #include "tools/check/conformance/evidence.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -61,6 +66,8 @@ Evidence::Evidence(Rig& rig, bool contents)
 
 Evidence::~Evidence() { current = nullptr; }
 
+// A buffer is read when a dispatch first names it, which is before that dispatch is recorded: what earlier recordings wrote is
+// there. Reading is itself work of the device and must not be noted (reading_).
 std::string Evidence::keep(const Buffer& buffer) {
     const auto [found, fresh] =
         buffers_.try_emplace(&buffer.impl(), fmt::format("buffer-{}.bin", buffers_.size()), std::vector<uint32_t>());
@@ -91,6 +98,8 @@ void Evidence::note(const Dispatch& dispatch) {
     if (contents_ || std::ranges::find(dispatches_, json) == dispatches_.end()) dispatches_.push_back(std::move(json));
 }
 
+// A comparison knows words, not buffers. It is of the buffer that was read last if it begins with the same words; a replay can
+// then compare that buffer again. Else it is kept without a buffer, for people to read.
 void Evidence::compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed,
                         double allowed) {
     if (current == nullptr || !current->contents_ || want.empty()) return;

@@ -1,4 +1,9 @@
-// Rows of the kernels of experts: route, group_routes, add_experts, and the products with stacks of experts' matrices.
+// Rows of the kernels of experts: route, group_routes, add_experts, and the products with stacks of experts' matrices. Routing is
+// compared exactly, ids and order, also of equal logits, where the lower id comes first; weights have a limit. Logits are made so
+// that one expert has all tokens, one has none, and tiles of pairs are not full.
+// Products are run twice, with all tokens and with the first alone: its results must have the same bits, because no sum may
+// depend on other tokens of the pass. x is followed by NaN, and y must be untouched past the last pair, since the number of pairs
+// is known to the device only.
 #include "model/gpu/experts.h"
 #include "model/host/routes.h"
 #include "model/reference/kernels.h"

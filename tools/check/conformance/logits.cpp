@@ -1,3 +1,10 @@
+// Checks the logits of a device on a few layers of the user's own model, within seconds, before anything is timed. The reference
+// is the plain forward pass (the CPU path for the long prompt, which has been compared with it). The model is cut to as many
+// layers as the reference computes in reasonable time, at least two, and so that a hybrid has both kinds.
+// With an f32 cache one long and one short prompt must agree closely. With codes a single flipped code moves logits by
+// hundredths, as much as a real fault; so three prompts are run and the best one counts, as flips are rare and faults are in all.
+// The limit is again measured with noise in the weights (noise_of), a tenth of validate's, since it must show in the best of
+// three.
 #include "tools/check/conformance/logits.h"
 #include "model/cpu/forward.h"
 #include "model/reference/forward.h"

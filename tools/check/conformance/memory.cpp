@@ -1,4 +1,7 @@
-// Rows of the operations that kernels rely on: uploads, copies, bindings at an offset, large buffers, and barriers.
+// Rows of the operations that kernels rely on: uploads, copies, bindings at an offset, large buffers, and barriers. The rows of
+// barriers make each hazard alone: read after write, write after read, write after write, and overlapping parts of one buffer;
+// the recorder must have placed exactly one barrier between two dispatches, and the result must be that of the order of
+// recording.
 #include "base/sizes.h"
 #include "conformance_shaders.gen.h"
 #include "runtime/uploader.h"

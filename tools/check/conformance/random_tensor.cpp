@@ -1,3 +1,6 @@
+// Random weights in any block format. Blocks are random bits, so every code occurs, with a scale that makes the weights about
+// normal; sums then stay small enough for SwiGLU, which multiplies errors. Formats whose scale has bits with a special meaning
+// (NVFP4, MXFP4) get theirs by hand, including values that decoders treat otherwise.
 #include "base/half.h"
 #include "model/weights/synthetic/synthetic_rows.h"
 #include "tools/check/conformance/rig.h"

@@ -1,3 +1,6 @@
+// Reads a folder that --dump has written. It may come from a stranger's bug report, so nothing in it is believed: names of files
+// have no directory, sizes are limited, and the module's interface must be that of the recorded dispatch, with buffers within
+// their bounds, before any driver sees it (check_interface).
 #include "tools/check/conformance/recording.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -58,6 +61,8 @@ Recording::Comparison read_comparison(const json& from, const fs::path& folder) 
     return one;
 }
 
+// Each module and each buffer is read once, though several dispatches name it. The values are those before the first dispatch,
+// and a replay runs all dispatches in their order. A comparison's buffer must be one of these, or it has none.
 void read_all(Recording& out, const json& from, const fs::path& folder) {
     out.row = from.at("row").get<std::string>();
     if (!from.value("complete", false))
@@ -89,6 +94,9 @@ Words read_module(const fs::path& file) {
     return words;
 }
 
+// The module's own declarations are what a driver believes, so they must agree with what is recorded: the number of constants, of
+// bytes pushed and of buffers. Each binding must lie within its buffer; the sum of offset and size is not formed, since it could
+// overflow. That the code itself stays within its buffers cannot be seen here.
 void check_interface(const Recording& recording, const std::string& kernel) {
     const Interface io = reflect(recording.modules.at(kernel));
     if (io.foreign || io.gaps || io.bindings > max_bindings)

@@ -1,3 +1,8 @@
+// Results for people, for programs and for CI. The table shows a line for each kernel and variant, with the worst row's share of
+// its limit, and each failed row in full with the command that repeats it. A verdict claims no more than what was run: CONFORMANT
+// is said only if every row ran, passed, and none was expected to fail.
+// JUnit: a wrong answer is a failure, no answer (crash, hang, lost device) is an error, and a row that was not run is an error,
+// too. driver_environment() lists the variables that change what drivers and loaders do, without passwords.
 #include "tools/check/conformance/report.h"
 #include "base/child_process.h"
 #include "base/environment.h"
@@ -71,6 +76,8 @@ std::string row_line(const RowResult& row, const std::string& again) {
 }
 
 // One line for all rows, with the error of the worst one, and the failed rows in full.
+// The worst row is that with the greatest share of its limit, among the failed ones if there are any: the share of a row that
+// passed says nothing beside it.
 std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
     if (rows.size() == 1) return row_line(rows[0], again);
     size_t failed = 0, skipped = 0, expected = 0;
@@ -154,6 +161,7 @@ std::string junit_case(const RowResult& row) {
     return text + "</testcase>\n";
 }
 
+// A device that failed as a whole is a test case of its own, "device": its rows alone would not say so, since there may be none.
 std::string junit_suite(const DeviceReport& device) {
     const std::string title = heading(device);
     std::string text = fmt::format(

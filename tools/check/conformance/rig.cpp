@@ -1,3 +1,11 @@
+// The bench on which rows run. Outputs are filled with a NaN that no kernel computes (poison), so an element that was never
+// written is found, and followed by guard words, so one that was written beyond the end is found. Contexts have room for more
+// rows, spans and pages than the row uses, all poison, and page tables are scattered.
+// compare() measures ||got - want|| / ||want||, so one limit fits all sizes; if that fails, the elements that are off by more
+// than their share are counted and the first and worst named. A row's random numbers follow from the seed and its name alone
+// (row_seed), so a row that is run alone gets the inputs that it had among all.
+// variants(): the device's own tuning, that of a GPU, that of a CPU driver, vectors in digits, and small odd tiles. So one device
+// runs the variants that others would choose.
 #include "tools/check/conformance/rig.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/weights.h"
@@ -65,6 +73,8 @@ std::span<const uint32_t> words(std::span<const float> values) {
 
 } // namespace
 
+// A NaN in `got` makes the relative error a NaN, which is not <= any limit, so the outcome fails. `min_norm` is for results near
+// 0, whose own norm would make rounding look large.
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double min_norm) {
     ENSURE(!want.empty() && got.size() >= want.size(), "{} elements of {}", got.size(), want.size());
     double error = 0, squares = 0;
@@ -136,6 +146,7 @@ Buffer Rig::output(std::span<const float> content) {
     return upload(std::as_bytes(std::span(words)));
 }
 
+// Values first, then the guard words behind them: both must hold, and a wrong value is reported before an overrun.
 Outcome Rig::check(const Buffer& output, std::span<const float> want, double limit, double norm) {
     const std::vector<uint32_t> words = read(output);
     Outcome outcome{true, 0, limit, {}};

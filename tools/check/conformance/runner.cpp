@@ -1,3 +1,7 @@
+// The parent of workers. A worker prints a JSON object on a line of its own for each step: {"device", "rows"} once, {"begin": i},
+// {"row": i, ...}, {"end"} or {"failed"}. Any other output is a driver's or a layer's; the last three lines are kept, since they
+// often say why it died. If a worker ends or says nothing for the timeout, the row that it had begun is crashed or hung, and a
+// new worker goes on after it. Five workers in a row that end before a row has passed are enough: the device is given up.
 #include "tools/check/conformance/runner.h"
 #include "base/child_process.h"
 #include "base/error.h"
@@ -31,12 +35,16 @@ class LastWords {
 };
 
 // Reads a worker's messages until it has ended, hangs or is interrupted.
+// The clock starts anew with each message, and a worker writes one at the beginning of each row: the timeout is that of a row,
+// not of the run. Lines that are no message do not restart it, as a driver may print forever.
 class Watch {
   public:
     Watch(const RunnerOptions& options, const std::string& device, size_t first)
         : options_(options), child_(arguments(options, device, first), options.environment) {}
 
     // `handle` takes each message. Returns why the worker no longer runs; nothing when interrupted.
+    // Waiting in steps of 100 ms lets an interrupt through. The output is read to its end before the exit status is asked for,
+    // since the last words of a crash lie there.
     template <class Handle> std::optional<std::string> follow(Handle handle) {
         restart_clock();
         while (!options_.interrupted()) {
@@ -92,6 +100,10 @@ class Watch {
     bool hung_ = false;
 };
 
+// One device, with as many workers as it takes. `next_` is the row that a new worker begins with: after the last finished one,
+// and a row that was begun when its worker ended counts as finished. A worker that ends between rows leaves `next_` as it was. A
+// worker in which no row has passed is barren: if five in a row are, a device that cannot run anything is not asked once for each
+// row.
 class Run {
   public:
     Run(const RunnerOptions& options, const std::string& selector) : options_(options) { report_.selector = selector; }
@@ -127,6 +139,8 @@ class Run {
     }
 
   private:
+    // The list of rows comes from the first worker only. Later workers make the same list (selected_rows), and their row numbers
+    // refer to the first.
     void take(const Json& message) {
         if (message.contains("rows") && report_.rows.empty()) {
             report_.device = message.at("device");

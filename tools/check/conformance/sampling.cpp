@@ -1,4 +1,7 @@
-// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit.
+// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit. Random words that differ in
+// one unit at a boundary between two candidates tell the most, since a weight that is off by one unit moves such a boundary;
+// telling_words finds them by bisection of the reference. Logits are made so that ties cross the ends of stretches, that one
+// column or one stretch has all of the greatest, and that both zeros occur (they are equal).
 #include "model/reference/kernels.h"
 #include "tools/check/conformance/rig.h"
 #include "tools/check/conformance/rows.h"
@@ -141,6 +144,8 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
 
 // Random words on both sides of each boundary between candidates: a weight that is one unit off moves such a boundary. The
 // remaining words are random.
+// Which candidate a word chooses is a step function of it. The last word of each step is found by bisection with the reference,
+// and it and the next one are tested. A device whose weights differ by one unit gives another id for one of the two.
 std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t(uint32_t word)>& sampled) {
     std::vector<uint32_t> words(SAMPLING_STEPS);
     for (uint32_t& word : words) word = uint32_t(random.bits());
@@ -160,6 +165,8 @@ std::vector<uint32_t> telling_words(Random& random, const std::function<uint32_t
 }
 
 // Every step of a batch samples from the same candidates with another random word.
+// Besides the ids, what the kernel leaves for the next step is compared: the next id in place, the position of the row one
+// further, and the count of sampled tokens.
 Outcome sample(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape, const Settings& s) {
     const auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
@@ -235,6 +242,7 @@ Outcome sample_all_of(Rig& rig, const gpu::Tuning& tuning, const std::vector<flo
 }
 
 // A sampled token has one use more, which ends where the next one begins.
+// The id 65 is in the last, incomplete word of a mask of 70 ids.
 Outcome counted_uses(Rig& rig, const gpu::Tuning& tuning) {
     constexpr uint32_t vocab_size = 70;
     const std::vector<uint32_t> keys{key_of(1), 65}, excluded(3), ids{poison, poison};

@@ -1,3 +1,6 @@
+// Which rows run: filters that are a row's whole name, a pattern with * and ?, or a part of the name; lists in files;
+// expectations. A whole name is looked up first, so a name with brackets or stars means one row. Matching a pattern goes back to
+// the last * only, which is enough and takes no exponential time for hostile patterns.
 #include "tools/check/conformance/selection.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -15,6 +18,8 @@ constexpr uint64_t max_list_bytes = 16u << 20;
 bool is_glob(const std::string& pattern) { return pattern.find_first_of("*?") != std::string::npos; }
 
 // Both in lower case. * stands for any text, ? for one character; takes time for each pair of a * and a character at most.
+// After a mismatch the last * takes one character more, and the pattern behind it begins anew. Earlier stars need not be tried
+// again: whatever they could take, the last one could take as well.
 bool matches_glob(std::string_view text, std::string_view pattern) {
     size_t t = 0, p = 0, star = std::string_view::npos, begin = 0;
     while (t < text.size()) {
@@ -105,6 +110,7 @@ static bool means(const std::string& name, const std::string& row) {
     return name == row || (is_glob(name) && matches_glob(lowercase(row), lowercase(name)));
 }
 
+// The last line that fits a row counts, so that a file may say the rule first and its exceptions after it.
 std::optional<Verdict> Expectations::of(const std::string& row) const {
     for (size_t i = all_.size(); i-- > 0;)
         if (means(all_[i].first, row)) return all_[i].second;

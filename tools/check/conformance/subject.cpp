@@ -1,3 +1,7 @@
+// What a model needs of a device, and the rows that prove it. A device proves itself in seconds at the first start, so of all
+// rows are kept those with the device's own tuning, the model's weight formats, cache types, head sizes and options, at most four
+// of each kernel and type, spread evenly; rows of attention are made for exactly the model's types and group. A subject is text
+// for the worker's command line and part of the key of the verdict.
 #include "tools/check/conformance/subject.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -82,6 +86,7 @@ Json to_json(const Subject& s) {
         {"head_norms", s.head_norms}, {"experts", s.experts}};
 }
 
+// By trying all numbers, since the names are those of the formats that this program knows.
 GgmlType parse_format(const std::string& text) {
     for (uint32_t number = 0; number < 64; number++)
         if (block_format(GgmlType(number)) != nullptr && type_name(GgmlType(number)) == text) return GgmlType(number);
@@ -114,6 +119,8 @@ Subject subject_of(const Config& config, const Weights& weights, const KvOptions
     return s;
 }
 
+// The text comes from a parent of the same build. It is checked all the same: a head size that no row has would prove nothing and
+// pass.
 Subject parse_subject(std::string_view text) {
     try {
         const Json all = Json::parse(text);
@@ -137,6 +144,9 @@ Subject parse_subject(std::string_view text) {
     }
 }
 
+// Of `count` rows of a kind at most max_kind_rows stay: row `number` does if the share number / (count - 1), in thirds, has grown
+// since the row before. Sampling rows of all temperatures are one kind. Attention's rows are not selected but made, for the
+// model's own pair of types.
 Rows subject_rows(const Capabilities& device, const Subject& subject) {
     Rows all = all_rows(device);
     std::erase_if(all, std::not_fn(RowFilter(subject)));

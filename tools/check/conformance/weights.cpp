@@ -1,4 +1,8 @@
-// Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format.
+// Rows of the kernels that read weight matrices: embed, matvec and matmul, in every weight format. Shapes end within tiles,
+// blocks and slices: single rows, primes, columns that are no multiple of a tile. x past the last token is NaN, and y may hold
+// anything there. Products are compared with accumulation and without, gated, and with folded norms. Tokens of very different
+// sizes, and with NaN or infinities, must not touch each other (far_apart), since some kernels scale inputs by their largest
+// element. A few rows have the sizes of real models, beyond what one binding holds.
 #include "base/half.h"
 #include "model/gpu/device_layout.h"
 #include "model/reference/kernels.h"
@@ -107,6 +111,8 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
+// The error of a product of two sums is measured against the size that such products have, and not against the result: where silu
+// is near 0, the result is small and its error is not.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
     const gpu::Matrix matrix = rig.matrix(w.tensor, shape.max_rows, tuning.weight_interleave);
@@ -202,6 +208,8 @@ void add_matrix(Rows& rows, const char* kernel, Body body, const NamedTuning& va
                     .full_only = full});
 }
 
+// The name in the table is that of the kernel which a pass would choose for this tuning, format and number of tokens, so that a
+// wrong row names the kernel to look at.
 const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const bool digits = gpu::multiplies_digits(tuning, type);
     if (shape.tokens == 1) return digits ? "matvec_dot" : "matvec";

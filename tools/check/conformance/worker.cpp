@@ -1,3 +1,6 @@
+// The child that runs rows on a device. Anything may happen here: the process may crash, hang or lose its device, and the parent
+// sees only what was written before. So "begin" is written before each run. After an Error the device is made anew for the next
+// row, since it may be lost. TQ_CONFORMANCE_FAULT makes a row crash, hang, or lose the device, for tests of the parent.
 #include "tools/check/conformance/worker.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -26,6 +29,9 @@ struct Selected {
     std::vector<std::string> unmatched; // filters that mean no row
 };
 
+// Shards take stretches of 16 rows in turn rather than every n-th row: neighbours use the same kernels, so a pipeline is built in
+// one shard only. Names, filters and shards depend on nothing but the device, so that the numbers of rows are the same in each
+// worker of a run. Shuffling comes after sharding: a shard has the same rows in any order.
 Selected selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = selection.subject.empty() ? all_rows(device) : subject_rows(device, parse_subject(selection.subject));
     std::vector<std::string> names;
@@ -88,6 +94,7 @@ class Worker {
     }
 
     // Runs a row until it has failed, options_.repeat times at most. Returns the last result.
+    // Repeating finds faults that come and go. The reason says in which run it failed.
     Json run_repeatedly(const Row& row, size_t number) {
         Json result;
         double ms = 0;
@@ -157,6 +164,8 @@ class Worker {
     }
 
     // Runs a failed row once more, and writes its data. Returns where.
+    // The random numbers are seeded by the row's name, so the second run has the same inputs. It may pass this time, if the fault
+    // comes and goes; the report says so.
     std::string dump(const Row& row) {
         std::string name = row.name();
         for (char& c : name)

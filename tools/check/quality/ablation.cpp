@@ -1,3 +1,11 @@
+// The protocol of `ablate`. Stages change one thing each, from the forward pass in blocks over f16, 8-bit codes, conditioning and
+// rotation to few bits, so the first that fails names what is wrong. Failing means a KL divergence above a limit: a number for
+// stages in which only rounding may differ, and for stages of few bits a factor of another run's cost, derived from the types'
+// mean squared errors (for small errors the divergence is proportional to them).
+// Then the staircase (climb): the fewest bits of the keys that keep perplexity within the budget, with values of 8 bits; then of
+// the values; then variants that cost few bytes more. Perplexity decides what passes, the divergence which of two is better,
+// because it is less noisy.
+// A cache that two trials share is measured once.
 #include "tools/check/quality/ablation.h"
 #include "model/kv/window.h"
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The cost of caches on chunks of a text: all of them and the reference run over a chunk together, and the second half of its
+// tokens counts. Timed adds up the seconds of each Forward, and can give it its ids one by one, to compare a run in blocks with a
+// run token by token (of_blocks).
 #include "tools/check/quality/cache_cost.h"
 #include "base/ensure.h"
 #include "base/stopwatch.h"

@@ -1,3 +1,13 @@
+// Statistics of keys and queries, and the calibration that follows from them. Sums are in double and by channel; the first tokens
+// of a text are left out, because they are stored exactly and their keys are unlike all others.
+// Means: the part of a key that all tokens share costs code levels and tells them not apart. A key is turned by its position, so
+// the mean that can be left out is that of the unturned key, and rope_mean gives what remains of it over positions.
+// Scales: dividing channel i of keys by g_i and multiplying it in queries leaves scores as they are. After the rotation every
+// channel has the same error, which grows with the norm of k / g, and the error of a score grows with that times the norm of q g.
+// The product of the two norms is least if k^2 / g^2 is proportional to q^2 g^2 (Cauchy and Schwarz), so g^4 = E[k^2] / E[q^2],
+// for each pair, since RoPE mixes the two channels of a pair.
+// Scales are rounded to quarters of octaves, and means to steps of a sixteenth, so that machines that round differently mostly
+// find the same calibration.
 #include "tools/check/quality/calibrate.h"
 #include "base/ensure.h"
 #include "model/files/calibration.h"

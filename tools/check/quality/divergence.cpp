@@ -1,3 +1,7 @@
+// Statistics of two distributions over the vocabulary, token by token, in double. The KL divergence is sum q (log q - log p) with
+// q the reference, computed from log-sum-exp with the maximum taken out; rounding can make it slightly negative, so it is at
+// least 0. Errors are standard errors of means, as if tokens were independent. The change of loss is a mean of paired
+// differences, so its error is far smaller than that of either perplexity.
 #include "tools/check/quality/divergence.h"
 #include "base/ensure.h"
 #include "base/statistics.h"

@@ -1,3 +1,8 @@
+// Long texts with facts in them. A fact is a key of two words and a number. Distractors share one word of a key and the first
+// digit with a fact that is asked for, because that is what a cache confuses which blurs keys. The text is filled with sentences
+// up to its tokens, and facts are inserted where the tokens before are the wanted share; several facts of one depth follow each
+// other by a sentence. Facts may take at most half of a text. All random choices come from one generator in a fixed order, so a
+// seed gives the same text everywhere.
 #include "tools/check/quality/haystack.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -62,6 +67,8 @@ struct Filling {
     std::vector<uint64_t> before{0};
 };
 
+// Sentences are counted one by one, each with the space before it. The count of the whole text may be smaller, as a tokenizer may
+// join across a space, but hardly ever larger; make_haystack() of needle.cpp corrects the rest.
 Filling fill(uint64_t tokens, std::span<const std::string> from, Random& random, const CountTokens& count) {
     constexpr uint32_t max_misses = 8; // consecutive sentences that were too long for the rest
     Filling filling;
@@ -143,6 +150,8 @@ Haystack make_haystack(const HaystackOptions& options, std::span<const std::stri
     return haystack;
 }
 
+// A sentence ends behind . ! or ? before white space, or at a line break. "3.5" and "e.g.x" do not end one. A text without any of
+// these is cut at spaces, and never within a character.
 std::vector<std::string> split_sentences(std::string_view text) {
     constexpr std::string_view white = " \t\r\n", ends = ".!?";
     std::vector<std::string> sentences;

@@ -1,3 +1,9 @@
+// Whether a model recalls a fact. The prompt ends with the beginning of the answer, "The code of the amber kettle is ", so that
+// what follows is the value; a model with a chat template gets it as its own turn with the thinking closed. Exact: each token of
+// the value is the most probable one, and no digit follows. log p is the sum over its tokens, teacher-forced in one run. Only if
+// that is not exact the model says what it would (say), from the state after the prompt.
+// make_haystack must hit a length of the whole prompt: what stands around the text is not known before it is rendered, so it is
+// corrected up to eight times.
 #include "tools/check/quality/needle.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -13,6 +19,7 @@ bool has_template(const Model& model) { return !model.file.text("tokenizer.chat_
 
 bool begins_with_digit(std::string_view text) { return !text.empty() && text[0] >= '0' && text[0] <= '9'; }
 
+// Among the ids that stand for a token: the rows that pad a vocabulary may have any logits. On a tie the lower id wins.
 uint32_t most_probable(std::span<const float> logits, const Tokenizer& tokenizer) {
     uint32_t best = UINT32_MAX;
     for (uint32_t id = 0; id < logits.size(); id++)
@@ -52,6 +59,8 @@ std::vector<uint32_t> needle_prompt(const Model& model, std::string_view text, c
     return model.tokenizer.encode(pieces);
 }
 
+// Each try begins with the same random state, so the facts stay and only the filler gets shorter. `around` grows with each
+// failure, hence the loop ends; a text that does not fit after eight tries has sentences that are too long for the rest.
 Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t length, std::span<const std::string> sentences,
                        Random random) {
     const CountTokens count = [&](std::string_view text) { return uint32_t(model.tokenizer.encode(text, false).size()); };
@@ -69,6 +78,9 @@ Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t len
     fail("the text cannot be cut to prompts of {} tokens, as it has too few short sentences: give another one with -f", length);
 }
 
+// The value is run at once after the prompt (teacher-forced): the logits before token i are right even if an earlier one was not
+// the most probable. The cache returns to the end of the prompt before the model answers on its own, and the next fact's prompt
+// begins with what is left of this one.
 std::optional<Recall> recall(Session& session, const Model& model, std::span<const uint32_t> prompt, const std::string& value,
                              const Progress& progress) {
     const std::vector<uint32_t> ids = model.tokenizer.encode(value, false);

@@ -1,3 +1,7 @@
+// The log of a long measurement: lines of JSON, each with a checksum of itself. The first says what is measured; the others are
+// finished parts in order. A run that was killed may leave half a line, which is cut off; a line that fails its checksum is an
+// error, since what follows it may be wrong as well. The file is locked while it is written, so two runs cannot mix. Each line is
+// flushed when it is added.
 #include "tools/check/quality/run_log.h"
 #include "base/checksum.h"
 #include "base/error.h"

@@ -1,3 +1,8 @@
+// Makes keys and values harder to store without changing what a model computes with exact ones: channels of different sizes,
+// tokens of different sizes, heavy tails, sinks, and a bias of keys. A change is a factor and an offset for each channel that
+// follow from seed, side, layer, head and position alone, so apply() before storing and undo() after reading agree without any
+// memory. The bias of a key is turned by RoPE as a real one would be: it is a vector before RoPE, turned by the position's
+// angles.
 #include "tools/check/quality/stress.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -58,6 +63,7 @@ bool StressedVectors::chosen(uint32_t layer) const {
     return stress_.layers.empty() || std::ranges::count(stress_.layers, layer) > 0;
 }
 
+// Each part is mixed in before the next one, so that (layer 1, head 2) and (layer 2, head 1) have nothing in common.
 uint64_t StressedVectors::seed_of(KvSide side, uint32_t layer, uint32_t kv_head, uint64_t what) const {
     uint64_t state = stress_.seed;
     for (const uint64_t part : {uint64_t(side == KvSide::key), uint64_t(layer), uint64_t(kv_head), what}) {
@@ -67,6 +73,9 @@ uint64_t StressedVectors::seed_of(KvSide side, uint32_t layer, uint32_t kv_head,
     return state;
 }
 
+// A heavy-tailed channel is a normal number over the root of a mean square: Student's t distribution with `heavy_tails` degrees
+// of freedom, one draw for each channel of each token. The bias is given before RoPE and turned as the key is, so that the offset
+// rotates with the position as in models with a bias of keys.
 StressedVectors::Change StressedVectors::change(KvSide side, uint32_t layer, uint32_t kv_head, uint32_t position) const {
     Change out{factors_of_head(side, layer, kv_head), std::vector(head_dim_, 0.0)};
     Normals of_token(seed_of(side, layer, kv_head, position));

@@ -1,3 +1,12 @@
+// The stream of the Messages API: message_start, ping; for each content block content_block_start, deltas, content_block_stop;
+// message_delta with the reason and the usage, message_stop. One block is open at a time. Events of the answer decide when it
+// changes: text of another kind closes it, and so does a call.
+// `message_` is built beside the stream, whether it is sent or not, so whole() and the stream cannot differ but in one case: a
+// call whose arguments are no valid JSON. A stream has sent its beginning as tool_use already. An answer that is sent as one has
+// it as text, as the model wrote it (end_call).
+// A call that the token limit cut off keeps the members that came whole (whole_members), because a part of a member may be a
+// command of another meaning.
+// Thinking has an empty signature: clients send it back, and nothing here checks it.
 #include "tools/server/anthropic/messages.h"
 #include "tools/server/call_arguments.h"
 #include "tools/server/sse.h"

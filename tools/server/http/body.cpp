@@ -1,3 +1,7 @@
+// The body as its bytes come, in parts of any size. A body with a length is copied; chunks are read by a state machine of single
+// bytes, so a part may end anywhere. Guards: a size of a chunk of more than 62 bits is refused before it overflows; the body's
+// limit is checked when a chunk's size is known, before its bytes are stored; what is around the chunks (extensions, trailers)
+// may have 32 KiB in a row, or a client could send a body that never has a byte. Each line must end with CR LF, as in the head.
 #include "tools/server/http/body.h"
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,3 +1,11 @@
+// A client's bytes, through TLS or not, and how long they may take. The functions that do not wait are the loop's; write() and
+// peer_gone() are those of the worker that answers. A connection belongs to one of these threads at a time (http_server.cpp), so
+// nothing here is locked; `bodies_` is shared with other connections and atomic.
+// Time limits rise with the bytes, so that a large body over a slow line is no stall: what is sent or received may take the stall
+// timeout and, beyond it, 1 s for each 64 KiB. A client that sends one byte at a time gains nothing, because the deadline of a
+// body is counted from the body's beginning (`body_began_`) and not only from the last byte. Urgent replies are small; a client
+// must read them within a second, or it would hold one of the few threads for them.
+// `ended_` is set by the first failed read or write and stays: after an error of TLS the session must not be used again.
 #include "tools/server/http/connection.h"
 #include <algorithm>
 #include <array>
@@ -27,6 +35,8 @@ long Connection::read_some(char* bytes, size_t size) {
     return n;
 }
 
+// Taken bytes are removed from the front only here, once for each reading, and not with each take(): many small pieces of a large
+// buffer would else be moved as often.
 bool Connection::receive(size_t max) {
     received_.erase(0, std::exchange(taken_, 0));
     std::array<char, 16384> bytes;
@@ -67,6 +77,8 @@ void Connection::begin_body(uint64_t max) {
     read_body();
 }
 
+// The deadline is the stall timeout after the earlier of now and the time at which a client of the least speed would have sent as
+// much. So one that has sent little has a deadline that hardly moves.
 void Connection::read_body() {
     take(body->push(received()));
     bodies_ += body->size() - counted_;
@@ -95,6 +107,8 @@ void Connection::write_at_once(std::string_view bytes) {
     for (long n = 1; n > 0 && !bytes.empty(); bytes.remove_prefix(size_t(std::max(n, 0L)))) n = write_some(bytes);
 }
 
+// The limit is of the whole text, not of each piece that the socket takes: a client that reads a byte at a time would else hold
+// the thread forever.
 bool Connection::write(std::string_view bytes) {
     const auto end = Clock::now() + (urgent ? std::min(stall_timeout_, urgent_stall) : stall_timeout_) + time_for(bytes.size());
     while (!bytes.empty()) {

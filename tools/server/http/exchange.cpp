@@ -1,3 +1,9 @@
+// A head becomes an HttpRequest, and an HttpReply becomes bytes. Framing: a reply of known length has Content-Length; a stream
+// has chunks, or in HTTP/1.0 its end is that of the connection. The terminating chunk goes out with the stream's last part
+// (Send::last) in one write, so a client that closes after the last event has read all of it. A stream whose function throws is
+// left without its end: the client sees that it broke off.
+// The reply to HEAD has the headers of GET and no body. A value with CR, LF or NUL is left out, because a header could otherwise
+// begin a second reply (response splitting).
 #include "tools/server/http/exchange.h"
 #include <fmt/format.h>
 #include <utility>
@@ -9,12 +15,14 @@ const char* phrase(int status) {
     switch (status) {
     case 200: return "OK";
     case 204: return "No Content";
+    case 304: return "Not Modified";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 403: return "Forbidden";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
+    case 409: return "Conflict";
     case 413: return "Payload Too Large";
     case 414: return "URI Too Long";
     case 415: return "Unsupported Media Type";
@@ -30,6 +38,9 @@ const char* phrase(int status) {
     }
 }
 
+// False for replies that end with their head: a length in one would be wrong (RFC 9110, sections 8.6 and 15.4.5).
+bool has_content(const HttpReply& reply) { return reply.status != 204 && reply.status != 304; }
+
 // The head of a reply, without the empty line at its end. A value with control characters is left out: it could end the head.
 std::string reply_head(const HttpReply& reply) {
     std::string text = fmt::format("HTTP/1.1 {} {}\r\n", reply.status, phrase(reply.status));
@@ -37,15 +48,15 @@ std::string reply_head(const HttpReply& reply) {
         if (value.find_first_of(std::string_view("\r\n\0", 3)) == value.npos) text += fmt::format("{}: {}\r\n", name, value);
     };
     for (const auto& [name, value] : reply.headers) add(name, value);
-    if (reply.status != 204) add("Content-Type", reply.type);
+    if (has_content(reply)) add("Content-Type", reply.type);
     return text;
 }
 
 std::string with_length(const HttpReply& reply, const std::string& more, bool is_head) {
     std::string text = reply_head(reply);
-    if (reply.status != 204) text += fmt::format("Content-Length: {}\r\n", reply.body.size()); // RFC 9110, section 8.6
+    if (has_content(reply)) text += fmt::format("Content-Length: {}\r\n", reply.body.size());
     text += more + "\r\n";
-    if (!is_head && reply.status != 204) text += reply.body;
+    if (!is_head && has_content(reply)) text += reply.body;
     return text;
 }
 

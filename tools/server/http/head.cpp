@@ -1,3 +1,10 @@
+// Parses a request's head. The danger is not a crash but a second reading: a proxy in front and this server must agree on where a
+// request ends, or a client can hide a request within another's body (request smuggling). So what RFC 9112 lets a server repair
+// is refused here: bare LF, a space before a colon, folded lines, two lengths, a length and an encoding together, encodings but
+// chunked. Names of headers are tokens, values have no control characters, the target is printable ASCII without a fragment.
+// Each refusal has a status and a sentence; `head` keeps what was read until then, so that the log can name the path.
+// An absolute address, as clients send to proxies, is taken apart: its authority replaces the Host header (RFC 9112, section
+// 3.2.2), so the check of foreign hosts sees the one that counts.
 #include "tools/server/http/head.h"
 #include "base/printable.h"
 #include <algorithm>
@@ -35,6 +42,7 @@ std::string take_authority(std::string_view& target) {
     return {};
 }
 
+// `head` gets what was read before it is judged: a refusal's line in the log names the path.
 std::optional<Refusal> read_target(std::string_view target, const HeadLimits& limits, Head& head) {
     if (target.size() > limits.target)
         return refuse(414, fmt::format("the address has {} bytes, but at most {} are served: parameters belong into the body",
@@ -85,6 +93,8 @@ std::optional<std::string_view> the_one(const Head& head, const char* name, size
     return count == 1 ? std::optional<std::string_view>(head.headers.find(name)->second) : std::nullopt;
 }
 
+// Digits alone: from_chars would stop at whatever follows them ("5, 5"), which a proxy may read otherwise. A number beyond 64
+// bits is an error of from_chars, and too large in any case.
 std::optional<Refusal> read_content_length(std::string_view text, const HeadLimits& limits, Head& head) {
     const bool is_number = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
     if (!is_number) return refuse(400, fmt::format("Content-Length is {}, but must be a number", printable(text, 40)));
@@ -137,6 +147,7 @@ std::string percent_decoded(std::string_view text, bool plus_is_space) {
     return decoded;
 }
 
+// Two bare line feeds end a head as well, so that such a client gets its refusal (read_head) at once and not after the timeout.
 size_t head_length(std::string_view bytes) {
     const size_t end = bytes.find("\r\n\r\n");
     const size_t bare = bytes.substr(0, end).find("\n\n"); // no more will come of a client that ends lines so

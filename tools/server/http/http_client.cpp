@@ -1,4 +1,7 @@
-// The reply ends with the connection, as HTTP/1.0 has it: it has no chunks.
+// A GET by the server's own sockets and TLS, for `launch`, which asks a server whether it is ready. It speaks HTTP/1.0, so the
+// reply has no chunks and ends with the connection. Handshake and reply share one deadline; each address of the name may take as
+// long to connect. A reply is read up to 1 MiB.
+// Anything that goes wrong on the way is "no server": the caller asks again. Only an address that can never be right throws.
 #include "tools/server/http_client.h"
 #include "base/error.h"
 #include "base/printable.h"

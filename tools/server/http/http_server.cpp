@@ -87,6 +87,8 @@ HttpServer::Loop::Loop(const HttpOptions& options, Handler handler, Refuse refus
       tls_(options.certificate_file.empty() ? nullptr : open_tls(options.certificate_file, options.key_file)),
       listener_(listen_on(options.host, options.port)), workers_(options.threads), thread_([this] { run(); }) {}
 
+// The order matters. First the loop's thread ends, so that no request is given out any more; then the workers end their tasks,
+// which see `stopping_` in Connection::write() and give up waiting for slow clients; then nobody is left who uses a connection.
 void HttpServer::Loop::stop() {
     if (stopping_.exchange(true)) return;
     waker_.wake();
@@ -111,11 +113,13 @@ void HttpServer::Loop::run() {
         std::erase(waiting_, nullptr);
         take_returned();
         exhausted_ = false;
-        if (sockets[1].read || !sockets[1].write) accept_all();
+        accept_all(); // also without news: the listener is not asked while descriptors are exhausted
         connections_ = waiting_.size() + answering_;
     }
 }
 
+// If descriptors are exhausted, the listener is not waited for: it would be ready at once, again and again. Instead the loop
+// looks every 50 ms whether one has become free.
 std::chrono::milliseconds HttpServer::Loop::until_first_deadline() const {
     auto first = Clock::now() + (exhausted_ ? std::chrono::milliseconds(50) : std::chrono::milliseconds(10'000));
     for (const Waiter& one : waiting_) first = std::min(first, one->deadline);
@@ -238,6 +242,9 @@ void HttpServer::Loop::take_request(Waiter& waiter) {
     take_body(waiter);
 }
 
+// Reads as long as the socket gives full buffers, so that one large body does not wait for the others after each 64 KiB, and at
+// most as much as its length says. The limit of all bodies is looked at after each piece, since a length that was promised is not
+// yet memory that is used.
 void HttpServer::Loop::take_body(Waiter& waiter) {
     Connection& connection = *waiter;
     bool open = true;
@@ -266,6 +273,8 @@ void HttpServer::Loop::refuse(Connection& connection, int status, const std::str
              exchanges_.refusal(status, reason, connection.state == Connection::State::body ? connection.head.path : ""));
 }
 
+// The task owns the connection until it gives it back. std::function must be copyable, and a unique_ptr is not: hence the
+// shared_ptr around it.
 void HttpServer::Loop::dispatch(Waiter& waiter) {
     answering_++;
     Workers& workers = waiter->urgent ? urgent_ : workers_;

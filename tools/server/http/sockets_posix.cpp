@@ -1,3 +1,9 @@
+// Sockets of POSIX, non-blocking, closed in child processes. poll() waits, so descriptors beyond FD_SETSIZE are no matter. What
+// differs between systems is here: Linux has MSG_NOSIGNAL and POLLRDHUP, macOS SO_NOSIGPIPE and neither of them.
+// peer_gone() is asked while an answer is computed, and must take nothing from the socket. A client that closed is told from one
+// that has sent its next request early (pipelining) by POLLRDHUP, else by looking at one byte without taking it.
+// accept_one() tells two failures apart: nobody waits, and there are too few descriptors (`exhausted`). The second leaves the
+// client in the queue, so a loop that ignored it would spin.
 #include "base/error.h"
 #include "base/printable.h"
 #include "tools/server/http/sockets.h"
@@ -41,6 +47,7 @@ void set_option(int handle, int level, int option) {
     ::setsockopt(handle, level, option, &on, sizeof(on));
 }
 
+// EINTR counts as "not now": a signal has come, and the loop asks again.
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
@@ -106,6 +113,8 @@ bool Socket::peer_gone() const {
 
 void Socket::finish_writing() { ::shutdown(int(handle_), SHUT_WR); }
 
+// A name may have several addresses (::1 and 127.0.0.1 for localhost). The first that can be bound is taken. If none can, the
+// error of the last one is reported.
 Listener listen_on(const std::string& host, uint16_t port) {
     const Addresses addresses = look_up(host, port);
     int error = EADDRNOTAVAIL;
@@ -127,6 +136,8 @@ Listener listen_on(const std::string& host, uint16_t port) {
     fail_to_listen(host, port, error);
 }
 
+// All addresses of the name must be of this machine, not one of them: which of several is bound is known only afterwards. An
+// empty host means all interfaces.
 bool is_loopback(const std::string& host) {
     const Addresses addresses = look_up(host, 0);
     if (host.empty()) return false;
@@ -154,6 +165,8 @@ Socket accept_one(const Socket& listener, bool& exhausted) {
     return socket;
 }
 
+// A socket that has failed counts as readable and writable, so that the next read or write finds the error. If poll() itself
+// fails (a signal), nothing is ready.
 void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout) {
     std::vector<pollfd> all;
     all.reserve(sockets.size());
@@ -168,6 +181,8 @@ void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout) {
     }
 }
 
+// A socket that does not block connects in the background: it becomes writable when that has ended, and SO_ERROR says how. Each
+// address of the name has the whole time.
 Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds timeout) {
     const Addresses addresses = look_up(host, port);
     for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
@@ -210,6 +225,8 @@ void Waker::clear() {
     }
 }
 
+// The soft limit is often 1024, which a server with many idle clients reaches; the hard one is higher and needs no rights. 8192
+// are as many as are needed here.
 size_t raise_descriptor_limit() {
     rlimit limit = {};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;

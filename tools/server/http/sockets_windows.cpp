@@ -12,6 +12,8 @@
 namespace tq::server {
 namespace {
 
+// Winsock must be started once in a process before any other of its calls. Looking up an address and making a Waker are the two
+// first calls that anything here makes, so these two start it. It is never ended: sockets may live as long as the process.
 void start_winsock() {
     static const int started = [] {
         WSADATA data;
@@ -75,6 +77,8 @@ Socket::~Socket() {
     if (is_open()) ::closesocket(SOCKET(handle_));
 }
 
+// The results are those of tools/server/http/sockets.h on both systems. Winsock counts in int, and has no errno: its error is
+// asked for at once, because any later call may replace it.
 long Socket::read(char* bytes, size_t size) {
     const int n = ::recv(SOCKET(handle_), bytes, int(std::min<size_t>(size, 1 << 20)), 0);
     return n > 0 ? n : n < 0 && would_block() ? 0 : -1;
@@ -93,6 +97,8 @@ bool Socket::peer_gone() const {
 
 void Socket::finish_writing() { ::shutdown(SOCKET(handle_), SD_SEND); }
 
+// A name may have several addresses (::1 and 127.0.0.1 for localhost). The first that can be bound is taken. If none can, the
+// error of the last one is reported.
 Listener listen_on(const std::string& host, uint16_t port) {
     const Addresses addresses = look_up(host, port);
     int error = WSAEADDRNOTAVAIL;
@@ -114,6 +120,8 @@ Listener listen_on(const std::string& host, uint16_t port) {
     fail_to_listen(host, port, error);
 }
 
+// All addresses of the name must be of this machine, not one of them: which of several is bound is known only afterwards. An
+// empty host means all interfaces.
 bool is_loopback(const std::string& host) {
     const Addresses addresses = look_up(host, 0);
     if (host.empty()) return false;
@@ -138,6 +146,8 @@ Socket accept_one(const Socket& listener, bool& exhausted) {
     return socket;
 }
 
+// A socket that has failed counts as readable and writable, so that the next read or write finds the error. If WSAPoll itself
+// fails, nothing is ready.
 void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout) {
     std::vector<WSAPOLLFD> all;
     all.reserve(sockets.size());
@@ -152,6 +162,9 @@ void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout) {
     }
 }
 
+// A socket that does not block connects in the background: it becomes writable when the connection stands, and SO_ERROR says
+// whether it does. A WSAPoll that does not report refused connections (before Windows 10 2004) ends at the timeout, with the same
+// result.
 Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds timeout) {
     const Addresses addresses = look_up(host, port);
     for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
@@ -170,6 +183,8 @@ Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseco
     return Socket();
 }
 
+// The socket is bound to a free port of 127.0.0.1 and connected to that same port. So it takes datagrams from itself alone, and
+// one socket is both ends. Nothing is lost if its buffer is full: one unread byte is as good as many.
 Waker::Waker() {
     start_winsock();
     const SOCKET handle = ::socket(AF_INET, SOCK_DGRAM, IPPROTO_UDP);

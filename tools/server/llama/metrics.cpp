@@ -4,6 +4,8 @@
 namespace tq::server {
 namespace {
 
+// Builds Prometheus's text format (version 0.0.4). A family is described once by HELP and TYPE, and its samples must follow at
+// once: so add_shared() writes the sample place="shared" first, right behind the family that add_own() has begun.
 class MetricsText {
   public:
     void counter(const char* name, const char* help, double value) { single(name, help, "counter", value); }
@@ -51,6 +53,7 @@ void add_llama_cpp(MetricsText& out, const serving::Status& s, double used) {
     out.gauge("llamacpp:requests_deferred", "Requests that wait.", s.waiting);
 }
 
+// vLLM's gauges have the model's name as a label, which the gateway asks for. Backslashes and quotes in a label are escaped.
 void add_vllm(MetricsText& out, const serving::Status& s, double used, const std::string& label) {
     const auto gauge = [&](const char* name, const char* help, double value) {
         out.family(name, help, "gauge");
@@ -94,6 +97,8 @@ void add_remote(MetricsText& out, const RemotePages::Statistics& s) {
     out.gauge("tqrun_remote_paused", "1 while the other machine is left alone after a failure.", s.paused ? 1 : 0);
 }
 
+// Counters only grow while the process lives, gauges are of this moment, and all are of one snapshot of the scheduler. Places
+// without a store or another machine have no samples, rather than zeros: a zero would say that one is there and finds nothing.
 void add_own(MetricsText& out, const serving::Status& s, const serving::Scheduler& scheduler) {
     out.family("tqrun_pages", "Pages of the cache: of requests, spare ones of the prefix cache, free ones.", "gauge");
     out.sample("tqrun_pages", "{state=\"used\"}", double(s.pages) - s.free_pages - s.spare_pages);

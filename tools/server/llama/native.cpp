@@ -1,4 +1,6 @@
-// llama.cpp's own endpoints for texts and tokens, slots and properties.
+// llama.cpp's own endpoints for texts and tokens, slots and properties: /props, /slots, /tokenize, /detokenize, /apply-template,
+// and vLLM's /tokenizer_info. Nothing here runs the model. Field names are those of llama-server and vLLM, since tools read them
+// by name; a field of ours that has no counterpart there stands beside them (kv_cache, pages, checkpoints, ...).
 #include "base/path_text.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
@@ -13,6 +15,7 @@ uint64_t f16_bytes_per_token(const Service& service) {
     return kv_bytes_per_token(service.model.config, KvOptions{KvType::f16, KvType::f16});
 }
 
+// The defaults of a request under llama.cpp's names, with its -1 for what has no limit here.
 Json sampling_params(const Service& service) {
     const SamplerOptions& o = service.options.sampling;
     const int64_t max = service.options.max_tokens == UINT32_MAX ? -1 : int64_t(service.options.max_tokens);
@@ -76,6 +79,7 @@ HttpReply props(Service& service, const HttpRequest&) {
          {"f16_bytes_per_token", f16_bytes_per_token(service)}});
 }
 
+// One snapshot of the scheduler (status()), so that the slots are of one moment.
 HttpReply slots(Service& service, const HttpRequest&) {
     const serving::Status status = service.scheduler.status();
     const uint64_t own = service.scheduler.kv_bytes_per_token(), f16 = f16_bytes_per_token(service);
@@ -128,6 +132,8 @@ HttpReply tokenizer_info(Service& service, const HttpRequest&) {
                        {"chat_template", std::string(file.text("tokenizer.chat_template", ""))}});
 }
 
+// A character may be divided among tokens, so the bytes go through one Utf8Stream. What is no UTF-8 in the end becomes U+FFFD:
+// JSON could not hold it.
 HttpReply detokenize(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
     const Json* const tokens = array_field(body, "tokens", SIZE_MAX);

@@ -89,26 +89,29 @@ void require_reranker(const Model& model) {
                     model.name, pooling_name(pooling));
 }
 
-// Returns the probability of yes, of yes and no. values: their logits, or a state, of which the classifier makes them.
-double score_of(std::span<const float> values, std::span<const float> classifier) {
+// Returns the logit of yes less that of no. values: these logits, or a state, of which the classifier makes them.
+// Results are sorted by this difference, and not by the probability 1 / (1 + exp(-difference)): that is 1 from a difference of 37
+// on, so that the best documents would be equal, and raw scores infinite.
+double margin_of(std::span<const float> values, std::span<const float> classifier) {
     double logits[2];
     for (size_t i = 0; i < 2; i++)
         logits[i] = classifier.empty()
                         ? values[i]
                         : std::inner_product(values.begin(), values.end(), classifier.begin() + i * values.size(), 0.0);
-    const double score = 1 / (1 + std::exp(logits[1] - logits[0]));
-    if (!std::isfinite(score))
+    const double margin = logits[0] - logits[1];
+    if (!std::isfinite(margin))
         throw ApiError(500, "server_error", "the model computed a score that is not finite: its file may be damaged");
-    return score;
+    return margin;
 }
 
-Json ranked_results(const RerankTask& task, const std::vector<double>& scores) {
-    std::vector<size_t> order(scores.size());
+// The results in descending order of their scores; documents of equal scores keep the order of the request.
+Json ranked_results(const RerankTask& task, const std::vector<double>& margins) {
+    std::vector<size_t> order(margins.size());
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return margins[a] > margins[b]; });
     Json results = Json::array();
     for (const size_t i : std::span(order).first(task.top_n)) {
-        const double score = task.raw_scores ? std::log(scores[i] / (1 - scores[i])) : scores[i];
+        const double score = task.raw_scores ? margins[i] : 1 / (1 + std::exp(-margins[i]));
         Json result{{"index", i}, {task.is_tei ? "score" : "relevance_score", score}};
         if (task.return_documents && task.is_tei) result["text"] = task.documents[i];
         if (task.return_documents && !task.is_tei) result["document"] = {{"text", task.documents[i]}};
@@ -129,14 +132,14 @@ HttpReply rerank(Service& service, const HttpRequest& request) {
     const auto scored = classifier.empty() ? answer_ids(service.model) : std::vector<uint32_t>();
     const auto field = [&](size_t i) { return fmt::format("{}[{}]", task.is_tei ? "texts" : "documents", i); };
     const PromptValues results = run_prompts(service, request, prompts, scored, field);
-    std::vector<double> scores;
-    for (const auto& values : results.values) scores.push_back(score_of(values, classifier));
-    if (task.is_tei) return {.body = ranked_results(task, scores).dump()};
+    std::vector<double> margins;
+    for (const auto& values : results.values) margins.push_back(margin_of(values, classifier));
+    if (task.is_tei) return {.body = ranked_results(task, margins).dump()};
     const Json reply{{"id", random_id("rerank-")},
                      {"model", service.model_name()},
                      {"object", "list"},
                      {"usage", {{"prompt_tokens", results.prompt_tokens}, {"total_tokens", results.prompt_tokens}}},
-                     {"results", ranked_results(task, scores)}};
+                     {"results", ranked_results(task, margins)}};
     return {.body = reply.dump()};
 }
 

@@ -1,3 +1,7 @@
+// Ollama's endpoints: /api/chat and /api/generate as a Generation with a Writer of their own (streams are lines of JSON, not
+// server-sent events), and the lists by which clients find a model. This server has one model and keeps it loaded. So a request
+// that only loads or unloads is answered at once, /api/ps always has one entry that never expires, and pull, create, copy and
+// delete are refused with a reason.
 #include "tools/server/ollama/ollama.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -15,6 +19,8 @@ using ollama_api::Form;
 // The version of Ollama whose API this is: clients refuse older ones.
 constexpr const char* ollama_version_text = "0.13.0";
 
+// A request without a prompt or messages means "load the model" (or, with keep_alive 0, "unload it"); the client waits for a
+// reply with the done_reason of that.
 HttpReply answer_ollama(Service& service, const HttpRequest& request, const ollama_api::Request& read, Form form) {
     const bool logprobs = std::visit([](const auto& task) { return task.sampling.logprobs; }, read.task);
     if (read.only_loads) {
@@ -74,6 +80,8 @@ Json model_entry(const Service& service) {
             {"digest", digest_of(service, modified)}, {"details", details_of(service)}};
 }
 
+// Clients offer tools, thinking or insertion only where these names are. They say what this server can do with this model: tools
+// where the template has them, insertion where the vocabulary has the tokens for it.
 Json capabilities_of(const Service& service) {
     Json all = Json::array({service.options.embeddings ? "embedding" : "completion"});
     const Tokenizer& tokenizer = service.model.tokenizer;

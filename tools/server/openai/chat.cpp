@@ -28,6 +28,8 @@ struct ChatMessageSoFar {
     std::string name, arguments; // of the call that is not at its end
     FinishReason finish = FinishReason::stop;
 
+    // A call that is no valid JSON in the end, and was not merely cut by the limit, is told as content: the client sees what the
+    // model wrote, and no call that cannot be run.
     void add(const Event& event, const std::set<std::string>& custom_tools) {
         const AnswerPart& part = event.part;
         append(logprobs, content_logprobs(event));
@@ -75,6 +77,9 @@ Json delta_of(ChatMessageSoFar& message, const AnswerPart& part, const std::set<
     return {{part.kind == PartKind::reasoning ? "reasoning_content" : "content", part.text}};
 }
 
+// Writes either chunks or one answer. In a stream the events of several choices interleave, and each choice begins with a chunk
+// of its role. The last chunk of the last choice has the timings; usage has a chunk of its own without choices, if
+// stream_options.include_usage asks for it.
 class ChatWriter final : public AnswerWriter {
   public:
     ChatWriter(const Service& service, const ChatTask& task, bool stream, bool usage)

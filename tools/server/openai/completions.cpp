@@ -46,11 +46,15 @@ std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Js
     return prompts;
 }
 
+// Without "max_tokens" the answer has 16 tokens, as OpenAI's API says; -1 means no limit, as llama.cpp has it. "best_of" is taken
+// only where it asks for nothing: all answers are returned, and none is chosen among more. With "suffix" the prompt is the text
+// before a gap, and becomes a prompt of the model's own for filling it in.
 CompletionTask read_completion_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;
     CompletionTask task;
     Sampling& sampling = task.text.sampling = read_sampling(service, body);
-    if (!sampling.max_tokens && !member(body, "max_tokens")) sampling.max_tokens = default_max_tokens;
+    const bool unlimited = member(body, "max_tokens") || member(body, "max_completion_tokens") || member(body, "n_predict"); // -1
+    if (!sampling.max_tokens && !unlimited) sampling.max_tokens = default_max_tokens;
     if (const auto top = integer_field(body, "logprobs", 0, limits.top_logprobs)) {
         sampling.logprobs = true;
         sampling.top_logprobs = uint32_t(*top);
@@ -80,6 +84,8 @@ size_t characters(std::string_view text) {
 }
 
 // The text of a choice, of which the last part may be all that is kept.
+// The log probabilities of a text completion are four lists of the same length, one entry for each token. Offsets count
+// characters (code points) from the beginning of the choice, so a stream has to keep how many it has sent.
 struct TextChoice {
     std::string text;
     bool begun = false;
@@ -167,6 +173,8 @@ std::string TextWriter::event(Json choice) const {
     return data_event(json);
 }
 
+// An answer that is not streamed keeps its choices' texts until their ends. In a stream each event is sent and forgotten but for
+// the number of its characters, which later offsets count from.
 std::string TextWriter::write(const std::vector<Event>& events) {
     std::string out;
     for (const Event& one : events) {

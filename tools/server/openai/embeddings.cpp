@@ -1,4 +1,5 @@
 // POST /v1/embeddings: OpenAI's shape. The vector of a text is the state of its last token after the last norm, of length 1.
+#include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/prompt_values.h"
@@ -34,9 +35,7 @@ std::optional<uint32_t> embedding_end(const Model& model) {
     if (model.file.find(key) != nullptr)
         return model.file.boolean(key, false) ? std::optional(uint32_t(model.file.integer("tokenizer.ggml.eos_token_id")))
                                               : std::nullopt;
-    std::string name = model.name;
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-    const bool embeds = pooling_of(model.file) == Pooling::last || name.find("embedding") != std::string::npos;
+    const bool embeds = pooling_of(model.file) == Pooling::last || lowercase(model.name).find("embedding") != std::string::npos;
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }
 
@@ -89,6 +88,8 @@ EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
 }
 
 // Returns the first `dimensions` numbers, as a vector of length 1.
+// Models of this kind are trained so that the first numbers of a vector are a good shorter vector (Matryoshka); it must be
+// normalised again.
 std::vector<float> unit_vector(std::span<const float> state, uint32_t dimensions) {
     double squares = 0;
     for (const float value : state.first(dimensions)) squares += double(value) * value;
@@ -139,6 +140,7 @@ HttpReply embeddings(Service& service, const HttpRequest& request) {
     return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
 }
 
+// Ollama's two endpoints: /api/embed for one or several texts, and its older /api/embeddings for one.
 HttpReply ollama_embed(Service& service, const HttpRequest& request) {
     const auto began = std::chrono::steady_clock::now();
     const Json body = parse_body(request.body, service.options.limits);

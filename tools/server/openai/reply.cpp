@@ -1,3 +1,6 @@
+// The parts of replies that chat completions, text completions and, in part, the other APIs have in common. Times and counts are
+// those of the scheduler; tokens that the prefix cache found are in cache_n and not in prompt_n. Token bytes are a list of
+// numbers, because a token may end within a character.
 #include "tools/server/openai/reply.h"
 #include "tools/server/chat_parts.h"
 #include "tools/server/sse.h"
@@ -10,6 +13,7 @@ static Json token_json(const std::string& bytes, float logprob) {
     return json;
 }
 
+// Thinking and tool calls have no log probabilities in this API: the list belongs to the content.
 Json content_logprobs(const Event& event) {
     Json list = Json::array();
     if (event.part.kind != AnswerPart::Kind::content) return list;
@@ -43,6 +47,7 @@ Json completion_usage(const Usage& usage) {
             {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
+// llama.cpp's fields: a rate is 0 where there was no time to divide by, because JSON has no infinity.
 Json timings_json(const serving::RequestTimings& timings) {
     Json json = {{"cache_n", timings.cached_tokens}};
     const auto add = [&](const std::string& name, uint32_t n, uint64_t ns) {
@@ -94,6 +99,7 @@ std::string end_of_events(const Json& head, const Usage* usage) {
     return out + "data: [DONE]\n\n";
 }
 
+// What a streamed reply still needs of its request. The body may be some MiB, and a stream may last for minutes.
 HttpRequest without_body(const HttpRequest& request) {
     HttpRequest kept;
     kept.tenant = request.tenant;
@@ -106,6 +112,8 @@ bool wants_usage(const Json& body) {
     return options && bool_field(*options, "include_usage", "stream_options").value_or(false);
 }
 
+// Three fields mean the same: OpenAI's response_format, and llama.cpp's json_schema and grammar. Two of them in one request may
+// contradict each other, so they are refused rather than ranked.
 Format read_formats(const Json& body) {
     Format format = read_format(object_field(body, "response_format"), "response_format", true);
     const auto set = [&](Format::Kind kind, const char* field) {

@@ -1,3 +1,9 @@
+// A request of the Responses API. "input" is a text or a list of items: messages, reasoning, calls and their results. Items
+// become turns by Conversation, as messages of other APIs do. Nothing is stored here, so what would refer to a stored response is
+// refused: to answer without it would be wrong in silence. One exception is item_reference, which some clients send for items of
+// the answer before; the server keeps the last ones (ItemMemory). A reference that is found within an item is not followed again.
+// Reasoning comes back as the client got it: as text, or in "encrypted_content", where it is not encrypted but marked
+// (reasoning_seal), so that the content of other servers is not taken for text.
 #include "base/printable.h"
 #include "tools/server/conversation.h"
 #include "tools/server/openai/responses.h"

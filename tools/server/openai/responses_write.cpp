@@ -1,3 +1,9 @@
+// The stream of the Responses API. Each event has a sequence number. The order is response.created, response.in_progress; for
+// each item output_item.added, its parts and deltas, their done events, output_item.done; at the end response.completed, or
+// response.incomplete if the limit of tokens cut the answer.
+// One item is open at a time. text_ and logprobs_ gather what its deltas said, because the done events and the response itself
+// repeat all of it. A custom tool's input cannot be streamed: it is within the JSON of the function as which the tool was
+// offered, so its one delta comes at the end (close_call). The response is built whether it is streamed or not.
 #include "tools/server/call_arguments.h"
 #include "tools/server/openai/reply.h"
 #include "tools/server/openai/responses.h"
@@ -156,6 +162,8 @@ void Writer::close_text() {
     if (open_ == Item::reasoning && sealed_reasoning_) item_["encrypted_content"] = std::string(reasoning_seal) + text_;
 }
 
+// Clients match an answer to a call by call_id, and the item's id only places the events. The done events say all of the
+// arguments again, as clients may read these alone.
 void Writer::close_call() {
     const bool custom = open_ == Item::custom_call;
     const char* name = custom ? "input" : "arguments";
@@ -198,6 +206,8 @@ std::string Writer::end(const Outcome& outcome) {
     return take();
 }
 
+// The stream has begun with status 200, so an error can only be an event. The item that was open stays open: it is not at its
+// end.
 std::string Writer::fail(const ApiError& error) {
     response_["status"] = "failed";
     response_["error"] = {{"code", error.code.empty() ? error.type : error.code}, {"message", error.what()}};

@@ -1,3 +1,8 @@
+// Results side by side: one row for each test, one column for each device, and tables of what follows from them. Points are cells
+// that compare_files.cpp has read and named. A *line* is a test at several depths, from which the cost of context is a slope.
+// Every derived number has its standard error if the samples tell one: ratios by the relative errors of both, slopes as weighted
+// sums of independent times. A ratio within two standard errors of 1 is marked "~", and a slope that is not above its noise is
+// not printed as a number, so nobody reads a difference into noise.
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/cli/table.h"

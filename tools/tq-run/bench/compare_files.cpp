@@ -1,3 +1,10 @@
+// Reads results of tq-run bench, llama-bench and llama-batched-bench into points that can be compared. The difficulty is names:
+// the same device, model or test must get one name in all files, and different ones different names. Devices of one name in a
+// file are numbered, tests gain the threads or block sizes in which they differ (tell_apart_in_file), models their layers and
+// files (tell_models_apart). llama-bench names models otherwise, so one of the same file name, or of the same bytes and
+// parameters, gets our name (name_as_ours).
+// Files are written by others, so every field is checked (ResultFields), and an older schema is refused with what to do. Results
+// of -np of several rounds are samples of one cell (add_samples).
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -240,6 +247,8 @@ template <class Name, class Value> bool differ(const std::vector<Read>& all, con
 
 // Numbers devices of one name in one file, and adds the threads or block sizes to the names of tests that were run with several
 // of them.
+// All comparisons are with the names as they were before (`before`): a name that was made longer would else differ from its
+// namesakes, and these would stay as they are.
 void tell_apart_in_file(std::vector<Read>& all) {
     const std::vector<Read> before = all;
     const auto device = [](const Read& r) { return r.point.device; };

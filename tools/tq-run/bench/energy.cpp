@@ -1,3 +1,7 @@
+// Energy from what Linux shows in sysfs; other systems have none here. Counters (RAPL of processor packages, some GPUs) are read
+// before and after; one that has wrapped around is corrected by its range. A GPU that only shows power is read every 20 ms by a
+// thread, and the mean is multiplied by the time. A GPU is found by vendor and device, and only if there is exactly one such
+// card, since Vulkan does not say which card it is. TQ_SYSFS names another directory, for tests.
 #include "tools/tq-run/bench/energy.h"
 #include "base/environment.h"
 #include "base/path_text.h"
@@ -20,6 +24,7 @@ std::optional<std::string> first_line(const fs::path& file) {
 }
 
 // Reads a number, hexadecimal where it begins with 0x.
+// As sysfs writes PCI ids, and counters in decimal.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);
     if (!line || line->empty()) return std::nullopt;
@@ -96,6 +101,8 @@ void EnergyMeter::start() {
     if (!power_.empty()) watcher_ = std::jthread([this](const std::stop_token& stop) { watch_power(stop); });
 }
 
+// A counter that is smaller than before has wrapped around, once at most in a test of some seconds; without a known range it is
+// left out rather than guessed.
 std::vector<Energy> EnergyMeter::stop() {
     const double seconds = stopwatch_.seconds();
     std::vector<Energy> out;

@@ -1,3 +1,8 @@
+// bench --kernels: storing and attention alone, on synthetic keys and values, by cache type and depth. A row has the time of one
+// call (mean of the samples, each of at least 10 ms, in which a call is repeated), and the bytes that it must move: the cache's
+// for attention, fp32 in and codes out for storing. From these follow GB/s and the share of the measured bandwidth.
+// Depths are reached cheaply: `first_block` tokens are stored, and their entries repeated, as times do not depend on the values.
+// Before anything is timed the result is compared with the reference at the least depth.
 #include "tools/tq-run/bench/kernels.h"
 #include "base/interrupt.h"
 #include "base/stopwatch.h"
@@ -30,6 +35,8 @@ std::vector<double> repeated(const Arguments& arguments, const std::function<dou
         arguments, [](const std::string&) {}, [&] { return interrupted() ? std::nullopt : std::optional(seconds()); });
 }
 
+// The floating-point operations of storing are an estimate (30 for each value): norm, RoPE, rotation and search of a code differ
+// by type.
 KernelTime time_append(CacheKernels& kernels, const CacheShape& shape, uint32_t tokens, const Arguments& arguments) {
     const uint64_t values = uint64_t(tokens) * shape.kv_heads * shape.head_dim * 2;
     return {.kernel = "kv_append",

@@ -1,3 +1,5 @@
+// The CPU's half of bench --kernels, and the reference for both halves: the same cache layout (host::LayerCache) filled by
+// ref::kv_append and read by ref::attention. Norm weights are ones, and there is one slot whose pages are in order.
 #include "model/cpu/kernels.h"
 #include "model/reference/kernels.h"
 #include "model/rope.h"
@@ -54,6 +56,7 @@ class CpuKernels final : public CacheKernels {
         host_.fill(length, [&](uint32_t tokens) { append(tokens); });
     }
 
+    // The queries are prepared anew each time, because q_norm_rope works in place.
     std::vector<float> attention(uint32_t length) override {
         q_ = host_.input.q;
         row_ = {0, length - 1};

@@ -1,3 +1,7 @@
+// The device's half of bench --kernels. Buffers are those of a real pass in small: context with rows, page table and rotary table
+// (ContextLayout), cache, partials. A timing records the kernel `times` times into one command buffer, so that the submission is
+// shared, and runs that; it is recorded again only if the number changes. The recorder's barriers between the calls are part of
+// the time, as they are in a model.
 #include "model/gpu/context.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"
@@ -62,6 +66,8 @@ class GpuKernels final : public CacheKernels {
         std::memcpy(q_upload_.host().data(), input_.q.data(), q_upload_.bytes());
     }
 
+    // Only the first block is computed; its stored vectors are repeated up to `length`. Attention's time depends on the number of
+    // tokens and not on their values, and a million tokens would take long to make.
     void fill(uint32_t length) override {
         const uint32_t block = std::min(length, first_block);
         step(0, block);
@@ -112,6 +118,8 @@ class GpuKernels final : public CacheKernels {
             commands->run();
         });
     }
+    // The context's head (rows, spans, page table) changes with each step, and the rotary table behind it stays. So only the
+    // bytes before rope_at() are copied.
     void step(uint32_t position, uint32_t tokens) {
         step_ = {position, tokens};
         gpu::PassRows rows;

@@ -1,3 +1,9 @@
+// What a device can do at most: GB/s of reading and copying, GFLOP/s of fp32, fp16, int8 dot products and cooperative matrices.
+// Shares in other tables are of these measured limits, not of data sheets. Each measurement repeats its dispatch in one command
+// buffer until that takes 15 ms, and the best of three counts, since anything else that runs can only make it slower.
+// Each kernel's result is known beforehand and compared: sums of a known filling modulo 2^32, chains that count (exact in fp16,
+// too), dot products that the host repeats. A driver that leaves work out or computes wrongly ends the measurement instead of
+// setting a record.
 #include "tools/tq-run/bench/limits.h"
 #include "base/error.h"
 #include "base/stopwatch.h"
@@ -59,6 +65,8 @@ LimitBench::LimitBench(Device& device)
       readback_(device.allocate("limits, read back", out_.bytes(), Memory::readback)) {}
 
 // The best time of the commands of record(recorder), in seconds; repeated until they can be timed.
+// Repetitions lie in one command buffer, so that the submission counts once. Their number grows by what the last time asks for,
+// at least 2 and at most 64 times, until one run is long enough.
 template <class Record> double LimitBench::best_seconds(Record record) {
     for (uint32_t repeats = 1;;) {
         Recorder recorder(device_);
@@ -114,6 +122,7 @@ double LimitBench::read_gb_per_s() {
     return double(x_.bytes()) * 1e-9 / seconds;
 }
 
+// The copy is checked after it was timed, by reading the target as read_gb_per_s() reads the source.
 double LimitBench::copy_gb_per_s() {
     const double seconds = best_seconds([&](Recorder& recorder) {
         recorder.dispatch<bench_shader::limits_copy>({vectors_ / block_vectors}, {}, {vectors_}, {2 * x_.bytes(), 0}, y_, x_);
@@ -123,6 +132,9 @@ double LimitBench::copy_gb_per_s() {
 }
 
 // 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of invocations 4 n + i.
+// Several independent chains in each invocation hide the latency of one instruction. The chains' results depend on the
+// parameters, which the compiler does not know, so it cannot compute them beforehand; and they are compared, so it cannot leave
+// them out.
 template <const auto& shader>
 double LimitBench::arithmetic(const ParamsOf<shader>& params, uint32_t flops, const std::array<uint32_t, 4>& want) {
     const uint64_t invocations = uint64_t(arithmetic_groups_) * workgroup, all = invocations * chains * iterations * flops;

@@ -1,3 +1,6 @@
+// The fields of llama-bench and llama-batched-bench, in their order and with their meanings, so that scripts and databases made
+// for these read ours. Where tq-run has nothing of the kind the field has the value that says so (no NUMA, no mask). Our own
+// fields follow them (result.cpp).
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/build.h"
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Writes rows in one format as they come: md and csv and sql line by line, json at the end as one list, jsonl by lines. What is
+// no list of tests (limits, kernels, speculation) is one JSON object with the machine and the list. A markdown table whose
+// columns have widths grows row by row; one without waits for all rows, to be aligned. sql has llama-bench's fields alone, which
+// come first in a row, so the first structured field ends them.
 #include "tools/tq-run/bench/report.h"
 #include "base/terminal.h"
 #include "tools/tq-run/bench/result.h"
@@ -71,6 +75,7 @@ void Reporter::add(Row row) {
 }
 
 // Takes what is the same in all rows out of a table that is wider than the terminal.
+// It is decided at the first row, as rows are written when they come: a table cannot change its columns later.
 void Reporter::fit(const Row& row) {
     size_t width = 1;
     for (const Column& column : columns_) width += size_t(std::abs(column.width)) + 3;
@@ -82,6 +87,7 @@ void Reporter::fit(const Row& row) {
     if (!constants.empty()) write_(fmt::format("{}\n\n", fmt::join(constants, ", ")));
 }
 
+// A new heading (another model, device or cache) ends the table and begins another.
 void Reporter::show(const Row& row) {
     const bool first = rows_.size() == 1;
     const std::string heading = layout_.heading ? layout_.heading(row) : "";

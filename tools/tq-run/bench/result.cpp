@@ -1,3 +1,7 @@
+// From a measurement to the JSON of a row. First the fields of llama-bench, then the machine, the model, the device and the
+// check; a result of one sequence also has what it reads per token, its share of the measured bandwidth, energy and kernels. GB/s
+// of generation is weights plus the cache's mean bytes over the test, by tokens per second; prompts have none, since a block
+// reads the weights once for all its tokens.
 #include "tools/tq-run/bench/result.h"
 #include "base/environment.h"
 #include "base/executable.h"
@@ -48,20 +52,18 @@ std::string label_of(const ModelArguments& arguments, const Model& model) {
     return fmt::format("{}, {} layers", whole.name, model.config.num_hidden_layers);
 }
 
-// The device's index in tq-run devices; where several are alike, the first unless its number was given.
+// The device's index in tq-run devices: what --device chooses, if that was opened, and else the first that is alike.
 uint32_t index_of(const std::string& selector, const Capabilities& c) {
-    const size_t digits = selector.find_first_of("0123456789");
-    const bool numbered = (digits == 0 || digits == std::string_view("Vulkan").size()) && selector.size() - digits < 4;
-    if (numbered && selector.find_first_not_of("0123456789", digits) == std::string::npos)
-        return uint32_t(std::stoul(selector.substr(digits)));
     const std::vector<Capabilities> all = list_devices();
-    const auto same = std::ranges::find_if(all, [&](const Capabilities& other) {
+    const auto same = [&](const Capabilities& other) {
         return other.name == c.name && other.driver_name == c.driver_name && other.driver_info == c.driver_info;
-    });
-    return uint32_t(same - all.begin());
+    };
+    if (const size_t chosen = find_device(all, selector); same(all[chosen])) return uint32_t(chosen);
+    return uint32_t(std::ranges::find_if(all, same) - all.begin());
 }
 
 // The names in --device of the devices that were opened; empty where they are not as many.
+// Fewer devices may be open than were named, if one failed its proof; which names are left is then not known.
 std::vector<std::string> names_of(const std::string& selectors, size_t devices) {
     std::vector<std::string> names = device_names(selectors);
     std::erase_if(names, [](const std::string& name) { return !name.empty() && chooses_cpu(name); });
@@ -127,6 +129,7 @@ Subject open_subject(const ModelArguments& arguments, const Drafting& drafting, 
     return subject;
 }
 
+// Of a mixture of experts, only those that a token uses are read (read_by_token); an embedding is one row.
 uint64_t weight_bytes_per_token(const Setup& setup) {
     const Weights read = read_by_token(setup.model.weights, setup.model.config);
     return setup.device ? gpu::device_bytes(read, 1) : read.bytes(); // as a device repacks them
@@ -224,6 +227,8 @@ static void add_reads(Json& out, const Setup& setup, const Result& r, const std:
     for (const ProfileRow& row : r.kernels) out["kernels"].push_back(to_json(row, limits));
 }
 
+// The first fields have llama-bench's names and meanings, so that its tools read a row. Ours follow, and win where both have one
+// of the same name (update).
 Row row_of(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
     const Setup& setup = subject.setup;
     const bool together = r.test.sequences > 0;

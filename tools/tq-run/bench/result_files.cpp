@@ -1,3 +1,6 @@
+// Files of results as JSON: one document, or one for each line. Both kinds are told apart by the first line: of JSON lines it
+// ends with "}". ResultFields reads fields of a file that anybody may have written: a missing or wrong field is an error that
+// names the file and the result; numbers are finite and at least 0; texts are made printable.
 #include "tools/tq-run/bench/result_files.h"
 #include "base/error.h"
 #include "base/mapped_file.h"

@@ -1,3 +1,9 @@
+// Runs the tests: for each model and device, each cache, each block size and number of threads, all tests. Models are outermost,
+// since loading takes longest; a test that does not fit the memory is named and left out, and the rest is measured (exit status
+// 1). Before a cache is timed the logits of a few layers are compared with the reference (Checker), and with -np also the
+// sequences in company against the same alone.
+// A row is written as soon as its test is done, so Ctrl-C loses one test only. Profiles are made in a run of their own after the
+// timed ones, because timestamps serialise the kernels.
 #include "tools/tq-run/bench/run.h"
 #include "base/interrupt.h"
 #include "model/cpu/forward.h"
@@ -32,6 +38,8 @@ double work(const Arguments& arguments, const Test& test) {
 }
 
 // The options with slots and a cache for each of the tests.
+// All tests of a cache share one forward, so it has room for the greatest of them. Passes read the pages of their own tokens
+// only.
 ForwardOptions with_room(ForwardOptions options, std::span<const Test> tests) {
     uint32_t pages = 0;
     options.context_size = conformance::check_tokens; // at least
@@ -151,6 +159,8 @@ bool TestRun::all() {
     return ran && good_;
 }
 
+// What does not fit is left out before the check, so that a cache without any test costs nothing. Block sizes and numbers of
+// threads each need a forward of their own; the check does not depend on them and is done once.
 void TestRun::run_cache(KvOptions kv) {
     if (!setup_.ranks && wants_measured_keys(kv, setup_.model)) {
         const auto open = [this](const ForwardOptions& exact) {
@@ -214,6 +224,8 @@ void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const
 }
 
 // Without samples after Ctrl-C.
+// Energy counts only if all repetitions were run: the meter runs over them all, and a stopped one would be in the joules but not
+// in the tokens. The profile comes last, in passes of its own.
 Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOptions& options) {
     Result result{.test = test,
                   .kv = options.kv,

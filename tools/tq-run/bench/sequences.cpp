@@ -1,3 +1,11 @@
+// One test on one Forward: fill the cache to the depth, time prompts and generation, compare sequences in company with the same
+// alone. The depth is filled by a few tokens whose entries are repeated (Cache::repeat), because attention's time depends on the
+// number of entries, not on their values.
+// Generation of one sequence takes the way of a conversation: the device samples greedily, several tokens ahead, at the pace that
+// Session uses. With several sequences each pass has one token of each, as a server's has.
+// Company: prompts of 16 tokens and 4 generated ones of the first, the middle and the last sequence must have the logits, bit for
+// bit, that they have alone. That is the promise of separate rows (docs/architecture.md), and it is checked before anything is
+// timed.
 #include "tools/tq-run/bench/sequences.h"
 #include "base/interrupt.h"
 #include "base/statistics.h"

@@ -1,3 +1,9 @@
+// bench --spec: what drafts gain, plain and drafting decoding in turn, on texts that repeat and that do not. An untrained or
+// small model does not say what a text says, so GivenText makes it: all logits but that of the given token become -inf, and what
+// the model would have said is kept. So drafts are right as often as the text allows, and the work is that of real decoding.
+// Texts (spec_texts): a copy of the prompt with edits, in which prompt lookup finds most tokens; the prompt's tokens shuffled, in
+// which it finds hardly any; and the model's own text. Plain and drafting are timed in turn within each repetition, and medians
+// are compared. What the model says must be the same with and without drafts, or nothing is reported.
 #include "tools/tq-run/bench/speculation.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -24,6 +30,8 @@ constexpr uint32_t tokens_per_edit = 24;
 using Ids = std::vector<uint32_t>;
 
 // Has a model say a given text, and notes what it would have said at each place.
+// `sampled` grows by one with each call, so its size is the place in the text. A draft is verified by the same constraint, which
+// is why drafted tokens are right exactly where the text has them.
 class GivenText final : public TokenConstraint {
   public:
     explicit GivenText(const Ids& text) : text_(text) {}
@@ -111,6 +119,8 @@ Decoded SpecRun::decode_drafting(const SpecText& text, uint32_t tokens) {
     return decode(drafting_session_, text, tokens, (fresh ? fresh : model_drafts_)->speculation.get());
 }
 
+// `expected` comes from the drafting session without drafts: the same forward with the same pending tokens, so that only drafting
+// differs. The plain session is timed on a forward that keeps nothing for drafts, as a user without --spec would have it.
 Gain SpecRun::measure(const SpecText& text, uint32_t tokens) {
     console_.status(fmt::format("{}: checking", text.name));
     const Decoded expected = decode(drafting_session_, text, tokens, nullptr);
@@ -226,6 +236,8 @@ std::vector<uint32_t> text_like_ids(uint32_t count, uint32_t vocab_size) {
     return ids;
 }
 
+// On average one token in tokens_per_edit is edited: left out, replaced, or preceded by another, with a third of a chance each.
+// The generators are seeded by constants, so that each run has the same texts.
 std::vector<SpecText> spec_texts(const std::vector<uint32_t>& ids, uint32_t tokens) {
     std::mt19937 random(1);
     Ids edited, shuffled = ids;

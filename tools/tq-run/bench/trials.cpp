@@ -1,3 +1,10 @@
+// What bench --tune times. A trial is one tuning on one model, cut to as many layers as the time and an eighth of the free memory
+// allow, with part of the vocabulary. Weights are uploaded once for each interleave and shared between trials. Workloads are a
+// token, a token at depth, prompts of several lengths; their sizes grow to what one run may take (measure_sizes), so slow devices
+// are tuned on short ones.
+// Before a tuning is timed its logits are compared with those of the default tuning, of the first tokens, of the workload and of
+// a token after it; a wrong one is refused. Times are the device's own timestamps if it has them; whole tokens and long prompts
+// are timed by the wall clock, as overlapping kernels are what is asked about there.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/stopwatch.h"
@@ -26,6 +33,9 @@ TrialSizes largest_sizes(DeviceType type) {
     return type == DeviceType::cpu ? TrialSizes{1024, 256, 64, 64, 512} : TrialSizes{8192, 2048, 512, 512, 2048};
 }
 
+// All layers of a model take the same time, so a few of them are enough; the vocabulary is cut because its matrix would outweigh
+// the few layers. What is left must still exceed the device's caches (wanted_bytes), or the weights would be read faster than a
+// whole model reads them.
 CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
     CutModel out = conformance::cut_layers(config, weights, layers);
     out.config.vocab_size = std::min(config.vocab_size, max_vocabulary);
@@ -62,6 +72,8 @@ struct Trials::Subject {
     std::map<Workload, Logits> expected;                                  // of the default tuning
     std::map<Workload, uint32_t> repeats;                                 // in one timing
 
+    // Trials share uploaded weights where their layout is the same; weak pointers, so that no layout stays longer than a trial
+    // needs it.
     std::shared_ptr<const gpu::DeviceWeights> weights(Device& device, uint32_t interleave) {
         if (auto there = uploaded[interleave].lock()) return there;
         ThreadPool pool;
@@ -95,6 +107,8 @@ class Trials::Trial {
         return out;
     }
 
+    // Each repetition returns to the same place of the cache, so that all of them attend to as many tokens. Profiles are taken
+    // away before, or they would count earlier runs.
     double seconds(const Extent& extent, uint32_t repeats) {
         go_to(extent.depth);
         device_.take_profile();
@@ -116,6 +130,8 @@ class Trials::Trial {
         return logits;
     }
 
+    // Cutting the cache costs nothing, filling does; so a cache that is deep enough is cut. Else the first tokens are run and
+    // repeated up to the depth.
     void go_to(uint32_t depth) {
         if (forward_->cache().cut(0, std::min(depth, forward_->position())) < depth) {
             forward_->truncate(0);
@@ -211,6 +227,8 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
     subjects_.push_back(subject);
 }
 
+// A tuning is judged before it is timed, and by exactly the workload that it will be timed with: a variant may be wrong for long
+// prompts only.
 std::unique_ptr<gpu::Contestant> Trials::make(const Tuning& tuning, Workload workload) {
     device_.profile = by_timestamps() && workload != Workload::long_prompt && workload != Workload::whole_token;
     // Either the default, whose logits count, or this one may compute in fp16.

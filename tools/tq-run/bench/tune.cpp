@@ -1,3 +1,7 @@
+// bench --tune: searches the fastest kernel variants for this device within a number of seconds, and stores them for later runs.
+// gpu::search_tuning is the search; here are the models, the clock, the progress and the table. Groups of fields are searched one
+// after the other, each by its own workload. If the time ends, the groups that were not tried keep their defaults, which is said;
+// if none was tried, nothing is stored.
 #include "tools/tq-run/bench/tune.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -126,6 +130,7 @@ std::string values(const Json& fields) {
     return text;
 }
 
+// A group without a time was not measured.
 std::string ms(const Json& value) { return value == 0 ? "-" : fmt::format("{:.3f}", value.get<double>()); }
 
 std::string table(const Json& found) {
@@ -190,6 +195,10 @@ int reset(const Capabilities& device) {
 
 } // namespace
 
+// What can fail is asked before anything is measured: the device, the cache, and whether a tuning of this device can be stored
+// (check_storable). The clock runs from the beginning, so that the budget includes making the models. A workload is cut so that
+// about runs_in_budget runs of the longest one fit. Ctrl-C stops between trials (LoadStopped) and stores nothing: half a search
+// would be taken for a whole one.
 int run_tune(const Arguments& arguments, Console& console) {
     const Stopwatch clock;
     const std::string selector = one_device(arguments);

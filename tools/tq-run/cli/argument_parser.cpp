@@ -1,3 +1,9 @@
+// Option and ArgumentParser pass each call on to CLI11. Three things are different from CLI11's own behaviour:
+// - one_of() and values() leave their words as the description of a validator named "values"; known_values() finds them there for
+//   the help, the man pages and shell completion. A later check of the same option does not remove them.
+// - A value of an unsigned type must not begin with "-", because CLI11 may read -1 as the greatest number. number() accepts no
+//   NaN, which CLI::Range would.
+// - list() wraps every check that the option has so far, so that it sees one item at a time. It must therefore come last.
 #include "tools/tq-run/cli/argument_parser.h"
 #include "base/printable.h"
 #include "tools/tq-run/cli/console.h"

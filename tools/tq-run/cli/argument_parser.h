@@ -82,7 +82,7 @@ std::string known_values(CLI::Option& option);
 // Parses a number as flags do; nothing where `text` is not a number.
 std::optional<double> parse_number(const std::string& text);
 
-// Accepts numbers in [least, most].
+// Accepts numbers in [min, max].
 ValueCheck number(double min, double max);
 
 // Accepts texts for which `parse` does not throw.

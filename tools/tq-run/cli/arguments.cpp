@@ -1,3 +1,7 @@
+// The flags that several commands have, and what their texts become. One add_flags() for each group: names, help, checks. A check
+// runs when the line is parsed, so a wrong value is refused before any file is opened. A value that was not given stays empty,
+// and options() puts the given ones over what the model recommends (SamplingArguments) or the preset says (KvArguments).
+// names_elsewhere has llama.cpp's other names of the same flags.
 #include "tools/tq-run/cli/arguments.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -142,6 +146,8 @@ void tell_former_types(const std::string& text) {
     }
 }
 
+// Later steps override earlier ones: the preset or file, the types of keys and values, rotation, scale rule, exceptions for
+// layers, conditioning, window. A cache without codes has no window, whatever was asked for, since f16 vectors are exact already.
 KvOptions KvArguments::options() const {
     KvOptions kv;
     const bool by_default = preset.empty() && type_k.empty() && type_v.empty();

@@ -1,3 +1,10 @@
+// Files are replaced whole or not at all. The bytes go to a draft beside the target, NAME.XXXXXXXX.part; commit() flushes it to
+// the disk, gives it the permissions of the file that it replaces, and renames it. If the process dies before, the target is
+// unchanged and the draft stays; the next writer of the same file removes it.
+// How a dead draft is told from one that is being written: its writer holds a lock on it, which ends with the process. A sweeper
+// may hold that lock for a moment, so take_draft() tries again with another name.
+// A symbolic link is followed first, so that it stays a link. What is no regular file, such as a pipe or a device, is written
+// directly.
 #include "tools/tq-run/cli/byte_files.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -74,6 +81,8 @@ size_t ByteInput::read(std::span<uint8_t> bytes) {
 
 std::string ByteInput::name() const { return path_ == "-" ? "standard input" : printable(path_); }
 
+// What would fail in the end fails here, before hours of work: a directory, the input itself, a link to nothing, a folder that
+// cannot be written.
 ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::move(path)) {
     if (to_stream()) return;
     std::error_code error;
@@ -129,6 +138,7 @@ void ByteOutput::write(std::span<const uint8_t> bytes) {
     if (!file_.write(text.data(), std::streamsize(text.size()))) fail("cannot write {}: {}", printable(path_), reason());
 }
 
+// The draft's bytes are on the disk before the rename: a power failure must not leave the new name with old or empty content.
 void ByteOutput::commit() {
     if (to_stream()) return;
     errno = 0;

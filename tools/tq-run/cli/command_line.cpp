@@ -1,3 +1,11 @@
+// Reads the words of a command line before CLI11 does, for what CLI11 cannot: short flags of several letters (-ctk would be -c
+// tk), llama.cpp's other spellings, and errors that say what to do instead. Reader goes over the words once. `app_` is the
+// command that was recognised so far, so a flag is looked up where it belongs. Each flag is tried as one of ours under any name,
+// as one that is replaced by another (read_special), and as one of llama.cpp's that tq-run lacks (llama_flags.cpp). The last are
+// left out with a note if they change no result, and refused if they would.
+// The word after a flag with a value is its value, whatever it looks like, so that -p "-5" works.
+// -b is the exception to word-by-word reading: in llama.cpp it is a batch of several -ub blocks. So it is dropped at the end if
+// -ub was given too, in either order.
 #include "tools/tq-run/cli/command_line.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"
@@ -43,6 +51,8 @@ constexpr std::array verbs_elsewhere{
 };
 
 // The number of letters to insert, remove, change or swap with the next one to turn one word into the other.
+// Optimal string alignment: Levenshtein's distance with swaps of neighbours. Three rows of the table are enough: this one, the
+// last, and the one before for swaps.
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<size_t> before, last(b.size() + 1), row(b.size() + 1);
     std::iota(last.begin(), last.end(), size_t(0));
@@ -58,6 +68,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 // Returns a known word that begins with `word`, else the most similar one; empty where none is similar.
+// A third of the letters may differ, and one at least. A beginning of more than three characters counts as a distance of 0, so
+// that --temperat means --temperature.
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
     std::string best;
     size_t min = std::max<size_t>(1, word.size() / 3) + 1;
@@ -190,6 +202,8 @@ std::string Reader::take(const std::string& name, const std::optional<std::strin
     return words_[at_++];
 }
 
+// A value goes to CLI11 as a word of its own behind the flag. It is not checked here: CLI11's error names the flag and what it
+// takes.
 bool Reader::read_ours(const std::string& name, const std::optional<std::string>& value) {
     std::string flag = name;
     for (const OtherName& other : other_names())
@@ -242,6 +256,9 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
     return true;
 }
 
+// A flag whose value may be left out is the hard case: the next word belongs to it only if it can be nothing else (a number, on,
+// off, auto). A neutral value, such as --mirostat 0, asks for what happens anyway, so that it is let through even for a flag that
+// would be refused.
 bool Reader::read_llamas(const std::string& name, const std::optional<std::string>& value) {
     const LlamaFlag* flag = app_->get_parent() ? find_llama_flag(name) : nullptr;
     if (!flag) return false;
@@ -276,6 +293,8 @@ std::vector<std::string> Reader::flag_names() const {
 
 void Reader::refuse(const std::string& what) const { throw UsageError(fmt::format("{} (see {} --help)", what, name_of(*app_))); }
 
+// A flag before any command is most likely meant for chat. A short flag with digits behind it (-t4) is written apart in the
+// advice.
 void Reader::refuse_unknown(const std::string& name) const {
     if (!app_->get_parent())
         throw UsageError(fmt::format("unknown flag {}: a command comes first, such as tq-run chat {} (tq-run --help lists them)",

@@ -1,3 +1,8 @@
+// Standard streams. Answers go to standard output and are flushed at once, because programs read them as they come; everything
+// else goes to standard error, by a lock, since a server's threads write there. Lines are broken at a terminal's width only.
+// A status line is overwritten by the next. Without a terminal it would fill a log, so it is written after 10 s, then after twice
+// as long each time, up to a minute (is_time_for_line). harmless() removes control characters from what models and files say,
+// which could otherwise move the cursor or change the terminal.
 #include "tools/tq-run/cli/console.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -31,6 +36,8 @@ void write_text(std::string_view text) {
     write_output(shown + wrap.flush());
 }
 
+// One wrap for all callers: a line may be written in parts, and where it breaks depends on what is in it already. It starts anew
+// after a line end.
 void write_error(std::string_view text) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
@@ -74,6 +81,9 @@ std::optional<std::string> read_line() {
     return line;
 }
 
+// C0 controls but line ends and tabs, DEL, and the C1 controls, which are two bytes in UTF-8 (C2 80 to C2 9F): terminals take
+// U+009B for the beginning of an escape sequence, as ESC [. Each becomes U+FFFD. Bytes that are no UTF-8 stay, since a terminal
+// shows them as it likes and does not obey them.
 std::string harmless(std::string_view text) {
     std::string result;
     for (size_t i = 0; i < text.size(); ++i) {

@@ -1,3 +1,7 @@
+// What tq-run says to llama.cpp's flags that it does not have. A flag without a refusal changes speed, logging or layout at most;
+// it is ignored with a note, so that scripts go on working. A flag with a refusal would change an answer, and is an error that
+// names the way here; with its neutral value it is ignored. The first row that has a name counts. A command that has the flag
+// itself never asks here (command_line.cpp).
 #include "tools/tq-run/cli/llama_flags.h"
 #include <algorithm>
 #include <array>
@@ -48,7 +52,7 @@ constexpr std::array flags{
               "only RoPE's metadata can be overridden, with --rope-scaling and the other flags of long contexts"},
     LlamaFlag{"-mu --model-url", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
     LlamaFlag{"-dr --docker-repo", one, "a model comes from a file (-m) or from Hugging Face (-hf user/repository)"},
-    LlamaFlag{"-cl --cache-list", none, "downloaded models are not listed; they are where huggingface_hub keeps them"},
+    LlamaFlag{"-cl --cache-list", none, "tq-run models lists the models that -hf has downloaded"},
     // The output.
     LlamaFlag{"--perf --no-perf --show-timings --no-show-timings --verbose-prompt", none},
     LlamaFlag{"--display-prompt --no-display-prompt", none},

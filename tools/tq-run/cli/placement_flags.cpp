@@ -12,6 +12,8 @@ bool PlacementArguments::given() const {
     return wishes().gpu_layers.has_value() || cpu_moe || cpu_moe_layers > 0 || !tensor_split.empty();
 }
 
+// -ts may name the CPU among the devices. Its share becomes cpu_share, a part of all layers; device_shares() are the others,
+// which divide the rest.
 PlacementWishes PlacementArguments::wishes() const {
     PlacementWishes wishes{.cpu_feed_forwards = cpu_moe ? UINT32_MAX : cpu_moe_layers, .fit = fit != "off"};
     uint32_t layers = 0;

@@ -56,6 +56,8 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t f
     return text;
 }
 
+// Two digits of the error decide the places of the value. Below 0.01 both get the same power of ten, so that they can be compared
+// at a glance.
 std::string with_error(const quality::Estimate& e, std::string_view unit) {
     const std::string ending = unit.empty() ? "" : fmt::format(" {}", unit);
     const double size = std::max(std::fabs(e.value), e.error);

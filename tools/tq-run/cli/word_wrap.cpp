@@ -1,3 +1,9 @@
+// Breaks lines between words while a text streams. Shown at once is all that cannot move any more; kept back are the last word,
+// since it may go on, and the spaces before it, since they vanish if the word begins a new line. A word as wide as the terminal
+// is shown in pieces. Wide characters (CJK) may be separated anywhere.
+// In answers, lines within ``` fences stay as they are. In messages, the rest of a broken line is indented as the second column
+// of a list (two or more spaces make a column, in the first half of the line), and lines that begin with |, {, } or " are data
+// and stay whole. "\r" begins a line anew, for the status line.
 #include "tools/tq-run/cli/word_wrap.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/cli/columns.h"
@@ -27,6 +33,8 @@ std::string WordWrap::flush() {
     return out;
 }
 
+// A word fits if a column is left behind it: some terminals move on when the last one is written. A word at the beginning of a
+// line is written whatever its width, as a new line would not help.
 void WordWrap::put_word(std::string& out) {
     if (word_.empty()) return;
     const bool fits =
@@ -73,6 +81,8 @@ void WordWrap::begin_line() {
 }
 
 // Looks at the beginning of a message's line: what it is, and where a second column begins, in its first half.
+// A list such as "--flag    what it does" goes on under "what it does". If the second column begins in the right half of the
+// terminal, too little would be left for it, so that the line goes on at its own indentation.
 void WordWrap::note_line(char32_t c) {
     const size_t at = column_ + gap_.size() + word_columns_;
     if (c == U' ' && at == leading_) {

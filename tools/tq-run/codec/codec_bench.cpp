@@ -1,4 +1,6 @@
-// tq-run codec bench: checks the bytes of CPU and device against each other, then times both.
+// tq-run codec bench: checks the bytes of CPU and device against each other, then times both. Codes, scales and decoded values
+// must be equal bit for bit; else nothing is timed. A device's time is that of its kernels (run_encoder, run_decoder), without
+// transfers; the CPU's is the wall clock over all threads. The first of all runs is not counted.
 #include "base/error.h"
 #include "base/statistics.h"
 #include "base/stopwatch.h"
@@ -47,6 +49,7 @@ void compare(const KvCodec& codec, const Batch& right, const Batch& other, size_
                  name(codec.type));
 }
 
+// One run before the clock starts: it compiles, allocates and warms caches.
 double median_seconds(uint32_t rounds, const std::function<void()>& work) {
     std::vector<double> seconds;
     work();

@@ -1,4 +1,9 @@
-// tq-run codec encode and decode.
+// tq-run codec encode and decode: a file of fp32 vectors to one of stored vectors and back, in batches, so that files of any
+// length and pipes work. Both directions are a Conversion: bytes in, bytes out for each vector, and a function for a batch. fp32
+// is little-endian in files whatever the machine.
+// What cannot be stored is refused with the number of its vector: a NaN or infinity in the input, and a finite vector whose scale
+// becomes infinite in fp16. --allow-nonfinite stores both, marked as the cache marks them. Output is written by ByteOutput, so an
+// interrupted run leaves no file.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/terminal.h"
@@ -72,6 +77,8 @@ struct Conversion {
     std::span<uint8_t> input;
 };
 
+// Input is checked before it is encoded and what was stored afterwards: a finite vector can still exceed the fp16 scale of its
+// type.
 Conversion encoding(Vectors& v, VectorMachine& machine, bool allow_nonfinite) {
     const auto run = [&v, &machine, allow_nonfinite](size_t count, uint64_t first, const std::string& from) {
         floats_from_bytes(v.x_of(0, count), v.floats);
@@ -107,6 +114,8 @@ void require_whole(uint64_t bytes, const ByteInput& in, const Vectors& v, size_t
          in.name(), bytes, v.head_dim, unit);
 }
 
+// The length of a file is checked before the first batch. A pipe has none, so a last vector that is incomplete shows at its end;
+// the output is a draft until then.
 int convert(const ConvertArguments& arguments, bool encode) {
     if (arguments.out == "-" && is_terminal(Stream::output))
         throw UsageError("the output is binary, not for a terminal: name a file with --out, or pipe it on");

@@ -1,3 +1,6 @@
+// The codec on the CPU's threads or on a device, behind one interface, for files and timings. encode() and decode() move vectors
+// and compute; the _again() functions compute once more on the data that is there, so that a timing has no transfers. The CPU
+// keeps the spans of the last call for that, which must stay valid.
 #include "tools/tq-run/codec/vector_machine.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -9,6 +12,7 @@
 namespace tq {
 namespace {
 
+// The spans of the last call are kept, so that the same work can be repeated for its time. They must outlive the machine's use.
 class Cpu : public VectorMachine {
   public:
     Cpu(KvCodec codec, uint32_t batch) : codec_(std::move(codec)), batch_(batch) {}

@@ -1,4 +1,11 @@
-// tq-run conformance: whether a device computes what the reference computes.
+// tq-run conformance: whether a device computes what the reference computes. The command is two programs. The parent chooses
+// rows, starts itself as a worker (--worker) and reads a line of JSON for each row; a worker that crashes or hangs is started
+// again after that row (tools/check/conformance/runner.h). The worker opens the device and runs. It prints a line end before each
+// message, because drivers print to standard output, too.
+// Reports: a table that shows what is wrong, --json for a bug report, --junit for CI, --dump for a row's inputs and modules.
+// Files are tried before the run, which may take an hour. Exit status 77: nothing could be tested, which CTest and others take
+// for a skipped test.
+// --expect names rows that are known to fail; then a row that passes is an error, too, so the list does not rot.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -95,6 +102,8 @@ std::array<std::pair<const char*, std::vector<std::string>>, 3> lists(const Conf
     return {{{"--filter", a.filters}, {"--filter-file", a.filter_files}, {"--exclude", a.excludes}}};
 }
 
+// What a worker gets: the flags that select and seed rows. The profile and the tuning go through the environment, because they
+// are read when a device is opened. By default a stored tuning is ignored, so that a report means the same on each machine.
 RunnerOptions runner_options(const ConformanceArguments& a) {
     RunnerOptions options = worker_options({"--seed", std::to_string(a.seed)});
     for (const auto& [flag, values] : lists(a))
@@ -128,6 +137,7 @@ std::vector<std::string> command_line(const ConformanceArguments& a) {
 }
 
 // The command that repeats one row of `device` when the row's name is appended after its --filter.
+// It is printed for people to paste, so a value with spaces is quoted.
 std::string again(const ConformanceArguments& a, const std::string& device) {
     std::string out = "tq-run conformance";
     const auto add = [&](const char* flag, const std::string& value) {
@@ -201,6 +211,8 @@ void tell_unused(const Expectations& expectations, const Report& report) {
         write_error(fmt::format("tq-run: --expect: no row is called \"{}\"\n", printable(name, 200)));
 }
 
+// Everything that a user can get wrong (files, selections, directories) is tried before the first row runs. Reports are written
+// even after an interrupt, with the rows that are left as not run.
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
     if (a.device == "cpu" || a.device == "none")

@@ -1,5 +1,8 @@
 // tq-run doctor: whether a model runs well here, and what stands in the way: drivers, each in a child of its own, devices and
-// their verdicts, memory, caches, environment.
+// their verdicts, memory, caches, environment. Problems have a remedy and make the exit status 1; hints do not. A verdict that
+// names a failure is found anew, since a driver may have been mended; one that passed is believed.
+// A GPU without a driver is found by the kernel's device nodes (/dev/dri, /dev/nvidia0), which tells "no GPU" from "no driver"
+// and from "no permission".
 #include "base/cache_directory.h"
 #include "base/child_process.h"
 #include "base/environment.h"
@@ -43,6 +46,8 @@ struct Checkup {
 
 std::string name_of(const Json& device) { return text_of(device, "name"); }
 
+// Each driver is asked alone, in a child: one that crashes or hangs the loader would take all others with it, and which one it
+// was could not be told.
 void ask_drivers(Checkup& found, Console& console) {
     std::vector<std::vector<fs::path>> each;
     for (const fs::path& one : driver_manifests()) each.push_back({one});
@@ -72,6 +77,8 @@ void ask_drivers(Checkup& found, Console& console) {
 std::string version_text(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
 
 // The devices of the drivers that are left, each proved for the model.
+// survey_drivers() has left out the drivers that do not survive. A device that cannot be used is listed with its reason, and not
+// proved.
 void prove_devices(Checkup& found, const std::optional<conformance::Subject>& subject, Console& console) {
     if (!survey_drivers()) return;
     found.loader = version_text(loader_version());
@@ -127,6 +134,8 @@ void look_for_idle_gpus(Checkup& found) {
 }
 
 // Bytes by what the files are for.
+// Whether a directory can be written is tried rather than read from its permissions: read-only mounts and full quotas do not show
+// there.
 void measure_caches(Checkup& found) {
     const fs::path directory = cache_directory();
     found.caches = {{"directory", utf8_text(directory)}};
@@ -229,6 +238,7 @@ std::string report(const Checkup& found) {
     return text + (found.problems.empty() ? "nothing stands in the way of a model here\n" : "");
 }
 
+// A missing demo model is a hint, as drivers and memory can be judged without one. A model that was named must be there.
 int run(const DoctorArguments& arguments) {
     Console console = arguments.console.console();
     Checkup found;

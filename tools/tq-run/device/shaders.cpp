@@ -1,5 +1,10 @@
 // tq-run shaders: compiles every variant of every kernel, and reports the driver's statistics and whether any needs more
-// registers than there are.
+// registers than there are. Variants are those that some tuning of the device can choose (gpu::all_variants), with their
+// specialisation constants. No kernel is run and no memory needed, so it works with drivers that only compile (RADV_FORCE_FAMILY,
+// the compiler lab). The statistics come from VK_KHR_pipeline_executable_properties, where each vendor has other names (worst()
+// in runtime/ makes common ones of them); "-" means that the driver does not say.
+// --check fails for variants that do not compile, that spill or use scratch memory, and that got subgroups of another size than
+// they count on, which would compute wrong results.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -60,6 +65,7 @@ std::string describe(const Variant& variant) {
     return out;
 }
 
+// Shards take every n-th variant that the filter lets through, so that each has variants of all kernels.
 std::vector<Row> list_rows(const Capabilities& device, const std::string& filter, const std::string& part) {
     const auto [shard, shards] = part.empty() ? std::pair(1u, 1u) : parse_shard(part);
     std::vector<Row> rows;
@@ -97,6 +103,7 @@ void make_folder(const std::string& folder, const char* flag) {
 }
 
 // Writes the modules, with the constants of each variant as their defaults.
+// An offline compiler may not specialise. So constants become their own defaults, which compilers then fold as a driver would.
 void write_spirv(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--spirv");
     for (const Row& row : rows) {
@@ -164,6 +171,7 @@ void compile(Compiler& compiler, Row& row) {
 }
 
 // Prints each row as it is made. Returns whether all compiled, and none of them spills.
+// A variant that does not compile is counted, and the rest is compiled all the same: the list of all that fail is wanted.
 bool compile_all(Compiler& compiler, std::vector<Row>& rows, Console& console) {
     const Stopwatch stopwatch;
     size_t failed = 0, spilling = 0, of_other_subgroups = 0;

@@ -1,5 +1,9 @@
 // tq-run validate: a model on a device against the same on the CPU, or on another device: stored codes, residual stream and
 // logits of a prompt and of a greedy continuation, layer by layer.
+// Two machines round differently, and a code at a threshold then falls to the other side, so equality cannot be asked for. The
+// limits come from a third run: the reference with weights that have noise of the size of rounding (with_noise). What differs
+// more than that does is an error, and its first place is printed. With an f32 cache, where no code can flip, the limits are
+// tightest; that comparison is first, on fewer tokens.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
@@ -195,6 +199,9 @@ bool rounds_to_fp16(const Device* device) {
 }
 
 // Compares the prompt `ids` and `decode` tokens after it, with a cache of `options`. Nothing after Ctrl-C.
+// Three runs of the same tokens: what is measured, the reference, and the reference with noisy weights, which says how far
+// rounding alone may drive them apart. If one of the devices multiplies in fp16, the noise is of that size. value_scales are the
+// factors of values before they are stored: the comparison encodes values again.
 std::optional<Agreement> compare(const Setup& setup, Device* other, const ForwardOptions& forward, std::span<const uint32_t> ids,
                                  uint32_t decode, Console& console) {
     const std::string cache = describe(forward.kv);
@@ -246,6 +253,8 @@ std::optional<Agreements> compare(const ValidateArguments& arguments, const Setu
     return all;
 }
 
+// Measured conditioning is computed once, on the reference, and given to both sides: with two measurements keys would be divided
+// by different factors, and no code could be compared.
 int run(const ValidateArguments& arguments) {
     if (!arguments.prompt.given) throw UsageError("validate needs a prompt: -p TEXT or -f FILE");
     Console console = arguments.console.console();

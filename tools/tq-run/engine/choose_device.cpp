@@ -1,3 +1,7 @@
+// From --device to a device that is not open yet. Order of the questions: is it the CPU by name; did the drivers survive being
+// listed by a child (survey_drivers); if nothing was named, is there a GPU. A software driver is chosen only if it was named or
+// if the command is about Vulkan devices (WithoutGpu::software), because our own CPU kernels are faster. The index in
+// ChosenDevice holds as long as its `vulkan` does: it keeps the instance whose list was counted.
 #include "tools/tq-run/engine/choose_device.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -37,6 +37,8 @@ nlohmann::ordered_json describe(const gpu::Tuning& t) {
 
 } // namespace
 
+// The limits in Vulkan's units, and which kernels follow from them. conformance's report has the same fields, so names here are a
+// format that tools read.
 nlohmann::ordered_json describe(const Capabilities& c) {
     return {
         {"name", text(c.name)},

@@ -1,3 +1,11 @@
+// First contact with Vulkan drivers. A driver can crash or hang in the call that lists its devices, so a child makes that call
+// first (survey_drivers). If the child survives with all drivers, nothing is changed. Else each driver is listed alone, and those
+// that survive are listed together once more; the loader of this process is then told of these alone by environment variables,
+// which must happen before its first call.
+// The result is kept in drivers.json under a key of all that may change it: manifests of drivers and layers with size and time,
+// the variables that steer them, and the library cache, since a manifest may name a library elsewhere. So a new or updated driver
+// is tried again, and an ordinary start asks no child.
+// The directories are those that the Vulkan loader documents (LoaderDriverInterface), on Windows its registry keys.
 #include "tools/tq-run/engine/drivers.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
@@ -124,6 +132,8 @@ void apply(const std::vector<fs::path>& left) {
 }
 
 // Finds the drivers that listing does not survive: {"left": [...], "said": "..."}, without "left" where all do.
+// Drivers may also fail only together. If each survives alone, or if those that did do not survive together, none is used: which
+// one is to blame cannot be told.
 Json survey() {
     const std::string death = list_apart({}).death;
     if (death.empty()) return Json::object();
@@ -147,6 +157,7 @@ Json survey() {
 
 } // namespace
 
+// VK_DRIVER_FILES and its older name replace what is installed; VK_ADD_DRIVER_FILES adds to it.
 std::vector<fs::path> driver_manifests() {
     std::vector<fs::path> out;
     for (const char* name : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) {
@@ -212,6 +223,8 @@ conformance::Listing list_apart(const std::vector<fs::path>& manifests) {
     return list_devices_apart(worker_options({}, manifests.empty() ? std::vector<std::string>() : only_drivers(manifests)));
 }
 
+// Must be called before the first call of the loader in this process, since the loader reads the variables then. Returns false
+// where no driver can be used.
 bool survey_drivers() {
     static std::optional<bool> known; // by this process
     if (proving_seconds() == 0) return true;

@@ -1,3 +1,13 @@
+// From flags to a model that runs, in three steps that commands may take apart:
+// 1. set_up: the device is chosen (not opened) before a download that an error would make useless; the model's file is found or
+//    downloaded and its headers are read; the device proves itself for this model and is opened; the context is reduced if none
+//    was asked for and the usual one does not fit.
+// 2. Setup::plan: memory by arithmetic alone. `plan`, the choice of the context and the refusal of what does not fit ask here, so
+//    they agree.
+// 3. start_engine: the keys are measured if the cache wants that and nobody has; the weights are loaded.
+// set_up_plan is set_up for a machine that need not be this one: --memory is then all the memory there is.
+// restart_engine follows the loss of a device. It takes the conditioning that was measured before, so that keys are stored as
+// they were.
 #include "tools/tq-run/engine/engine.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -36,6 +46,8 @@ constexpr uint32_t default_context = 8192;
 constexpr uint32_t min_context = 512;         // too few for a conversation below that
 constexpr uint32_t min_shared_context = 4096; // below that, a model rather shares its layers with the CPU
 
+// A request for more than the model was trained for is granted with a warning, since it was asked for. 0 means all that the model
+// allows.
 uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
     const uint32_t max = model.config.max_position_embeddings, trained = model.config.rope_scaling.original_context_length;
     const uint32_t chosen = arguments.context_size.value_or(std::min(max, default_context));
@@ -121,6 +133,7 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     return plan(changed);
 }
 
+// The devices as the placement counts them: those that were opened, or the imagined one of `plan --memory` in place of the first.
 Placing Setup::placing() const {
     Placing out{.memory_limit_bytes = memory_limit_bytes, .limit_is_all = imagined, .asked = placement};
     out.ranks = ranks;
@@ -138,6 +151,7 @@ MemoryPlan Setup::plan(const ForwardOptions& changed) const {
     return plan_alone(changed);
 }
 
+// --memory is all there is if the device is imagined, and else a limit below what the driver reports.
 MemoryPlan Setup::plan_alone(const ForwardOptions& changed) const {
     MemoryPlan plan = imagined_device ? gpu::plan_memory(*imagined_device, model.config, model.weights, changed)
                       : device        ? gpu::plan_memory(*device, model.config, model.weights, changed)
@@ -167,6 +181,9 @@ void load_conditioning(KeyConditioning& conditioning, const Model& model, Consol
 }
 
 // Sets up everything but the device.
+// The order matters. Weights are quantised before anything counts their bytes. The rotary table's extension comes before the
+// context is chosen, which it may lengthen. Conditioning is read last, since it may need a fingerprint of all weights, which
+// takes time on a large file.
 static Setup set_up_model(const ModelArguments& arguments, Console& console, const Drafting& drafting = {}) {
     const fs::path file = arguments.synthetic.empty() ? find_model(arguments.model, console) : fs::path();
     Model model = file.empty() ? make_synthetic(parse_synthetic(arguments.synthetic, arguments.layers))
@@ -234,6 +251,8 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
 }
 
 // The capabilities that every desktop GPU has, with this much memory.
+// A plan needs limits as well as memory (the greatest allocation, the greatest range that a shader binds). These are common ones,
+// so that the plan neither fails on a limit that no such GPU has nor counts on more.
 static Capabilities imagine_gpu(uint64_t memory_bytes) {
     Capabilities c;
     c.name = "GPU";
@@ -298,6 +317,8 @@ std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& c
     return start_engine(set_up(arguments, console, WithoutGpu::cpu, drafting), console);
 }
 
+// The Engine owns the model before anything refers to it: the weights lie in its file's mapping, and forward, placing and the
+// callbacks keep references to it. So the Engine must not move, and is made on the heap.
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     if (!setup.plan().runs()) {
         write_error(memory_table(setup));
@@ -326,6 +347,7 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
     return engine;
 }
 
+// The old forward goes first: its memory is needed for the new one.
 void restart_engine(Engine& engine, const ForwardOptions& given) {
     engine.forward = nullptr; // with what the other ranks have of it
     ForwardOptions options = given;

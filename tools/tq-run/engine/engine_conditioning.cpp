@@ -1,3 +1,9 @@
+// Measures the means and scales of a model's keys, once. A few hundred tokens of a built-in text (calibration_text) are run with
+// an f32 cache, and statistics of each channel are taken by a tap (quality::KeyStatistics). The result is kept in the cache
+// directory under a checksum of the model's files, the text and the number of tokens; other processes read it instead of
+// measuring. A kept file that is damaged is measured again.
+// The measuring needs the model on its device with a cache of its own. So it runs before the model is loaded for the answers, and
+// its forward pass is gone by then. If memory or the device fails, the scales from the weights' norms remain, which need no run.
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
@@ -84,6 +90,8 @@ std::vector<uint32_t> ids_to_measure(const Model& model) try {
     return {};
 }
 
+// Keys are measured exactly: with an f32 cache, one slot and no drafts, whatever the run itself will use. So the result belongs
+// to the model and may be kept for all caches.
 KeyCalibration measure_with(const Model& model, const std::vector<uint32_t>& ids, const ForwardOptions& given, Console& console,
                             const OpenForward& open) {
     quality::KeyStatistics keys(model.config, model.weights);
@@ -121,6 +129,8 @@ bool wants_measured_keys(const KvOptions& kv, const Model& model) {
     return false;
 }
 
+// Measuring is an improvement and no condition: if memory or the device fails, the run goes on with what the weights alone tell
+// (norms).
 std::shared_ptr<const KeyCalibration> measured_keys(const Model& model, const ForwardOptions& options, Console& console,
                                                     const OpenForward& open) {
     const KeptKeys kept(model, console);

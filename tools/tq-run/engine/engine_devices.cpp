@@ -1,3 +1,10 @@
+// What happens when a device is lost. The model is gone with its memory, so replace_devices() closes all devices, lists those of
+// the machine anew, and opens again what the engine had. A device that was lost twice within a minute, or that gave no answer in
+// time, is left out from then on: it would be lost again. If none is left, the next GPU that proves itself is taken, and at last
+// the CPU.
+// Devices are recognised by DeviceIdentity and not by index or name: indices change when one disappears, and several may have the
+// same name. A new device gets a new placement, because what -ngl or -ts said was about others (`same`).
+// Over ranks each keeps its own part, so renew_devices() takes the same devices or fails.
 #include "tools/tq-run/engine/engine_devices.h"
 #include "base/error.h"
 #include "base/printable.h"

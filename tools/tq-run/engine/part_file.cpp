@@ -1,3 +1,9 @@
+// A large file that takes long to write, and need not begin anew. NAME.part has the bytes; NAME.part.log is a RunLog of finished
+// parts, one line each; NAME.part.lock keeps other processes out. A part is logged after its bytes were flushed, so a log may
+// lack a part that is there, but never has one that is not. Even so each part is checked when the file is opened again
+// (is_right): a power failure may lose bytes that a process has flushed. Parts are kept up to the first that is wrong.
+// The first line of the log says what is written (`what`). A log of the same kind with another `what` is begun anew; a file that
+// has no such log is not ours, and is refused instead of overwritten.
 #include "tools/tq-run/engine/part_file.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -25,6 +31,9 @@ uint64_t size_of(const fs::path& path) {
 
 } // namespace
 
+// The order is from refusing to writing: what is in the way (directories, pipes, links, files of others), the lock, the space on
+// the disk, the log, the parts that are right. Only then is a byte of the draft changed. The header is written again in any case,
+// as it costs nothing and is then certainly the one that the log is about.
 PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, const nlohmann::json& what, bool overwrite,
                    const IsRight& is_right)
     : path_(std::move(path)), draft_(with_ending(path_, ".part")), log_path_(with_ending(path_, ".part.log")), bytes_(bytes),
@@ -116,6 +125,8 @@ void PartFile::open_log(const nlohmann::json& what) {
     }
 }
 
+// The log is written anew with the lines that hold, since a RunLog only grows. If the process ends in between, fewer parts are
+// known than are there.
 void PartFile::keep_right(const nlohmann::json& what, const IsRight& is_right) {
     const std::vector<nlohmann::json> all = log_->parts();
     size_t kept = 0;
@@ -154,6 +165,8 @@ const fs::path& PartFile::close() {
     return draft_;
 }
 
+// The rename is the moment at which the file exists: it is whole or not there. The log goes after it; one that is left behind
+// without a draft is begun anew by the next run.
 void PartFile::commit() {
     std::error_code error, ignored;
     refuse_existing(); // written by others meanwhile

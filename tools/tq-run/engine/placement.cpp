@@ -1,3 +1,11 @@
+// Which device has which halves of the layers, and how the model comes there. place() (model/stages/placement.h) decides; here it
+// gets its numbers: available memory, what a set of halves would need (plan_on), the user's wishes, assumed speeds.
+// Streams: on long blocks of a prompt it can be faster to upload weights of the CPU's feed-forward networks than to multiply
+// there. That needs room for two layers' weights on the device, so the halves are placed twice: with that room, and if streams
+// are not predicted to pay, without.
+// Memory that runs short: what a driver reports as free may not be there. load() then raises `short_of`, the share of the memory
+// that stays free, by 1/16 and places again. The same happens in a run (make_placed_forward), where the cache's pages are kept.
+// The speeds here are assumptions. They choose between placements and are printed as predictions, and no result depends on them.
 #include "tools/tq-run/engine/placement.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -83,6 +91,8 @@ AssumedSpeed speed_of(const Capabilities& caps) {
 } // namespace
 
 // The slices of all stages are those that suit every device.
+// A block of a prompt goes through all stages in the same slices, so the smallest of their sizes is taken. A size that was asked
+// for is kept.
 ForwardOptions Placing::with_slices(const ForwardOptions& options) const {
     ForwardOptions out = options;
     if (options.batch_size != 0) return out;
@@ -94,6 +104,7 @@ ForwardOptions Placing::with_slices(const ForwardOptions& options) const {
     return out;
 }
 
+// `device` == count() is the CPU. Its memory is always enough on an imagined machine, of which only the device is described.
 MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& weights, const ForwardOptions& options) const {
     if (device == count()) {
         ForwardOptions own = options;
@@ -111,6 +122,8 @@ MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& 
     return plan;
 }
 
+// The common case comes first and costs one plan: a single device that holds everything, without wishes. Returns nothing then, so
+// that no split forward stands between.
 std::optional<Split> Placing::choose(const Config& config, const Weights& weights, const ForwardOptions& options,
                                      double short_of) const {
     const size_t shares = asked.device_shares().size();
@@ -130,6 +143,8 @@ std::optional<Split> Placing::choose(const Config& config, const Weights& weight
     return split;
 }
 
+// A candidate's needs are asked of the whole plan for each set of halves, not added up from single layers: scratch, tables and
+// the padding of allocations are not sums. A set with a part that the device cannot allocate at once needs "infinitely" much.
 Split Placing::choose_halves(const Config& config, const Weights& weights, const ForwardOptions& options, double short_of,
                              bool streams) const {
     const std::vector<double> shares = asked.device_shares();
@@ -260,6 +275,9 @@ static void write_lines(const Placing& placing, const Split& split, const std::s
 }
 
 // Loads the model as it is placed with `short_of`, or with more where that does not fit.
+// Loading is the only proof that memory is there, since other programs and the driver itself use it. So OutOfMemory is an answer
+// here and not an error, until there is no memory left to give up (short_of reaches 1) or --fit off forbids another placement.
+// What was loaded is released before the next try, as the stages are destroyed with the exception.
 std::unique_ptr<Forward> Placing::load(const Config& config, const Weights& weights, const ForwardOptions& options,
                                        const LoadProgress& on_load, double& short_of) const {
     for (;; short_of += short_step) {
@@ -319,6 +337,10 @@ std::unique_ptr<Forward> Placing::open_on_ranks(const Config& config, const Weig
     });
 }
 
+// Two things may fail later, and both make the model anew while its cache is kept by make_placed_forward: memory that runs short
+// in a pass (with_less: the same devices, less on them), and a device that is lost (load_anew: reopen() gives the devices that
+// are left, until one loads). `now` is shared by both, so that after a loss the share that stays free starts from 0 again, as the
+// devices may be others.
 std::unique_ptr<Forward> Placing::open(const Config& config, const Weights& weights, const ForwardOptions& options,
                                        const LoadProgress& on_load, const std::function<Placing()>& reopen) const {
     if (ranks) return open_on_ranks(config, weights, options, on_load);

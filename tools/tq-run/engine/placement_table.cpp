@@ -1,3 +1,6 @@
+// The table by which a user chooses flags of placement: memory of each part, and the predicted speed of this placement beside
+// --cpu-moe, the largest -ngl that fits (found by bisection, since more layers never take less), and the CPU alone. Placements
+// that are the same are shown once.
 #include "tools/tq-run/engine/placement_table.h"
 #include "base/printable.h"
 #include "tools/tq-run/cli/table.h"
@@ -49,6 +52,7 @@ Compared max_layers(const Setup& setup) {
     return {fmt::format("-ngl {}", max), split_of(max)};
 }
 
+// The chosen placement is the first row. The others are those that a user would try by hand.
 std::vector<Compared> compared(const Setup& setup, const Split& chosen) {
     std::vector<Compared> all{{setup.placement.given() ? "as asked for" : "--fit on", chosen}};
     const auto add = [&](Compared choice) {
@@ -89,6 +93,8 @@ std::string parts_text(const Split& split, const std::vector<PlacedPart>& parts)
 
 } // namespace
 
+// Only ratios between the rows are of use: all of them are predicted from the same assumed speeds, which are named below the
+// table.
 std::string placement_table(const Setup& setup) {
     const Placing placing = setup.placing();
     if (placing.devices.empty() && placing.imagined.empty()) return {};

@@ -1,4 +1,9 @@
-// tq-run plan: whether a model fits, before anything is loaded.
+// tq-run plan: whether a model fits, before anything is loaded. It prints a conclusion, the bytes of weights, cache and scratch,
+// the placement, the longest context for each type of cache, and if nothing fits, changes that would help, the smallest first.
+// Exit status 1: it does not run.
+// With --predict it prints the speed of generation on a GPU that need not be there, by a model of its bandwidth and issue rate
+// (model/gpu/predict). The same prediction for the nearest GPU that was measured, and the ratio of the two, stand beside it,
+// because a prediction alone says nothing of its error.
 #include "tools/tq-run/engine/plan.h"
 #include "model/engine/speculation/mtp.h"
 #include "model/gpu/predict.h"
@@ -30,6 +35,7 @@ struct Choice {
     KvOptions kv;
 };
 
+// Each cache appears once: equal descriptions are equal caches. A preset that equals a uniform type gives that row its name.
 std::vector<Choice> choices(const KvOptions& asked) {
     std::vector<Choice> all;
     const auto add = [&](std::string name, const KvOptions& kv) {
@@ -51,6 +57,8 @@ std::vector<Choice> choices(const KvOptions& asked) {
 }
 
 // The tokens that fit, at most what the model allows, or the requested number where that is greater.
+// By the plan of one device alone: the table compares caches, and what a share of the CPU adds depends on the speed that one
+// accepts.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
     const uint32_t max = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
     return largest_context(max, [&](uint32_t tokens) {
@@ -61,6 +69,8 @@ uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
     });
 }
 
+// Columns of N GiB count whole pages, as a cache is made of them, after what does not grow with the tokens (window, recurrent
+// states).
 std::string context_row(const Setup& setup, const Choice& choice) {
     const Config& config = setup.model.config;
     const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv),
@@ -122,6 +132,8 @@ std::string conclusion(const Setup& setup, const MemoryPlan& plan) {
 }
 
 // Changes that would make it fit, the smallest first.
+// A context and a cache are advised only after a plan with them runs. What cannot be planned here (a smaller model, more memory)
+// comes with the bytes that it takes.
 std::string advice(const Setup& setup) {
     const uint32_t asked = setup.options.context_size, max = tokens_that_fit(setup, setup.options.kv);
     std::string text;
@@ -192,6 +204,7 @@ struct PredictedCache {
 
 constexpr double acceptances[] = {0.6, 0.8}; // what heads reach in texts of several kinds
 
+// 0 and the powers of two from 4096 on, up to the context that the model allows.
 std::vector<uint32_t> predicted_depths(const Setup& setup) {
     std::vector<uint32_t> depths{0};
     const uint32_t max = std::max(setup.model.config.max_position_embeddings, setup.options.context_size);
@@ -223,6 +236,8 @@ struct Confirmed {
     double ratio() const { return measured.tokens_per_second / predicted; }
 };
 
+// The prediction is made for exactly what was measured there: that model, cache and depth. So the ratio of the two says how far
+// the arithmetic is off on real hardware.
 Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
     const gpu::MeasuredSpeed& nearest = gpu::nearest_measured(gpu);
     const Model model = make_synthetic(parse_synthetic(nearest.model));

@@ -1,3 +1,7 @@
+// --prefill-from on both machines. They may compare pages only if their owner is the same (OwnerTexts), but a few of its texts
+// must differ or be left out on the way: the model's name, since its fingerprint tells more, and the computation, since another
+// machine's is another. With --deterministic the computation stays: equal bits were promised. The name of the key is part of the
+// owner, so machines with different keys refuse each other with a clear message instead of rejecting every page.
 #include "tools/tq-run/engine/prefill.h"
 #include "base/environment.h"
 #include "base/interrupt.h"

@@ -1,3 +1,7 @@
+// The client of POST /v1/prefill. The server sends an empty page each second while it computes, so silence tells a dead
+// connection from a slow model: 5 s, and 30 s before the first byte, when the server may have to read its model for the
+// fingerprint. The transfer's own timeout is therefore out of the way. Pages are parsed as they come and given on one by one;
+// `receiver.page` may wait for room, which holds back the sender and does not count as silence.
 #include "tools/tq-run/engine/prefill_client.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,3 +1,10 @@
+// The prefix cache's flags, and who owns its pages. A page may be reused only where the same bytes would be computed, so the
+// owner names all that they depend on: the model, the cache's options, and the program with its device (program(),
+// Forward::computation). What identifies the model depends on who reads the pages: other machines have other files, so a shared
+// or remote cache needs the fingerprint of the contents, which takes a read of the file; a cache on the disk needs the file's
+// identity (file_fingerprint); one in memory none.
+// Shared pages leave the computation out of their owner unless --deterministic promised equal bits; pages that another machine
+// may have computed are filed under an owner of their own (mix).
 #include "tools/tq-run/engine/prefix.h"
 #include "base/environment.h"
 #include "base/executable.h"
@@ -68,6 +75,8 @@ std::string shared_text(const SharedPages::Options& options, const OwnerTexts& o
 
 } // namespace
 
+// The name is a signature of a fixed text, so that it tells keys apart and nothing of the key. It is in the owner's texts:
+// machines with different keys do not even look at each other's pages.
 PageKey page_key(const PrefixArguments& arguments) {
     PageKey key;
     if (arguments.shared_key_file.empty()) return key;
@@ -91,6 +100,7 @@ std::string shared_address(const PrefixArguments& arguments) {
 
 std::filesystem::path PrefixArguments::path() const { return directory.empty() ? prefix_directory() : utf8_path(directory); }
 
+// The flag, then the environment's variable, then a share of what is free. 0 switches the disk off.
 uint64_t PrefixArguments::max_disk_bytes() const {
     if (path().empty()) return 0;
     if (disk_bytes) return uint64_t(*disk_bytes);
@@ -159,6 +169,8 @@ void add_flags(ArgumentParser& command, PrefixArguments& a) {
     add_prefill_flags(command, a);
 }
 
+// The order of the last steps matters. remote_options() takes the owner's texts as they are, since the other machine compares
+// them with its own. share() adds to them, and mix() leaves those of a shared store alone.
 std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
                                                bool verbose) {
     const Forward& forward = *engine.forward;

@@ -56,6 +56,8 @@ struct Attempt {
     size_t rows = 0;
 };
 
+// A row that had too little memory proves nothing, in either direction: it is no failure, and the verdict is not kept. A report
+// without rows means that the child died before the first, which is the device's fault only if it died while opening it.
 Attempt judge(const DeviceReport& report, bool out_of_time) {
     Attempt attempt{.rows = report.count(conformance::Verdict::passed)};
     for (const RowResult& row : report.rows) {
@@ -100,6 +102,8 @@ class Proof {
     bool lasting() const { return lasting_ && !interrupted(); }
 
   private:
+    // A run ends at the first failure: one is enough to refuse a profile, and each further one of a hanging driver would cost a
+    // timeout.
     Attempt try_profile(const std::string& profile, const std::string& filter) {
         std::vector<std::string> flags{"--subject", text_};
         if (!filter.empty()) flags.insert(flags.end(), {"--filter", filter});
@@ -129,6 +133,7 @@ class Proof {
 };
 
 // What the verdict depends on besides the device and its driver.
+// The tuning is in it field by field: a tuning that was stored later makes other kernels, which have proved nothing.
 std::string key_of(const Capabilities& device, const std::string& subject) {
     std::string text = fmt::format("{:016x} {} {}\n", gpu::shaders_hash(), device.profile, subject);
     const gpu::Tuning tuning = gpu::tuning_for(device);
@@ -158,6 +163,7 @@ void report(const ChosenDevice& chosen, const Verdict& verdict) {
 
 std::filesystem::path verdicts_path(const Capabilities& device) { return device_file(device, ".verdicts.json"); }
 
+// The file is a cache and may be from anywhere, so that an unknown profile in it counts as no verdict.
 Verdict prove(const ChosenDevice& chosen, const conformance::Subject& subject, Console& console, Believe believe) {
     const std::filesystem::path file = verdicts_path(chosen.capabilities);
     const std::string key = key_of(chosen.capabilities, subject.text());

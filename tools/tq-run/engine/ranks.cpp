@@ -1,3 +1,10 @@
+// --layers-per-rank: the processes of an MPI job share a model. Each rank sets up its own part with the same flags; rank 0 runs
+// the command, the others answer its stages (host_stages) until it leaves. Before anything is loaded all facts are gathered, and
+// whatever must be equal is compared by names that people know (agreement): a rank with another build or cache would compute
+// nonsense without an error.
+// A rank that cannot take part tells rank 0 why and waits to be dismissed. To end it at once would end the whole job, with MPI's
+// message instead of ours.
+// MPI can be joined once in a process, so the job is a static (job()), and main leaves it when nothing uses it any more.
 #include "tools/tq-run/engine/ranks.h"
 #include "base/error.h"
 #include "base/interrupt.h"

@@ -1,3 +1,5 @@
+// For commands that compare caches: the weights are loaded or uploaded once, and each forward() gets a cache of its own on them.
+// Over ranks the stages hold weights, so each forward() loads its own.
 #include "tools/tq-run/engine/shared_model.h"
 #include "base/error.h"
 #include "base/interrupt.h"

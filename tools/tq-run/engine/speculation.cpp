@@ -1,3 +1,9 @@
+// Who drafts. Drafters are asked in the order of --spec; the first that has a draft counts. Without flags only the model's own
+// head drafts, and only on the CPU, where it was measured to gain; a draft model (-md) is asked for by naming it. The head is
+// loaded with the model, so it must be decided before (Drafting). A conversation that was saved without the head's keys goes on
+// without it.
+// A draft model has as many slots and tokens as the model that it drafts for, so that it can follow every sequence. It takes
+// tokens back after a rejection, which recurrent layers cannot, so such models are refused here.
 #include "tools/tq-run/engine/speculation.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -56,6 +62,8 @@ SpeculationOptions SpeculationArguments::options() const {
     return {.draft_max = std::min(max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
 }
 
+// What must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be pending
+// in recurrent layers, which their states' memory depends on.
 Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
     if (by_default() && !prompt_cache.empty() && saved_without_head(utf8_path(prompt_cache))) return {};
     if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};
@@ -93,6 +101,8 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
 
 namespace {
 
+// A draft is a list of ids, so the two vocabularies must be the same, id by id. The draft model's context may be shorter than the
+// model's: beyond it, there are no drafts.
 std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArguments& arguments, const DraftedFor& target,
                                           uint32_t threads, Console& console) {
     to.model.emplace(load_model(utf8_path(arguments.model)));

@@ -1,4 +1,7 @@
 // File: {"schema": "tq-run-verdicts", "version": 1, "entries": {KEY: {...}, ...}}
+// Written to a draft and renamed, so a reader sees an old file or a new one. Two writers at the same time: the later wins, and
+// what the other found is found again. A file that is too long or damaged counts as empty, since all it holds can be measured
+// again.
 #include "tools/tq-run/engine/verdict_file.h"
 #include "base/error.h"
 #include "base/json.h"

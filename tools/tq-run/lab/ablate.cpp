@@ -1,5 +1,9 @@
 // tq-run ablate: the stages of the cache in isolation, so that a bug is attributed to its stage; then how few bits the model
-// tolerates.
+// tolerates. The order of the stages and what counts as failed are quality::run_protocol's; here are the measurements, the table
+// and the log. Each run is a line of the log, so a run that was stopped goes on, and the same trial is never measured twice. The
+// model is loaded when the first trial is not in the log.
+// The reference is f16; every trial is compared on the same chunks, so the change of perplexity has a standard error from paired
+// tokens.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -122,6 +126,8 @@ CacheCosts& Ablation::costs() {
     return *costs_;
 }
 
+// A trial is looked up by its run and cache, not by its place in the log: the protocol chooses later trials by what earlier ones
+// gave. Returns nothing when interrupted.
 std::optional<CacheCost> Ablation::measure(const Trial& trial) {
     for (const json& line : log_.parts())
         if (is_of(line, trial)) {
@@ -166,6 +172,8 @@ void Ablation::show(const Outcome& o) {
 }
 
 // The samples as a line of the log; nothing when it was stopped.
+// Samples begin at three places of the text, evenly spread. Both continuations are greedy, so the first token that differs is
+// where the cache changed the answer; what follows are two texts and no longer comparable token by token.
 std::optional<json> Ablation::make_samples(const KvOptions& kv) {
     const auto reference = forward(quality::ablation_reference), measured = forward(kv);
     json samples = json::array();
@@ -239,6 +247,8 @@ std::string conclusion(const Findings& findings, const Setup& setup) {
     return text;
 }
 
+// The exit status is 1 for a bug only. "No winner" is a result. The context of the setup is widened for samples, but chunks keep
+// their length, so the numbers do not depend on --samples.
 int run(const AblateArguments& given) {
     AblateArguments arguments = given;
     const KvArguments& kv = arguments.model.kv;

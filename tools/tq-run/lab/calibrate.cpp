@@ -1,4 +1,7 @@
-// tq-run calibrate: measures a model's keys for --kv-condition.
+// tq-run calibrate: measures a model's keys for --kv-condition FILE. The text is run in stretches of the context with an f32
+// cache, and a tap gathers statistics of each key channel before storing (quality::KeyStatistics). The output is opened before
+// the long work, and has the model's fingerprint, so it cannot be used with another. --kv-condition auto does the same with less
+// text (engine_conditioning.cpp).
 #include "tools/check/quality/calibrate.h"
 #include "base/error.h"
 #include "base/interrupt.h"

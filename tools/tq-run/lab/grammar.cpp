@@ -1,4 +1,6 @@
-// tq-run grammar: prints a grammar, checks a text against it, and measures what it costs per token.
+// tq-run grammar: prints a grammar, checks a text against it, and measures what it costs per token. A mask of the whole
+// vocabulary is computed before each token, as in sampling, and the text's token must be allowed by it and be accepted. The two
+// are compared on purpose: a difference between them would be a bug of the matcher.
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "model/files/formats/open.h"
@@ -25,6 +27,8 @@ struct Checked {
     std::vector<double> mask_ms; // before each token, and before the end
 };
 
+// One mask more than there are tokens: the last one is that before the end. Bit id % 64 of word id / 64 of a mask says that the
+// token is allowed.
 Checked check(grammar::Matcher& matcher, const Tokenizer& tokenizer, const std::vector<uint32_t>& ids) {
     Checked result;
     for (size_t i = 0; i <= ids.size(); ++i) {

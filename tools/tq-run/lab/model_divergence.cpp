@@ -1,3 +1,5 @@
+// Compares two files of one model (quantize -f): both are loaded at once with f16 caches, run over the same chunks, and their
+// probabilities compared token by token. Memory must hold both.
 #include "tools/tq-run/lab/model_divergence.h"
 #include "base/error.h"
 #include "base/interrupt.h"

@@ -1,5 +1,9 @@
 // tq-run needle: whether a model still finds facts in a long text with a compressed cache: by length and by depth, against a
 // reference cache on the same prompts.
+// A text (haystack) has facts, key and value, at given depths, filler between them, and distractors that share half of a key with
+// a fact. Each fact is asked for in a prompt of its own; prompts of one text share their beginning, which the session runs once.
+// Found exactly means the greedy answer; log p of the right value tells more, as it changes before the answer does. A text
+// depends on seed, sample and length alone, so logs of several runs and shards fit together, sample by sample.
 #include "tools/check/quality/needle.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -52,6 +56,8 @@ json to_json(const Part& part, const Haystack& haystack) {
     return {{"sample", part.sample}, {"length", part.length}, {"found", found}};
 }
 
+// A line must be the one that this place of the plan has. A log of other lengths or samples has another header and is refused
+// before.
 Part from_json(const json& part, uint32_t sample, uint32_t length, const NeedleArguments& arguments) {
     const size_t facts = arguments.depths.size() * arguments.keys;
     Part out{sample, length, {}};
@@ -148,6 +154,7 @@ class Measurement {
     std::vector<std::unique_ptr<Forward>> forwards_; // the measured cache, and the reference if there is one
 };
 
+// The seed is hashed twice, once for each number, so that neighbouring samples and lengths have unrelated texts.
 Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
     const HaystackOptions options{.depths = arguments_.depths,
                                   .keys = arguments_.keys,
@@ -159,6 +166,9 @@ Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
     return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
 }
 
+// One cache after the other, each in its own session. The text is run for the first fact; the session finds it again for the
+// others, whose prompts differ only in the question at the end. So a text costs its length once for each cache, and that is what
+// the estimate of the time counts.
 std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left,
                                          double before, double total) {
     Part part{sample, length, std::vector<Found>(haystack.needles.size())};

@@ -1,4 +1,7 @@
-// tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache.
+// tq-run perplexity: the cost of a cache type: perplexity of a text, and changed probabilities against a reference cache. Both
+// caches run over the same chunk at the same time, so only two caches are in memory and no logits are kept. As in llama.cpp the
+// second half of each chunk counts, where every token has at least half a context before it. A chunk is a line of the log;
+// --shard divides the chunks among machines.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -67,6 +70,8 @@ void read_chunks(const ShardLog& log, const Shard& shard, uint32_t context, uint
 }
 
 // Measures the chunks of this shard that `log` lacks, and adds them to it and to `chunks`; fewer after Ctrl-C.
+// A chunk's result goes to the log and is read back from it: what is reported is what a resumed run would read, so that both
+// print the same digits.
 void measure(Setup& setup, const KvOptions& reference, std::span<const uint32_t> ids, uint32_t count, Console& console,
              const Shard& shard, ShardLog& log, Chunks& chunks) {
     const uint32_t context = setup.options.context_size;

@@ -1,4 +1,9 @@
-// tq-run quantize: writes a model as a GGUF file in other weight formats, and says what that costs.
+// tq-run quantize: writes a model as a GGUF file in other weight formats, and says what that costs. Order: plan of all tensors
+// (plan_conversion), tensors one by one into OUT.part, read back of the whole file as a model, comparison with what was written
+// and with the original (the rms errors), and only then the name. A stopped run goes on at its tensor (PartFile): what decides
+// the bytes, the header and the inputs' identities, is in the log's first line.
+// OUT must be no file that is read, also under another name: the model is mapped, and writing over it would change it while it is
+// converted (refuse_inputs).
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -108,6 +113,8 @@ class QuantizedFile {
     uint64_t offset(size_t i) const { return header_.size() + conversion_.writer.tensor_offset(i); }
 
     // All that decides the bytes.
+    // The header has the plan: names, formats, shapes and metadata. The inputs' identities (device, file number, size, time)
+    // stand for their contents, which would take as long to hash as to convert.
     json description() const {
         json what{{"schema", "tq-run-quantize"},
                   {"version", 1},
@@ -119,11 +126,14 @@ class QuantizedFile {
 
     json part(size_t i, uint64_t sum) const { return {{"tensor", tensors()[i].from.name}, {"sum", hexadecimal(sum)}}; }
 
+    // A part of an earlier run: its line, with the tensor's name and a checksum, must be the one that its bytes give now.
     bool is_right(size_t i, const json& written, std::span<const std::byte> all) const {
         if (i >= tensors().size() || offset(i) + tensors()[i].bytes() > all.size()) return false;
         return written == part(i, conversion_checksum(tensors()[i], all.subspan(offset(i), tensors()[i].bytes())));
     }
 
+    // A tensor is written in pieces, from first to last, and its line comes after its last byte. A weight that is not finite
+    // discards all that was written, because going on would end at the same tensor.
     bool convert(PartFile& file, Console& console) {
         TransferStatus status(console);
         const uint64_t before = file.finished() < tensors().size() ? offset(file.finished()) : bytes();
@@ -200,6 +210,8 @@ class QuantizedFile {
 };
 
 // Whether the command reads the file, or a directory of Hugging Face that it reads has it.
+// Names are not enough: links and other spellings lead to the same file. equivalent() asks the system, and the identities are
+// those of the files that are mapped.
 bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& model) {
     std::error_code error;
     const fs::path in = utf8_path(a.in), parent = path.has_parent_path() ? path.parent_path() : fs::path(".");

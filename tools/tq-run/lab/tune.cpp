@@ -1,5 +1,11 @@
 // tq-run tune: chooses types for each layer's keys and values, so that a cache of a given number of bytes costs least; measures
 // them, and writes a file for --kv.
+// The cost of a mix is predicted as the sum of the costs of its parts: each type in one layer and side, with all others at the
+// base type, is measured once (probes). The best mix under a budget is then found exactly (Sensitivities::best_mix), and measured
+// on other chunks of the text beside its rivals: the best pair of types for all layers, and the largest uniform cache. Whichever
+// measures best is written, so a prediction that fails costs nothing.
+// With -c the budget is what memory leaves (MemoryBudget). Scratch can grow with the types, so the budget shrinks until the plan
+// fits (fitting_mix).
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
@@ -64,6 +70,8 @@ class MemoryBudget {
 };
 
 // The best mix that fits the budget and, where that follows from the memory, the memory.
+// The budget gets smaller in each round, by at least one byte, and search.check() fails below the smallest cache: so the loop
+// ends.
 KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint64_t& budget) {
     for (;;) {
         search.check(budget);
@@ -118,6 +126,8 @@ void require_usage(const TuneArguments& a) {
     if (a.model.context_size == 0u) throw UsageError("-c must be at least 1, the tokens that must fit in the memory");
 }
 
+// The search needs the memory of several caches of a chunk, and the result that of one with the whole context. So two plans are
+// made: the setup's for the search, and MemoryBudget's for the result.
 int run(const TuneArguments& arguments) {
     require_usage(arguments);
     Console console = arguments.console.console();

@@ -1,3 +1,7 @@
+// The measurements of `tune`. Each probe changes one layer's keys or values; several caches are measured in one pass over the
+// reference, as many as the memory holds, at most 8. Every result is a line of the log, without budget and list of types in its
+// identity, so another budget costs no new probes. The final caches are measured on chunks that the probes have not seen if the
+// text has so many.
 #include "tools/tq-run/lab/type_search.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -43,6 +47,8 @@ json TypeSearch::identity(const TypeSearchOptions& a) const {
             {"build", release_description()}};
 }
 
+// A log is a file that may be cut, edited or from another program. A part of another kind is skipped (the checks of whole caches
+// are in the same log); a number that no measurement gives is an error, since it would decide the mix silently.
 void TypeSearch::read_log() try {
     for (const json& part : log_.parts()) {
         if (!part.contains("layer")) continue;
@@ -98,6 +104,9 @@ size_t TypeSearch::caches_at_once() const {
     return max_at_once;
 }
 
+// The model is loaded only when something must be measured: if the log has everything, `tune` with another budget takes no time.
+// The reference's logits depend on the chunks, so there is one CacheCosts for a first chunk, and the old one goes before the new
+// one is made.
 CacheCosts& TypeSearch::costs(size_t first_chunk) {
     if (!model_) {
         check_memory(setup_, std::array{base_, base_});
@@ -110,6 +119,8 @@ CacheCosts& TypeSearch::costs(size_t first_chunk) {
     return costs_->second;
 }
 
+// Probes go in their order, a few caches in each pass over the reference, and each is noted after its pass. So an interrupt loses
+// one pass at most. Returns false when interrupted.
 bool TypeSearch::measure(std::span<const Probe> probes) {
     const std::vector<Probe> unknown = sensitivities_.missing();
     std::vector<Probe> missing;
@@ -166,6 +177,8 @@ std::optional<Summary> TypeSearch::logged(const KvOptions& kv) const try {
     fail("the log has a damaged part: delete the log");
 }
 
+// The mix was chosen by its costs on the first chunks. Measuring it on the same chunks would flatter it, so the next ones are
+// used where the text has enough. Returns nothing when interrupted.
 std::vector<Summary> TypeSearch::measure_caches(const std::vector<KvOptions>& caches) {
     const size_t first_chunk = text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0;
     const TimeLeft left;
@@ -200,6 +213,7 @@ std::optional<KvOptions> TypeSearch::best_mix(uint64_t budget) const {
     return sensitivities_.best_mix(budget, c.num_key_value_heads, c.head_dim);
 }
 
+// What the mix must beat: the best pair of types for all layers, and the largest single type that the budget allows.
 std::vector<KvOptions> TypeSearch::rivals(uint64_t budget) const {
     const Config& c = setup_.model.config;
     std::vector<KvOptions> out;

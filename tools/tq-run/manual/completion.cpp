@@ -1,3 +1,9 @@
+// Completes a command line for all shells: their scripts (scripts.cpp) call the hidden `tq-run complete WORDS...` and only show
+// what it prints, so the rules are here once, and cannot be older than the program. find_place() reads the words up to the last
+// as the parser would: which command, whether a flag's value is wanted, whether "--" came. Then the last word is completed as a
+// value, as --flag=value, as a command or as a flag.
+// One line each: WORD, or WORD and its help behind a tab; ":files" or ":directories" asks the shell for its own completion of
+// paths.
 #include "tools/tq-run/manual/completion.h"
 #include <algorithm>
 #include <fmt/format.h>

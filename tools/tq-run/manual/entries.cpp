@@ -12,6 +12,7 @@ std::vector<std::string> words(const std::string& text) {
     return {std::istream_iterator<std::string>(in), {}};
 }
 
+// llama.cpp's names are known by other_names(): short ones are shown as names, long ones are accepted but not listed.
 Flag entry(CLI::Option& option) {
     Flag flag;
     for (const OtherName& other : other_names())

@@ -1,3 +1,6 @@
+// Man pages in roff's man macros, made of the same entries as --help (entries.cpp), so that they cannot disagree. Text from help
+// is escaped: roff takes a period or an apostrophe at the beginning of a line for a request, a backslash for an escape, and would
+// print a hyphen or a quote as a typographic one, which nobody can paste into a shell.
 #include "tools/tq-run/manual/man_page.h"
 #include "tools/tq-run/manual/examples.h"
 #include <algorithm>
@@ -7,6 +10,8 @@ namespace tq::manual {
 namespace {
 
 // Text without meaning to roff.
+// In roff a dot or an apostrophe at the beginning of a line is a request, a backslash an escape, and a hyphen, quotes, ^ and ~
+// are printed as other characters than those that a reader would have to type.
 std::string escape(std::string_view text) {
     std::string out;
     bool line_begins = true;
@@ -51,6 +56,7 @@ std::string terms(const Flag& flag) {
     return flag.value.empty() ? text : text + (text.empty() ? "" : " ") + italic(flag.value);
 }
 
+// Groups come in the order of their first flags, as in --help.
 void add_flags(std::string& page, const Command& command) {
     for (const Flag& flag : command.positionals) page += fmt::format(".TP\n{}\n{}\n", terms(flag), escape(flag.help));
     std::vector<std::string> groups;

@@ -1,3 +1,7 @@
+// The shells' halves of completion. Each passes the words to `tq-run complete` and shows what comes back. What is hard is that
+// bash cuts words at the characters of COMP_WORDBREAKS, = and : among them, so its script joins the pieces again, and removes
+// from each answer what bash has already taken for earlier words (`before`). ~ is expanded by hand, since the shell has not done
+// it at that moment.
 #include "tools/tq-run/manual/completion.h"
 
 namespace tq::manual {

@@ -1,3 +1,8 @@
+// The flags of `serve`, and what they mean for the HTTP server. A server that other machines reach asks for a key, or must be
+// told that anybody may use it (--allow-public), so that nobody opens one by mistake. HTTP threads are as many as requests may
+// wait and run at once, and some more: so it is the scheduler that refuses a request (429, with a time to wait), and not a
+// socket. --seed and --ignore-eos are refused, because they belong to each request; flags of llama-server for what is always on
+// are accepted and hidden.
 #include "tools/tq-run/serve/arguments.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"
@@ -107,6 +112,8 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
     hide_flags(command, {"--seed", "--ignore-eos", "--profile"});
 }
 
+// A server that other machines reach must have a key, or the word of its owner that anybody may use it. There are more threads
+// than requests may wait, so the scheduler is what refuses, with a 429 that says so.
 server::ServerOptions server_options(const ServeArguments& a) {
     if (a.sampling.seed >= 0 || a.sampling.ignore_end)
         throw UsageError("--seed and --ignore-eos are for each request to say: \"seed\" and \"ignore_eos\" in its body");

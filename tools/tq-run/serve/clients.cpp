@@ -1,3 +1,8 @@
+// How each coding agent is pointed at our server, without a change of its own settings: by environment variables, arguments, or a
+// file in the directory of this run. Each start_ function is that client's documented way. They have in common: address and key,
+// the model's name for every role of a model that the client knows, the context, and long time limits, since a small machine
+// takes minutes for a long prompt. The user's own keys of other services are not passed on.
+// instructions_tokens, about how long the client's system prompt is, serves only for a warning about a small context.
 #include "tools/tq-run/serve/clients.h"
 #include "base/path_text.h"
 #include <fmt/format.h>
@@ -92,6 +97,8 @@ ClientStart start_pi(const ServedModel& model, const std::filesystem::path& dire
     return start;
 }
 
+// name, program, title, how to install it, tokens of its instructions, and how it is started. The tokens are measured roughly,
+// for a warning only.
 constexpr Client known_clients[] = {
     {"claude", "claude", "Claude Code", "npm install -g @anthropic-ai/claude-code", 20'000, start_claude},
     {"codex", "codex", "Codex", "npm install -g @openai/codex", 10'000, start_codex},

@@ -1,4 +1,9 @@
 // tq-run launch: starts a coding agent that uses a server of ours, and the server where none answers.
+// Order: the client must be installed; /health is asked; if nobody answers, `tq-run serve` is started as a child in a process
+// group of its own, so that Ctrl-C reaches the client alone; /v1/models tells name and context; the client runs in the foreground
+// with the terminal. When it ends, a server that was started for it is asked to end, with 30 s to write its prefix cache. Logs
+// and the client's file are in a directory that only this user can read, and go with it.
+// A server is only started for an address of this machine; another's must be running.
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/executable.h"
@@ -52,6 +57,9 @@ std::string value_of(const std::vector<std::string>& words, const std::string& f
     return value;
 }
 
+// The words are flags of two programs: those before "--" are for a server, those behind it for the client. Of the server's own
+// flags launch must know two, the port and the key; --url is launch's alone. So it does not parse the others, and `tq-run serve`
+// complains about them itself.
 Launch read(const std::vector<std::string>& words) {
     if (words.empty()) throw UsageError(fmt::format("launch needs the name of a client: {}", client_names()));
     const auto client = std::ranges::find(clients(), words[0], [](const Client& one) { return std::string(one.name); });
@@ -172,6 +180,8 @@ bool wait_for_server(const Launch& launch, const OwnDirectory& directory, std::u
     return true;
 }
 
+// The answer is another program's, maybe another server's than ours, so each field is looked at before it is used. Without a
+// context length the client's default stays.
 ServedModel ask_model(const Launch& launch) {
     const auto answer = server::http_get(launch.url, "/v1/models", launch.key, seconds(10));
     if (!answer) fail("the server at {} does not answer /v1/models", launch.url);
@@ -204,6 +214,7 @@ int start_client(const Launch& launch, const ServedModel& model, const OwnDirect
     return run_in_foreground(command, start.environment);
 }
 
+// Looked up in PATH before anything is started, so that a model is not loaded for a client that is missing.
 bool is_installed(std::string_view program) {
 #ifdef _WIN32
     constexpr char separator = ';';

@@ -1,4 +1,9 @@
-// tq-run serve: answers HTTP requests with a model, many at once.
+// tq-run serve: answers HTTP requests with a model, many at once. The port is open before the model is loaded, and /health says
+// so (503), because a load balancer or `launch` wants to know that somebody is there. Objects are made in the order of their use:
+// Server (sockets), Backend (engine, drafts, scheduler, service), routes. They end in the reverse order, the handlers first
+// (StopAtEnd).
+// Ctrl-C or SIGTERM begins a drain: new requests get 503, those that run are answered, and replies that clients read slowly have
+// a minute. A second signal ends the process at once.
 #include "base/interrupt.h"
 #include "model/files/formats/open.h"
 #include "tools/server/handlers.h"
@@ -20,7 +25,10 @@ using serving::Scheduler;
 constexpr uint64_t preempted_bytes = uint64_t(2) << 30; // of host memory at most, and no more than --cache-ram
 constexpr double pool_share = 0.9;                      // of the memory, beyond what one request needs
 
-// How many requests at once, of which length, with how much cache: what fits into the memory.
+// How many requests at once, of which length, with how much cache: what fits into the memory. In this order: the context of one
+// request, as long as fits alone unless -c says it; the slots, fewer than 4 only if not even one context fits beside their fixed
+// memory (windows, states); the pool of pages, as many tokens as fit into 90 % of the memory, at most a whole context for each
+// slot. Slots share the pool, so four slots need not have four contexts.
 void size_cache(Setup& setup, const ServeArguments& arguments) {
     ForwardOptions& options = setup.options;
     options.speculative = true;        // tokens that the device samples ahead have the bits of those that it does not
@@ -84,6 +92,8 @@ Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engi
 }
 
 // A loaded model that answers requests.
+// The members are in the order in which they need each other, and are destroyed in the reverse: the service before the scheduler
+// that it asks, the scheduler before the engine that it runs.
 class Backend {
   public:
     Backend(const ServeArguments& arguments, Setup setup, Console& console)

@@ -1,3 +1,6 @@
+// Shows an answer as its tokens come. Thinking goes to standard error, dimmed, the answer to standard output, so that a pipe gets
+// the answer alone. The tokens <think> and </think> switch between the two. A pipe gets the bytes as they are; a terminal gets
+// them without control characters, wrapped at its width.
 #include "tools/tq-run/talk/answer.h"
 #include "base/terminal.h"
 

@@ -1,4 +1,8 @@
-// The lines of a chat that begin with a slash.
+// The lines of a chat that begin with a slash. A word of letters after the slash is a command, known or not, so that a typing
+// error is not sent to the model; /usr/bin is text, and so is any line that begins with a space. What is loaded or set is made
+// complete, and checked, before it replaces the old.
+// A conversation at a terminal has a name made of the time until /save gives it another; it is kept after each answer
+// (chat_resume.cpp).
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -71,6 +75,8 @@ std::vector<std::string> beginning_with(std::string_view begin, const std::vecto
     return result;
 }
 
+// Names with control characters are left out, as the line editor could not show them. Hidden files come only where a dot was
+// typed.
 std::vector<std::string> files_beginning_with(const std::string& begin) {
     const size_t slash = begin.rfind('/') + 1;
     std::vector<std::string> result;
@@ -105,6 +111,8 @@ static std::string conversation_list() {
     return list.empty() ? "there is no conversation yet: /save NAME keeps this one\n" : list;
 }
 
+// What is completed depends on the first word: commands themselves, files, names of conversations, or settings. Nothing else is,
+// as a Tab within a question is a mistake.
 std::vector<std::string> complete_chat_line(std::string_view before) {
     const size_t space = before.find(' ');
     if (!before.starts_with('/') || before.find('\n') != std::string_view::npos) return {};
@@ -120,6 +128,7 @@ std::vector<std::string> complete_chat_line(std::string_view before) {
     return {};
 }
 
+// Returns false where the line is no command, and goes to the model. /think and /no_think are Qwen3's own words to the model.
 bool Chat::obey(const std::string& line) {
     const size_t end = line.find_first_of(" \t\n");
     const std::string word = line.substr(0, end), argument = end == std::string::npos ? "" : trimmed(line.substr(end));
@@ -192,6 +201,7 @@ void Chat::change_system(const std::string& text) {
     write_error(now.empty() ? "there is no system prompt\n" : fmt::format("the system prompt is: {}\n", harmless(now)));
 }
 
+// The sampler is made from the changed copy first. If it refuses the value, the settings are still the old ones.
 void Chat::change_setting(const std::string& argument) {
     if (argument.empty()) return write_error(settings_.list());
     const size_t space = argument.find_first_of(" \t=");
@@ -204,6 +214,7 @@ void Chat::change_setting(const std::string& argument) {
     write_error(fmt::format("sampling  {}\n", sampling_description(settings_.sampling)));
 }
 
+// Several files may be read before one question; each is checked together with those before it, since only the sum must fit.
 void Chat::read_file(const std::string& path) {
     std::error_code error;
     if (is_there(utf8_path(path)) && !std::filesystem::is_regular_file(utf8_path(path), error))
@@ -240,6 +251,9 @@ void Chat::save(const std::string& given) {
                             conversation_.turns() == 1 ? "turn is" : "turns are"));
 }
 
+// Everything is read into copies first, so a damaged file changes nothing. With --resume, flags of the command line have
+// precedence over what was saved. The tokens of the file lead to pages of the prefix cache, if these are still there: then the
+// first answer runs only what is new. A token is added to them since at least one must be left to run.
 void Chat::load(const std::string& given, bool resumed) {
     ChatSettings settings = settings_;
     Conversation loaded = conversation_;
@@ -267,6 +281,8 @@ void Chat::load(const std::string& given, bool resumed) {
         write_error(fmt::format("sampling  {}\n", now));
 }
 
+// The conversation is kept under its old name first. The new name is set before the file is looked for, and taken back if it is
+// taken.
 void Chat::fork(const std::string& name) {
     if (!name.empty() && !is_conversation_name(name)) fail("/fork needs a name of letters, digits, - and _");
     make_conversations_directory();

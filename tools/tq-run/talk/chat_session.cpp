@@ -1,3 +1,10 @@
+// A conversation: ask, prompt, generate, reply. The session keeps the tokens of the last turn in its slot and finds the longest
+// beginning that a new prompt shares with it, so each turn runs only what is new.
+// The context is full: the oldest turns are dropped from the prompt, not from the conversation (make_room), down to three
+// quarters of the context, so that it need not be run again each turn. That may happen in the middle of an answer; generate()
+// then runs the shorter prompt with the answer so far and goes on. The system prompt always stays. A question that has no room
+// even alone is refused and drops nothing.
+// A question without an answer is no turn: after an error, or Ctrl-C before the first token, it is taken back (reply).
 #include "tools/tq-run/talk/chat_session.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -21,6 +28,8 @@ ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
     return options;
 }
 
+// A grammar describes the answer, not the thinking before it. Where the template has opened the thinking already, the first token
+// is part of it.
 GrammarStart grammar_start(const ChatOptions& options) {
     if (options.opens_thinking()) return GrammarStart::in_thinking;
     return options.thinks() ? GrammarStart::before_thinking : GrammarStart::at_once;
@@ -178,6 +187,9 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
 }
 
 // Returns false if the question was refused; the conversation is then without it.
+// The constraint starts anew with each answer, and Ctrl-C from before is forgotten. Whatever ends without an answer takes its
+// question back: an error, an interruption before the first token. What was answered is kept on the disk at once (keep()), and
+// then the idle time is used for the next turn's prompt (run_ahead()).
 bool Chat::reply() {
     const auto ids = prompt();
     if (ids.empty()) return false;
@@ -257,6 +269,8 @@ int Chat::run() {
     return status != 0 || saved ? status : 1;
 }
 
+// The first turn may come from -p or -f, or with -st from a pipe as a whole. After that each line of input is a turn, at a
+// terminal and in a pipe alike, until the input ends.
 int Chat::converse() {
     if (arguments_.resume != "-")
         resume();

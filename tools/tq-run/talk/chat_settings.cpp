@@ -1,3 +1,6 @@
+// The settings of /set, as one table: names, range, whole or not, how to read and write them. List, JSON of saved conversations,
+// completion and checks all follow from it. -1 stands for no limit. Numbers are written in the shortest form of a float, so that
+// 0.7 stays 0.7 when it is saved and loaded.
 #include "tools/tq-run/talk/chat_settings.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,3 +1,9 @@
+// Messages as the chat template takes them: at most one system message, then question and answer by turns. Every text is given to
+// the tokenizer when it comes in, for its error alone (invalid UTF-8): later, within a prompt, the error's place would be that of
+// the whole rendering. replace() takes messages from a file that anybody may have written, so it checks roles, their order and
+// their types before anything changes.
+// prompt_from(turn) renders the system prompt and the turns from one on. It does not cut tokens off a longer prompt, since
+// templates treat first and last messages otherwise.
 #include "tools/tq-run/talk/conversation.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -1,3 +1,6 @@
+// The questions of earlier runs, for the Up key: one line each, with \n and \\ for line ends and backslashes, in a file that only
+// its user can read. Questions are appended, so several chats at once mix their lines but lose none. Only the last MiB is read.
+// When the file has twice that, the older half goes: what was read is written to a draft, which is renamed.
 #include "tools/tq-run/talk/history.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -54,6 +57,8 @@ std::vector<std::string> read_history(const std::filesystem::path& path) {
     return entries;
 }
 
+// Appending is one write, so two chats at once do not mix their lines. The file is cut to its newer half only when it is twice as
+// large as is read, so that this is rare.
 void add_to_history(const std::filesystem::path& path, const std::string& text) {
     if (path.empty() || text.size() > longest_entry) return;
     std::error_code error;

@@ -1,3 +1,7 @@
+// Conversations that have a name: files NAME.json beside the history. A name has letters, digits, - and _ only, so it cannot be a
+// path, and a path (with a point or a slash) is never taken for a name. Those at a terminal are named by the time,
+// "2026-01-31-1405", with -2 and so on where two begin within a minute. --resume without a name takes the latest by the file's
+// time; if several are equally late, it asks for a name instead of guessing.
 #include "tools/tq-run/talk/kept_conversation.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -57,6 +61,7 @@ bool is_conversation_name(const std::string& text) {
 
 std::string conversation_path(const std::string& name) { return utf8_text(conversations_directory() / (name + ".json")); }
 
+// For the user alone: what people ask is private.
 void make_conversations_directory() {
     const fs::path directory = conversations_directory();
     std::error_code error;
@@ -67,6 +72,8 @@ void make_conversations_directory() {
     fs::permissions(directory, fs::perms::owner_all, error);
 }
 
+// The latest come first; of equally late ones the order is that of names, so that lists do not change from call to call. Files
+// may vanish meanwhile, and then are left out.
 std::vector<KeptConversation> kept_conversations() {
     std::vector<KeptConversation> all;
     if (history_path().empty()) return all;
@@ -95,6 +102,8 @@ std::string list_conversations(size_t columns) {
     return text;
 }
 
+// An exact name always wins. Without a name the latest conversation is meant, and if several have the same time, nobody is
+// guessed for. Messages name at most five, as there may be hundreds.
 std::string conversation_to_resume(const std::string& name) {
     const auto all = kept_conversations();
     if (!name.empty() && is_there(utf8_path(conversation_path(name)))) return name;

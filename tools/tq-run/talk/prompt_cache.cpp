@@ -1,3 +1,9 @@
+// --prompt-cache, as llama.cpp has it: a file with the cache of one prompt. It is read before the first prompt, which uses what
+// the two share, and written after it, or at the end with the generated tokens (--prompt-cache-all). It is not written if it
+// holds this already, nor if it holds much more (keeps_longer): a short prompt by mistake must not destroy what took long to
+// compute. With recurrent layers there are states after all of its tokens alone, so a file that is longer than the context is of
+// no use.
+// A failure to write ends in exit status 1 but not in an error, since the answer is there.
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -91,6 +97,8 @@ void PromptCache::note(const std::string& text) {
     write_error(console_.dim(fmt::format("[ {}: {} ]", shown_, text)) + "\n");
 }
 
+// Written beside the file and renamed (ByteOutput), so an interruption leaves the old one. A failure is noted and remembered for
+// the exit status; the answer goes on.
 void PromptCache::save() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
     SavedSlot beside;
@@ -144,6 +152,8 @@ bool PromptCache::keeps_longer() {
     return true;
 }
 
+// At the end the file is written for the generated tokens if --prompt-cache-all asks for them. If no prompt came at all, for
+// instance since the first one failed, it is written only if the cache has more than the file and begins with it.
 bool PromptCache::finish() {
     const std::vector<uint32_t>& ids = session_.cached_ids();
     if (writes() && !begins_with(filed_, ids) && (prompt_came_ ? arguments_.all : begins_with(ids, filed_)) && !keeps_longer()) {

@@ -32,6 +32,9 @@ struct ConnectionBroke : Error {
 
 std::string system_text(int error) { return std::strerror(error); }
 
+// The connection is non-blocking, and each wait is bounded by the caller's deadline. A reply's size is limited while it arrives:
+// hiredis itself would take memory for whatever length or count the other side claims. For that the first byte is looked at, as
+// only replies of four kinds are expected, and none of them is an array.
 class RedisConnection {
   public:
     RedisConnection(const RedisAddress& address, Deadline deadline)
@@ -132,6 +135,7 @@ class RedisStore final : public SharedStore {
     RedisStore(const RedisAddress& address, PageName owner, std::chrono::seconds ttl)
         : address_(address), owner_(owner), ttl_(std::to_string(ttl.count())), expires_(ttl.count() > 0) {}
 
+    // GET and EXPIRE are sent together and answered in order, so a read costs one round trip.
     std::optional<std::vector<std::byte>> get(const PageEntry& page, size_t max_bytes, Deadline deadline) override {
         const std::string key = key_of(page);
         std::optional<std::vector<std::byte>> bytes;
@@ -149,6 +153,8 @@ class RedisStore final : public SharedStore {
         return bytes;
     }
 
+    // A page that is there already only has its time renewed: a page's name says what it was computed from, so that it is the
+    // same page, and sending it again would cost its bytes.
     bool put(const PageEntry& page, std::span<const std::byte> bytes, bool replace, Deadline deadline) override {
         const std::string key = key_of(page);
         const std::string_view value(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -15,6 +15,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int message_tag = 1;
 
 // Longer and longer pauses: a hop of a token is short, and between requests a rank may wait for hours.
+// MPI_Wait and MPI_Recv of the common implementations spin on a core until the message is there. A rank that waits would then
+// take a core from the threads of the CPU path on the same machine. So messages are started with the calls that do not block, and
+// asked for with MPI_Test and MPI_Iprobe between pauses.
 class Pause {
   public:
     void wait() {
@@ -32,6 +35,8 @@ class Pause {
 
 class MpiTransport final : public Transport {
   public:
+    // Calls come from several threads, but never two at once (mutex_): that is MPI_THREAD_SERIALIZED, which more builds have than
+    // MPI_THREAD_MULTIPLE. Errors are returned instead of ending the job, so that RankLost can name the rank.
     MpiTransport() {
         int provided = 0;
         MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
@@ -72,6 +77,8 @@ void MpiTransport::check(int status, uint32_t other) const {
     throw RankLost(fmt::format("rank {} cannot be reached: {}", other, std::string(text, size_t(length))));
 }
 
+// The lock is held for one call of MPI at a time, not while pausing: another thread may send in between, and what it sends may be
+// what the other rank needs to answer this one.
 void MpiTransport::finish(MPI_Request& request, uint32_t other) {
     for (Pause pause;; pause.wait()) {
         const std::lock_guard lock(mutex_);
@@ -92,6 +99,8 @@ void MpiTransport::send(uint32_t to, std::span<const std::byte> message) {
     finish(request, to);
 }
 
+// The size of a message is not known before it is there. MPI_Iprobe gives it. Nobody else receives from this rank between the
+// probe and MPI_Irecv, because both happen under the lock and there is one reader for each rank.
 std::vector<std::byte> MpiTransport::receive(uint32_t from) {
     std::vector<std::byte> message;
     MPI_Request request;

@@ -254,6 +254,47 @@ TEST_CASE("an error of another rank has its name, and it goes on") {
     CHECK(run_one(*forward, 0, {4}) == (run_one(*other, 0, {1, 2, 3}), run_one(*other, 0, {4})));
 }
 
+TEST_CASE("what a stage of a rank does not have is refused before it is used, and the stage goes on") {
+    const SmallModel model;
+    Job job(model.config, model.weights, 2);
+    RankLink link(*job.transport, 1, "rank 1");
+    ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 2);
+    options.held = split_of_ranks(std::vector<uint32_t>{1, 1}).held(1);
+    Cache cache(cache_shape(options, model.config));
+    StageOrder order(link, model.config, options);
+    const auto stage = order.start(cache);
+    CacheVectors& vectors = stage->vectors();
+    std::vector<std::byte> page(vectors.page_layout().bytes(1));
+    const uint32_t pages = cache.shape().pages;
+    const auto refuses = [&](const std::string& why, const std::function<void()>& f) { CHECK(error_of(f) == "rank 1: " + why); };
+    const std::string no_page = fmt::format("there are no 1 tokens in page {}", pages);
+    refuses(no_page, [&] { vectors.read_page(pages, 1, page); });
+    refuses(no_page, [&] { vectors.write_page(pages, 1, page); });
+    refuses(no_page, [&] { vectors.copy_page(0, pages, 1); });
+    refuses("there are no 257 tokens in page 0", [&] { vectors.copy_page(0, 1, page_tokens + 1); });
+    refuses("there is no slot 2", [&] { vectors.copy_window(0, 2); });
+    refuses("there is no slot 2", [&] { vectors.clear_state(2); });
+    refuses("there is no slot 2", [&] { vectors.find_nonfinite(2); });
+    refuses("slot 0 cannot repeat 2 tokens up to 4", [&] { vectors.repeat(0, 2, 4); });
+    refuses("there is no side 0 of layer 0 here", [&] { vectors.stored(0, 0, KvSide::key); });
+    const std::vector<uint32_t> ids{1, 2};
+    std::vector<float> h(2 * model.config.hidden_size);
+    const auto run = [&](uint32_t slot, uint32_t position) {
+        PassRows rows;
+        rows.add(slot, position, ids, 0, true);
+        stage->run_separate({2, 4}, rows, h, nullptr, {});
+    };
+    refuses("there is no slot 2", [&] { run(2, 0); });
+    refuses("there is no page for position 0 of slot 1", [&] { run(1, 0); });
+    cache.reserve(1, 2);
+    run(1, 0);
+    refuses("there is no page for position 256 of slot 1", [&] { run(1, page_tokens); });
+    PassRows rows;
+    rows.add(1, 0, ids, 0, false);
+    rows.spans[0].end = 3;
+    refuses("rows 0 to 3 of 2", [&] { stage->run_block({2, 4}, rows, 2, h, {}); });
+}
+
 TEST_CASE("layers are divided by memory, with room for the head on rank 0, or as they are given") {
     const SmallModel model;
     const auto with = [](std::initializer_list<uint64_t> bytes) {

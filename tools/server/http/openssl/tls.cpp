@@ -1,3 +1,9 @@
+// TLS by OpenSSL on sockets that do not block. Each call returns as Socket's do: bytes, 0 if it would block, -1 at the end. A
+// read may have to wait until the socket can be written to, and a write until it can be read (handshake messages); wants_write()
+// says which, after every call.
+// Renegotiation is off, since it costs a server more than a client. OpenSSL's queue of errors belongs to the thread, and the next
+// connection on it would read what this one left: so every call that may fail clears it.
+// After an error other than close_notify, SSL_shutdown must not be called (`failed_`).
 #include "tools/server/http/tls.h"
 #include "base/error.h"
 #include "base/printable.h"

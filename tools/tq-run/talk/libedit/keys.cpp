@@ -1,3 +1,9 @@
+// Bytes of a terminal become keys. libedit's own table of sequences depends on terminfo and does not know bracketed paste, so
+// sequences are read here, those of terminals in common use, and libedit gets one code for each key. Anything incomplete waits
+// for more bytes: an ESC may be the key or the beginning of a sequence, which patience_ms() decides; a paste ends only with its
+// end mark, or after two seconds of silence.
+// A paste is text: its line ends do not send it, and its control characters are removed, so that nothing that was copied can
+// press keys. Unknown sequences are dropped whole.
 #include "tools/tq-run/talk/libedit/keys.h"
 #include "model/text/tokenizer.h"
 #include "model/text/unicode.h"
@@ -71,6 +77,8 @@ std::optional<wchar_t> KeyReader::take_sequence() {
     return take();
 }
 
+// Returns nothing where the bytes may be the beginning of more: ESC alone is a key only if nothing follows it in time
+// (patience_ms(), give_up()). A paste may take longer, as terminals send it in pieces.
 std::optional<wchar_t> KeyReader::take() {
     if (bytes_.empty()) return std::nullopt;
     if (bytes_[0] == '\x1b') {

@@ -1,3 +1,9 @@
+// A line editor on libedit, with four additions: keys from KeyReader; text of several lines (Alt-Enter, pastes, a \ at the end);
+// Ctrl-C, which takes the line back and is a key and no signal while a line is read; completion of commands and files. It writes
+// to a stream of its own on standard error, because stderr has no buffer.
+// A change of the terminal's size: libedit believes that nothing is shown any more. show_again() computes how many rows the text
+// takes at the new width, erases them from the prompt on, and lets libedit draw anew.
+// libedit counts no columns between two \1 in the prompt, so colours are put between such (read).
 #include "tools/tq-run/talk/line_editor.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -85,6 +91,9 @@ class LibeditEditor : public LineEditor {
     std::string half_typed_; // when Ctrl-C was pressed
 };
 
+// libedit reads keys through EL_GETCFN alone, so that KeyReader sees the bytes first. Terminal modes are set for its two states:
+// -x is execution, between reads, -d is editing. SIGWINCH is caught here and without SA_RESTART, so that poll() returns and
+// fill() draws anew.
 LibeditEditor::LibeditEditor(Complete complete) : screen_(::fdopen(::dup(STDERR_FILENO), "w")), complete_(std::move(complete)) {
     if (!screen_) fail("cannot write to the terminal: {}", std::strerror(errno));
     want_utf8();
@@ -226,6 +235,7 @@ void LibeditEditor::leave_line() {
     interrupted_ = true;
 }
 
+// Words go side by side as far as the terminal is wide. They may be names of files, so control characters are removed.
 void LibeditEditor::offer(const std::vector<std::string>& words) {
     const size_t width = terminal_columns(Stream::error);
     size_t column = 0;
@@ -259,6 +269,8 @@ bool LibeditEditor::complete() {
     return true;
 }
 
+// An interrupt is told apart from an empty line by `interrupted_`, and keys_pressed_ says whether anything was typed before it:
+// Ctrl-C at an empty prompt, twice, leaves the chat.
 ReadLine LibeditEditor::read(const std::string& prompt) {
     prompt_.clear();
     for (const wchar_t c : wide(prompt)) { // libedit counts no columns between two \1

@@ -177,8 +177,8 @@ TEST_CASE("products of several sequences that take the first one's inputs: bench
 }
 
 TEST_CASE("a query that does not see its own key") {
-    check_caught(
-        {"attention.glsl", "r / heads + 1; //", "max(r / heads, first_position == 0 ? 1u : 0u); //", attention, "attention | tq4/tq4"});
+    check_caught({"attention.glsl", "r / heads + 1; //", "max(r / heads, first_position == 0 ? 1u : 0u); //", attention,
+                  "attention | tq4/tq4"});
 }
 
 TEST_CASE("a first token that is seen twice") {

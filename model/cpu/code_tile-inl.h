@@ -112,10 +112,14 @@ class CodeTile {
 
     // A scale of 0 among odd channels is replaced by one that is nothing beside that of even ones, so that there is a ratio.
     void load_two_scales(const uint16_t* from) {
-        for (size_t p = 0; p < kv_tile; p++) {
-            const float even = p < count_ ? half_to_float(from[2 * p]) : 0, odd = p < count_ ? half_to_float(from[2 * p + 1]) : 0;
-            scales[p] = odd > even * 0x1p-30f ? odd : even * 0x1p-30f + 0x1p-100f;
-            ratios[p] = even / scales[p];
+        HWY_ALIGN uint16_t evens[kv_tile] = {}, odds[kv_tile] = {};
+        for (size_t p = 0; p < count_; p++) evens[p] = from[2 * p], odds[p] = from[2 * p + 1];
+        for (size_t p = 0; p < kv_tile; p += lanes) {
+            const V even = load_halves(reinterpret_cast<const uint8_t*>(evens + p)),
+                    odd = load_halves(reinterpret_cast<const uint8_t*>(odds + p)), least = hn::Mul(even, hn::Set(F(), 0x1p-30f));
+            const V scale = hn::IfThenElse(hn::Gt(odd, least), odd, hn::Add(least, hn::Set(F(), 0x1p-100f)));
+            hn::StoreU(scale, F(), scales + p);
+            hn::StoreU(hn::Div(even, scale), F(), ratios + p);
         }
     }
 

@@ -87,8 +87,8 @@ uint32_t read_vocab_size(const ModelFile& file) {
     return uint32_t(rows);
 }
 
-// Reads the sizes of heads. A head dimension of its own may differ from hidden_size / num_attention_heads.
-// The head dimension is a key of its own in newer models; it need not be hidden_size / heads (Qwen3-0.6B: 128, not 64).
+// Reads the sizes of heads. A head dimension of its own may differ from hidden_size / num_attention_heads (Qwen3-0.6B: 128, not
+// 64).
 void read_heads(const Keys& keys, Config& c) {
     const bool complete = keys.architecture.complete;
     const char* const key_length = "attention.key_length";

@@ -73,9 +73,9 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
 }
 
 // Enables everything that read_capabilities reports, and nothing else.
-// Feature structures form a chain by pNext, into which each optional one is put only if the device has it: an unknown structure
-// or a feature that is not there makes vkCreateDevice fail. One queue of the first family that computes is enough, since passes
-// follow each other.
+// Feature structures form a chain by pNext, into which each optional one is put only if the device has it: a structure of an
+// extension that is not enabled is invalid, and a feature that is not there makes vkCreateDevice fail. One queue of the first
+// family that computes is enough, since passes follow each other.
 VkDevice make_device(VkPhysicalDevice physical, uint32_t family, const Capabilities& has, bool statistics) {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{
         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR, nullptr, VK_TRUE};

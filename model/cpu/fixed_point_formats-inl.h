@@ -110,10 +110,9 @@ struct NVFP4 {
     }
 };
 
-// Eight scales and eight minimums of six bits.
-// The eight scales and eight minimums as one vector of 16 bytes: words 0 and 2 are those of the first four sub-blocks, 1 and 3
-// those of the others, whose low nibbles and high pairs come from different words. The shifts differ by lane, so each half is one
-// variable shift.
+// Eight scales and eight minimums of six bits, as one vector of 16 bytes: words 0 and 2 are those of the first four sub-blocks, 1
+// and 3 those of the others, whose low nibbles and high pairs come from different words. Low nibbles are shifted by lane, pairs
+// all alike.
 struct SixBitScales {
     static constexpr bool has_minimum = true;
     static HWY_INLINE Scales scales(const uint8_t* block) {

@@ -22,7 +22,7 @@ constexpr uint32_t other_groups[] = {3, 6, 7};              // Qwen2's and Llama
 constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
-// Pairs (k, v) whose attention is compiled in every shape, beside those of the presets, which have a window.
+// Pairs (k, v) whose attention is compiled in every shape, beside those of the presets, most of which have a window.
 constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},
                                     {KvType::f16, KvType::f16},
                                     {KvType::tq4, KvType::tq4},

@@ -41,6 +41,27 @@ double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kern
 
 static std::string name_of_matrices(uint32_t bytes) { return fmt::format("matrices, {} KiB", bytes >> 10); }
 
+// Adds tunings whose tile has 64 columns, or is decoded ahead, in the least shared memory in which it is that tile; and one of
+// which each subgroup has eight matrices of sums, several each way: the smallest tile has one or a few.
+static void add_matrices(std::vector<NamedTuning>& out, const Capabilities& device, gpu::Tuning tuning) {
+#if TQ_COOPERATIVE_MATRIX
+    constexpr uint32_t max_table_bytes = 4096, few_formats = 16400; // more than a tile takes that runs with all formats
+    const auto add_least = [&](const char* name, gpu::Tuning t, uint32_t from, auto is_wanted) {
+        for (t.shared_bytes = from; t.shared_bytes + max_table_bytes <= device.shared_memory_bytes; t.shared_bytes += 64)
+            if (is_wanted(gpu::coopmat_tile(t))) return out.push_back({name, t});
+    };
+    gpu::Tuning wide = tuning, of_eight = tuning;
+    wide.matmul_blocks = 2;
+    wide.matmul_ahead = wide.matmul_ahead == 0 ? 1 : 0;
+    add_least("matrices, 64 columns at a time", wide, min_tile_bytes, [](const auto& tile) { return tile.blocks == 2; });
+    tuning.matmul_ahead = 2;
+    add_least("matrices, decoded ahead", tuning, few_formats, [](const auto& tile) { return tile.ahead == 2; });
+    of_eight.matmul_ahead = 1;
+    of_eight.max_workgroup = 64 * 64 / 8 / (tuning.matrix.m * tuning.matrix.n) * tuning.matrix_subgroup;
+    add_least("matrices, eight sums each", of_eight, few_formats, [](const auto& tile) { return tile.rows == 64; });
+#endif
+}
+
 std::vector<NamedTuning> tile_variants(const Capabilities& device) {
     Capabilities gpu = device;
     gpu.type = DeviceType::discrete;
@@ -53,16 +74,7 @@ std::vector<NamedTuning> tile_variants(const Capabilities& device) {
         const bool built = bytes == min_tile_bytes || device.type != DeviceType::cpu;
         if (coopmat && built && bytes <= device.shared_memory_bytes) out.push_back({name_of_matrices(bytes), tuning});
     }
-    if (coopmat) {
-        gpu::Tuning wide = tuning; // the smallest tile, with 64 columns
-        wide.matmul_blocks = 2;
-        wide.matmul_ahead = wide.matmul_ahead == 0 ? 1 : 0;
-        wide.shared_bytes = 64 * 144 + 16 * wide.matrix.m * wide.matrix.n + 64;
-        out.push_back({"matrices, 64 columns at a time", wide});
-        wide.matmul_ahead = 2;
-        wide.shared_bytes += 64 * 144;
-        out.push_back({"matrices, decoded ahead", wide});
-    }
+    if (coopmat) add_matrices(out, device, tuning);
     tuning.matmul_coopmat = tuning.matmul_dot = false;
     for (const uint32_t bytes : {16384u, 20480u, 32768u}) {
         tuning.shared_bytes = bytes;

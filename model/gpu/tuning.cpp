@@ -136,9 +136,7 @@ Tuning choose_tuning(const Capabilities& device) {
              .matmul_tiled = true,
              .matmul_dot = device.int8_dot_accelerated && !cooperative,
              .matmul_coopmat = cooperative,
-             .matmul_ahead = !cooperative || matrix_subgroup < 32 ? 0u
-                             : matrix_subgroup == 32              ? 2u
-                                                                  : 1u,
+             .matmul_ahead = cooperative && matrix_subgroup >= 32 ? 1u : 0u,  // in smaller ones registers spill (Intel)
              .matmul_blocks = cooperative && matrix_subgroup >= 64 ? 2u : 1u, // every invocation of a workgroup decodes one
              .attention_rows = has_few_registers(device, subgroup) ? 4u : 8u,
              .attention_keys = 1,

@@ -251,6 +251,7 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
         CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, constants) <= bytes);
     }
     CHECK(last == 128 * 64);
+    tuning.matmul_ahead = 2;
     tuning.shared_bytes = 49152;
     CHECK(gpu::coopmat_tile(tuning).ahead == 2);
     tuning.shared_bytes = 32768;

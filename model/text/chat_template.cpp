@@ -1,5 +1,9 @@
 // Renders the Jinja templates of Qwen2.5 and Qwen3 in C++, and reads what all templates get. The template's own text is markup,
 // the callers' text is not.
+// The prompt must be what the model's own template gives, byte for byte, with its line ends and its quirks, as the model was
+// trained on that text. Jinja itself is not run: the file's template only tells which variant it is (chat_variant). Pieces keep
+// apart what nobody may forge. The tokenizer finds special tokens in markup alone, so that an <|im_end|> in a message or a tool's
+// description is text and ends no turn. Llama's and Qwen3.5's templates, and the XML of Qwen3-Coder, have files of their own.
 #include "model/text/chat_template.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -145,6 +149,7 @@ void render_coder_system(PromptPieces& prompt, const Message& first, const Json&
     prompt.markup(turn_end);
 }
 
+// Tools stand in the system turn, behind the system prompt of the conversation. Without either there is no system turn.
 void render_system(PromptPieces& prompt, const Message& first, const Json& tools, ChatVariant variant) {
     const bool has_system = first.role == Role::system;
     if (has_xml_calls(variant) && !tools.empty()) return render_coder_system(prompt, first, tools, variant);
@@ -269,6 +274,9 @@ Json ChatMessage::ToolCall::object(size_t message) const {
     return object;
 }
 
+// Without reasoning_content the reasoning is what precedes the first </think>, from the last <think> in it on; the content is
+// what follows the last </think>. Text between two closing tags is in neither, as in the templates. Line ends at the seams belong
+// to the template, and are removed.
 DividedAnswer divide_answer(const std::optional<std::string>& reasoning_content, std::string_view content) {
     constexpr std::string_view open = "<think>", close = "</think>";
     if (reasoning_content) return {*reasoning_content, content};

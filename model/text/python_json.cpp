@@ -1,4 +1,7 @@
 // Python's json.dumps: its separators, its escapes, its shortest floats.
+// Templates write tools and arguments by json.dumps, and each byte counts: another separator or another float is other tokens
+// than those of the training. Keys stay in the order of the request. The JSON comes from clients, so its depth is bounded here,
+// where the recursion is.
 #include "model/text/python_json.h"
 #include "base/error.h"
 #include "model/text/unicode.h"
@@ -92,6 +95,8 @@ std::string python_json(const nlohmann::ordered_json& value, int indent) {
     return out;
 }
 
+// White space is what Python's str.isspace() accepts: Unicode's White_Space and the four separators U+001C to U+001F. From the
+// end the last character is found by going back over its continuation bytes.
 std::string_view python_strip(std::string_view text) {
     const auto is_space = [](char32_t c) {
         const CharClass kind = char_class(c);

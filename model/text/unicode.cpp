@@ -1,4 +1,9 @@
 // UTF-8 by table 3-7 of the Unicode Standard; character classes and normalisation on top of utf8proc's properties.
+// Texts come from clients and from models, and may be any bytes. step_utf8() is the one place where bytes become characters: what
+// it calls a character has no overlong form, is no surrogate and is at most U+10FFFF. normalize_nfc() takes only texts that it
+// has found valid. NFC looks only at stretches that can change. A text is cut before each character that certainly never combines
+// with what precedes it (is_nfc_boundary), and a piece of one character is copied. So the work on a piece with marks is bounded
+// by that piece.
 #include "model/text/unicode.h"
 #include "base/ensure.h"
 #include <algorithm>

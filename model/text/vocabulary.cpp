@@ -187,6 +187,8 @@ class Reader {
         fail("{}{}", label(file_, key), fmt::format(what, std::forward<Args>(args)...));
     }
 
+    // Padding rows of the embedding may repeat a text. So a text may stand twice if one of the two tokens is unused, and it means
+    // the other one. Two used tokens of one text, unless it is empty, would make encode() ambiguous, so that file is refused.
     void read_tokens() {
         const std::vector<std::string_view>& texts = file_.strings("tokenizer.ggml.tokens");
         if (texts.empty() || texts.size() > size_t(std::numeric_limits<int32_t>::max()))
@@ -253,6 +255,8 @@ class Reader {
                                                     label(file_, "tokens"), printable(missing)));
     }
 
+    // The place of a merge is its rank, so none may be left out: a line that cannot be understood is an error. The alphabet has
+    // no space of its own (a space is U+0120), so the first one in a line divides the halves.
     void read_merges() {
         const std::vector<std::string_view>& lines = file_.strings("tokenizer.ggml.merges");
         if (lines.size() > size_t(std::numeric_limits<int32_t>::max())) refuse("merges", " has {} entries", lines.size());
@@ -309,7 +313,7 @@ class Reader {
     const ModelFile& file_;
     ByteAlphabet alphabet_;
     std::vector<int64_t> types_;                         // by id
-    std::unordered_map<std::string_view, uint32_t> ids_; // of all tokens but the unused
+    std::unordered_map<std::string_view, uint32_t> ids_; // of a used token, where there is one of that text
     Vocabulary vocabulary_;
 };
 

@@ -151,6 +151,9 @@ int run(const std::vector<std::string>& arguments) {
 } // namespace
 } // namespace tq
 
+// The streams come first, since a file that is opened before would take the number of a closed one. A process of an MPI job
+// leaves the job in each case, so LeaveJob stands outside `try`. WrongDevice is an error of usage like a wrong flag, but only the
+// runtime can find it, which does not know of command lines.
 int main(int count, char** values) {
     using namespace tq;
     occupy_closed_streams();

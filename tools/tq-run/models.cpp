@@ -1,4 +1,7 @@
 // tq-run models: the models that -hf has downloaded, and their deletion.
+// A file is opened only for the formats of its weights. One that cannot be read is listed without them, so that it can be removed
+// all the same. Files that are no model here (earlier versions, unfinished downloads) are listed by their sum, as they take room,
+// too.
 #include "base/environment.h"
 #include "base/path_text.h"
 #include "base/printable.h"

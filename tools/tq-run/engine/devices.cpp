@@ -1,3 +1,7 @@
+// tq-run devices: the devices of all Vulkan drivers and the CPU, as a table or as JSON. A machine without a driver or a GPU is a
+// valid result: what fails is told on standard error, and the list has the CPU alone. A driver may crash or hang the process that
+// lists its devices, so survey_drivers() has a child try new drivers first. The names that drivers give are bytes of any kind.
+// They are made printable before they are shown or written. Programs read the JSON, so its names are kept.
 #include "tools/tq-run/engine/devices.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -185,6 +185,9 @@ Placing renew_devices(Engine& engine, const ForwardOptions& options) {
     return placing;
 }
 
+// What was lost is noted first, as only an open device can say so. Then all are closed, those that still work, too, before any is
+// opened: the model is gone from each of them, and their memory must be free for the new one. If none of them opens again, the
+// search for another leaves out all that the engine had.
 Placing replace_devices(Engine& engine, const ForwardOptions& options) {
     const AllKnown before = devices_of(engine), lost = lost_devices(engine);
     const bool stuck = any_stuck(engine);

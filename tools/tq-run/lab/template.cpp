@@ -1,4 +1,8 @@
 // tq-run template: converts a conversation in JSON to the prompt that the model gets.
+// The fields of the input have the names and defaults of Hugging Face's apply_chat_template; so no generation prompt is added
+// unless the input asks for one. Without --variant the template is that of the model's file, and so is the system prompt that its
+// template has for conversations without one: it is put before the messages here, as render_chat() does not know the file. The
+// output is text, in which markup and content look alike. Chats do not encode it, but the pieces that it is made of.
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/files/formats/open.h"

@@ -26,6 +26,9 @@ struct ChatArguments {
     bool single_turn = false, think = false, no_think = false, context_shift = true, no_history = false;
 };
 
+// The engine stands first among what owns something: drafts, prefix cache, session and prompt cache refer to it, and are
+// destroyed before it. A line is obeyed as a command (obey) or asked as a question (ask). If a question or its answer does not
+// fit, earlier turns leave the context (make_room), though not the conversation, unless --no-context-shift forbids it.
 class Chat {
   public:
     // Both outlive this object.

@@ -1,4 +1,8 @@
 // tq-run generate: continues a text, without any template.
+// What needs no model (prompt, flags, grammar) is checked before one is loaded, so that a wrong command fails at once. The text
+// goes to standard output in whole characters as its tokens come, and all else to standard error, so a pipe gets the text alone.
+// At a terminal what the model writes is made harmless first. If the generation fails, the tokens before the failure are still
+// written to the prompt cache. The exit status is 130 after Ctrl-C, and 1 if the prompt cache could not be written.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "tools/tq-run/cli/grammar_arguments.h"

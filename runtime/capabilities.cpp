@@ -1,4 +1,6 @@
 // Reads a physical device's properties and features into Capabilities.
+// The chains of structures have an extension's structure only where the device has the extension; one that was not chained stays
+// zero, which reads as "no" or 0.
 #include "runtime/capabilities.h"
 #include "runtime/cooperative_matrix.h"
 #include "runtime/instance.h"
@@ -113,6 +115,8 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
     out.int8_dot_product = dot.shaderIntegerDotProduct;
     out.storage_8bit = vulkan12.storageBuffer8BitAccess;
     out.storage_16bit = vulkan11.storageBuffer16BitAccess;
+    // A matrix is spread over the invocations of one full subgroup of a known size, its elements are fp16, and its kernels are
+    // built for Vulkan's memory model. Without all three the shape stays empty, whatever the extension says.
     const bool subgroups = out.full_subgroups && (out.subgroup_size_choice || out.min_subgroup_size == out.max_subgroup_size);
     const bool memory_model = vulkan12.vulkanMemoryModel && vulkan12.vulkanMemoryModelDeviceScope;
     if (vulkan12.shaderFloat16 && memory_model && subgroups) out.matrix = cooperative_matrix_shape(device);
@@ -168,6 +172,7 @@ const char* name(DeviceType type) {
     return "other";
 }
 
+// If the list grew between the two calls, the second returns VK_INCOMPLETE, which is above 0, and what was read is good.
 bool has_extension(VkPhysicalDevice device, const char* name) {
     uint32_t count = 0;
     if (vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr) != VK_SUCCESS) return false;

@@ -1,4 +1,6 @@
 // Setting up a device and its memory.
+// Memory comes from three arenas, one for each kind of memory that buffers may want (Memory). A loss of the device is noted where
+// work is submitted and where it is waited for, and is final: the model on it is made anew on a Device that is opened again.
 #include "runtime/device.h"
 #include "base/ensure.h"
 #include "base/environment.h"
@@ -109,6 +111,8 @@ Device::~Device() = default;
 
 const Capabilities& Device::capabilities() const { return impl_->capabilities; }
 
+// Drivers bound the number of allocations. From half of that number on, a buffer that would have one of its own goes into a block
+// with others if there is room, even though its memory then goes back to the driver later.
 Buffer Device::allocate(std::string label, uint64_t bytes, Memory memory, Placement placement) {
     Impl& device = *impl_;
     ENSURE(bytes > 0, "{}", label);

@@ -1,4 +1,7 @@
 // Choosing a device and opening it.
+// Capabilities, identities and physical devices are in the loader's order here, so one index means the same device in all of
+// them, and it is what --device takes. A device that was named and cannot be used is an error: another one is never taken in its
+// place. To compile (Use::compile) less is needed than to run: a driver without its hardware has no memory, but a compiler.
 #include "runtime/open_device.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -1,4 +1,7 @@
 // Builds pipelines from reflected shaders and keeps the driver's results on disk.
+// A pipeline is known by its kernel, the values of its specialisation constants and the size of its subgroups, and get() builds
+// it once. Pipelines::build with a layout changes nothing here, so several threads may run it; maps and counts are changed by the
+// calling thread.
 #include "runtime/pipelines.h"
 #include "base/ensure.h"
 #include "base/thread_pool.h"

@@ -73,6 +73,8 @@ struct Recorder::Impl {
     void command(const char* name, CommandKind kind, const Work& work, std::span<const Access> accesses, Record record);
 };
 
+// Labels that are open at the end of a segment are closed there and opened again in the next, so that each command buffer closes
+// what it opens.
 void Recorder::Impl::open_segment() {
     commands = allocate_commands(device.handle, out->pool);
     out->segments.push_back(commands);

@@ -1,5 +1,8 @@
 // Reads a compute shader's interface from its SPIR-V at build time (shaders/embed.cpp): the shader's source is the single
 // source of truth for its bindings, access, push constants and specialisation constants, and a mismatch is a compile error.
+// There are no tables of ids: each question goes through the declarations again, of which a kernel has few. Modules from files
+// are read by the same code when the program runs (recorded rows of conformance), and need not be valid: words past an
+// instruction's end are 0, a length of 0 ends the reading, and types are followed to a bounded depth.
 #pragma once
 #include <array>
 #include <cstdint>

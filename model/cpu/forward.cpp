@@ -1,4 +1,7 @@
 // The page of model/reference/forward.cpp on the fast kernels of the CPU path. model/cpu/stage.cpp runs it.
+// x.h is the hidden state of each token, to which every half adds its result; x.a is its norm, the input of the products that
+// begin a half. mtp_keys() leaves x.h as the layers made it, because the model's own head reads it afterwards; draft() runs the
+// layer of the head for multi-token prediction on x.h, in a pass of its own.
 #include "model/cpu/forward.h"
 #include "model/cpu/steps.h"
 

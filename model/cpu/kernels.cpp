@@ -1,4 +1,6 @@
 // Norms, rotary positions, activations and storing into the cache, one vector at a time.
+// The first part is compiled once for each instruction set, the second (HWY_ONCE) once; HWY_DYNAMIC_DISPATCH takes the best that
+// the processor has. Norms, RoPE and codes are computed a vector at a time, each by one thread.
 #include "model/cpu/kernels.h"
 #include <algorithm>
 #include <fmt/format.h>

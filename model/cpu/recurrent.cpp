@@ -95,6 +95,7 @@ struct ColumnSums {
     }
 };
 
+// With M the state, [key][column], and D = alpha M: u = beta (v - k D), M = D + k u, y = q M.
 // One token. m: [state_dim] rows, of which these columns
 HWY_INLINE void delta_step(float* y, float* m, size_t stride, const float* q, const float* k, const float* v, float beta,
                            float alpha) {
@@ -181,6 +182,8 @@ HWY_EXPORT(gated_norm_head);
 HWY_EXPORT(apply_gates_range);
 HWY_EXPORT(share_gate_row);
 
+// From 20 on, ln(1 + exp(x)) is x in fp32: the difference, exp(-x), is less than half a unit in the last place. exp(x) itself
+// would become infinite at 89.
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 // The inputs of the convolution of `conv_columns` channels of a slot, from `column` on: history becomes that after one more

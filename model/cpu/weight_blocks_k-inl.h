@@ -115,6 +115,7 @@ HWY_INLINE void load_pairs(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_REST
     }
 }
 
+// d and dmin are the last two numbers of a block. They are loaded with the bytes before them, so that none behind it is read.
 template <class Use> HWY_INLINE void each_q2_k(const uint8_t* row, size_t cols, Use& use) {
     HWY_ALIGN float d[lanes], scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];
@@ -145,6 +146,7 @@ HWY_INLINE void load_scales_q3_k(int8_t* HWY_RESTRICT scales, const uint8_t* HWY
     }
 }
 
+// A level has two bits among the pairs and one in the mask of the first 32 bytes, where it means 4. The value is a level less 4.
 template <class Use> HWY_INLINE void each_q3_k(const uint8_t* row, size_t cols, Use& use) {
     HWY_ALIGN float scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];

@@ -30,6 +30,8 @@ std::shared_ptr<const grammar::TokenTrie> Service::token_trie() {
     return trie_;
 }
 
+// A grammar may take long to compile, so no lock is held meanwhile. Two requests may then compile the same text; the first to be
+// done is kept, and the other gets that one, too.
 std::shared_ptr<const grammar::Grammar> Service::compile_grammar(const std::string& gbnf) {
     const auto find = [&] {
         const auto found =

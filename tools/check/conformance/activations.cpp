@@ -1,4 +1,6 @@
 // Rows of the kernels on activations: broadcast, rms_norm, swiglu and q_norm_rope.
+// A recording is made for more tokens than the context says, as in a real pass, where one recording serves all counts up to its
+// own. A kernel that takes the count from anywhere but the context writes behind the result, where check() finds it.
 #include "model/reference/kernels.h"
 #include "model/rope.h"
 #include "tools/check/conformance/rig.h"

@@ -88,6 +88,8 @@ Buffer routes_buffer(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s)
     return rig.output(gpu::routes_bytes(tuning, s.experts, s.max()) / 4);
 }
 
+// Only products of blocks read pairs in the order of experts. Where a vector's kernel takes them, there are no tiles, and the
+// count of tiles is 0.
 bool ordered(const gpu::Tuning& tuning, const ExpertsShape& s) {
     const bool separate = s.separate || s.max() == 1;
     return gpu::experts_kernel(tuning, GgmlType::F32, s.experts, s.max(), separate) != gpu::MatmulKernel::matvec;
@@ -145,6 +147,7 @@ Outcome route_nonfinite(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape&
     return rig.check(routes, {}, 0);
 }
 
+// y has NaN for the tokens that the pass is recorded for and that are not there: a sum that reads one of them shows it.
 Outcome add_up(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, Logits) {
     const uint32_t used = s.experts.used, max = s.max() * used;
     const std::vector<float> h = rig.random.normals(size_t(s.tokens) * s.cols), weights = rig.random.normals(s.pairs());

@@ -262,6 +262,8 @@ Divided divided(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_
     return out;
 }
 
+// Bits are compared, and not errors: a prompt that is cut in another way, or found in part in a prefix cache, must leave the
+// state that it leaves when it is run as one.
 Outcome divisions(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_t rows) {
     const std::vector<float> inputs = rig.random.normals(size_t(rows) * (r.channels() + 2 * r.value_heads));
     const Divided whole = divided(rig, tuning, r, rows, rows, false, inputs);

@@ -229,6 +229,8 @@ Json driver_environment() {
     return out;
 }
 
+// True if some device has tested nothing and none has failed, or if there is no device. A failure says more than an empty run,
+// and comes first.
 bool Report::nothing_tested() const {
     if (devices.empty()) return true;
     return std::ranges::any_of(devices, &DeviceReport::nothing_tested) &&
@@ -246,6 +248,8 @@ std::string Table::header() {
            "with many partial tiles.)\n";
 }
 
+// Rows come in their order, in which those of a kernel and variant are neighbours. So a group is at its end when the next row
+// belongs to another, and its line is written then.
 std::string Table::add(size_t index, const std::vector<RowResult>& rows) {
     if (every_row_) return row_line(rows[index], again_);
     if (index + 1 < rows.size() && same_group(rows[index], rows[index + 1])) return "";
@@ -253,6 +257,7 @@ std::string Table::add(size_t index, const std::vector<RowResult>& rows) {
     return group_lines(std::span(rows).subspan(begin, group_ - begin), again_);
 }
 
+// A run that was stopped leaves a group of which only the first rows were run: these are shown.
 std::string Table::finish(const std::vector<RowResult>& rows) {
     size_t end = group_;
     while (end < rows.size() && rows[end].verdict != Verdict::not_run) end++;

@@ -1,4 +1,6 @@
 // POST /completion and /infill, llama.cpp's: a text to go on with, and one whose middle is to be written.
+// Both give one answer as plain text, without choices or logprobs. In a stream each event has a piece of the text, and the last
+// one has none: it is the whole answer without its content, where clients find the reason of the end, the counts and the times.
 #include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"

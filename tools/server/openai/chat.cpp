@@ -1,4 +1,8 @@
 // POST /v1/chat/completions.
+// Parts of answers (AnswerPart) become OpenAI's messages: thinking is reasoning_content, calls are tool_calls, custom tools get
+// the text that their one argument holds. A stream and a whole answer differ for a call that is no valid JSON in the end. A whole
+// answer tells it as content. A stream has sent its beginning already and cannot take it back, so the client finds arguments that
+// it cannot parse.
 #include "tools/server/answer_writer.h"
 #include "tools/server/call_arguments.h"
 #include "tools/server/handlers.h"

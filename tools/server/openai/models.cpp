@@ -1,4 +1,7 @@
 // GET /v1/models and /v1/models/{id}: one model, in the forms that OpenAI's clients, Codex and Anthropic's clients read.
+// The server has one model. A list has it twice, as `data` for OpenAI's clients and as `models` in llama.cpp's shape, which Codex
+// reads. Anthropic's clients use the same paths, and are known by their header anthropic-version; errors have their form, too.
+// The model is found by its name in the API and by its own.
 #include "tools/server/openai/models.h"
 #include "base/printable.h"
 #include "model/weights/mixture.h"

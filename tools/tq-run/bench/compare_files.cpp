@@ -213,6 +213,7 @@ void name_as_ours(std::vector<std::vector<Read>>& files) {
         }
 }
 
+// Of several results of one test the last counts. Those of -np are added up instead (add_samples).
 void add(Comparison& out, Point point) {
     const auto same = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });
     if (same == out.points.end())
@@ -314,6 +315,8 @@ static Comparison compare_tests(const std::vector<ResultFile>& files) {
     return out;
 }
 
+// Only results of -np and of llama-batched-bench have the field pl. If one has it, all must: tests of one sequence and of several
+// have no cell in common.
 Comparison compare_results(const std::vector<ResultFile>& files) {
     const auto is_batched = [](const Json& result) { return result.is_object() && result.contains("pl"); };
     size_t count = 0;

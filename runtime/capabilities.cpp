@@ -115,8 +115,8 @@ void read_features(VkPhysicalDevice device, Capabilities& out) {
     out.int8_dot_product = dot.shaderIntegerDotProduct;
     out.storage_8bit = vulkan12.storageBuffer8BitAccess;
     out.storage_16bit = vulkan11.storageBuffer16BitAccess;
-    // A matrix is spread over the invocations of one full subgroup of a known size, its elements are fp16, and its kernels are
-    // built for Vulkan's memory model. Without all three the shape stays empty, whatever the extension says.
+    // A matrix is spread over the invocations of one full subgroup of a known size, its elements are fp16, and its kernels need
+    // Vulkan's memory model. Without all three the shape stays empty, whatever the extension says.
     const bool subgroups = out.full_subgroups && (out.subgroup_size_choice || out.min_subgroup_size == out.max_subgroup_size);
     const bool memory_model = vulkan12.vulkanMemoryModel && vulkan12.vulkanMemoryModelDeviceScope;
     if (vulkan12.shaderFloat16 && memory_model && subgroups) out.matrix = cooperative_matrix_shape(device);

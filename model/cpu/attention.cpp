@@ -218,6 +218,7 @@ void finish(std::span<float> y, const KvCodec& values) {
     if (is_turboquant(values.type)) rotate_back(y, values.rotation);
 }
 
+// Partials are added in the order of their pieces, whichever thread was first.
 // Combines the partials of one query head into y[d].
 void combine(std::span<float> y, std::span<const Partial> parts, size_t stride, size_t count) {
     float largest = parts[0].largest, total = 0;

@@ -13,6 +13,7 @@ using Group = host::ExpertGroups::Group;
 // The kernels of products with a stack.
 enum class Kernels { fixed_point, rows, panels };
 
+// Matrices that multiply the same inputs (gate and up) get one kernel, so that inputs are prepared once for them.
 Kernels kernels_of(std::initializer_list<const Tensor*> stacks, bool separate) {
     const bool fixed = std::ranges::all_of(stacks, [](const Tensor* t) { return has_fixed_point(t->type, t->cols); });
     return fixed ? Kernels::fixed_point : separate ? Kernels::rows : Kernels::panels;

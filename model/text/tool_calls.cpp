@@ -189,6 +189,8 @@ void AnswerParser::open_tagged(size_t before) {
     state_ = State::call;
 }
 
+// A call in JSON whose members come in the usual order, name and arguments, is told while it is written. One in another order is
+// read as a whole at its end (json_whole). What is neither becomes content (broken).
 // Which form the call has, and its name.
 bool AnswerParser::step_call() {
     const std::string_view text = rest();
@@ -354,6 +356,7 @@ void AnswerParser::begin_value(std::string_view name) {
     state_ = type_ == ToolTypes::Type::text ? State::text_value : State::value;
 }
 
+// A value that is no text is told when it is complete, because its JSON depends on all of it.
 bool AnswerParser::step_value() {
     const size_t from = scanned_ > end_parameter_tag.size() ? scanned_ - end_parameter_tag.size() : 0,
                  close = rest().find(end_parameter_tag, from);
@@ -396,6 +399,9 @@ bool AnswerParser::step_call_close() {
     return true;
 }
 
+// The answer ends in the middle of something. If the limit of tokens cut it, a call whose name is known is told with the
+// arguments that there are, and one whose name is not known is dropped. If the model ended it, no more was to come: what is no
+// whole call is a call that is not valid, or, without a name, content.
 std::vector<AnswerPart> AnswerParser::finish(bool cut) {
     const State last = state_;
     std::string tail(rest());

@@ -1,5 +1,7 @@
 // Calls without tags: Llama's form, and that of models which forget the tags. The object is held back until it is a call, or
 // cannot be one any more.
+// An object is a call only if it names a tool that was offered. Until its arguments, its keys must be type, name, arguments or
+// parameters, so JSON that is the answer itself is known at its first key, and streams from there on.
 #include "model/text/fence.h"
 #include "model/text/match.h"
 #include "model/text/tool_calls.h"

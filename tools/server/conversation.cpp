@@ -98,6 +98,8 @@ std::string MessageReader::text(const Json& object, const char* name, const std:
     return all;
 }
 
+// A part with nothing but a billing header is as if it were not there. An empty text is there: it is a system prompt, though an
+// empty one.
 void MessageReader::system(const Json& object, const char* name, const std::string& path) {
     std::string all;
     bool given = false;
@@ -129,6 +131,7 @@ void MessageReader::user(const Json& message, const std::string& path) {
     if (has_text || !has_result) conversation_.user(all);
 }
 
+// Blocks of tools that ran elsewhere, and thinking that only its maker can read, say nothing to this model, and are passed over.
 void MessageReader::part_of_answer(const Json& part, const std::string& type, const std::string& path) {
     if (type == "thinking" || type == "reasoning") return conversation_.reasoning(part_text(part, type, path));
     if (type == "tool_use")

@@ -255,8 +255,8 @@ FinishReason Generation::finish(uint32_t choice) const { return impl_->choices.a
 const std::optional<std::string>& Generation::stop_string(uint32_t choice) const {
     return impl_->choices.at(choice)->answer.stop_string();
 }
-// Choices of one prompt run it once, so the times and tokens of prompts are those of first choices. Tokens of answers are
-// computed for each choice, and their times are added, although the choices ran at the same time.
+// Choices of one prompt share what was run of it, so the times and tokens of prompts are those of first choices. Tokens of
+// answers are computed for each choice, and their times are added, although the choices ran at the same time.
 serving::RequestTimings Generation::timings() const {
     serving::RequestTimings sum;
     for (const auto& choice : impl_->choices) {
@@ -282,8 +282,7 @@ uint32_t Generation::choices() const { return uint32_t(impl_->prompts.size() * i
 void Generation::run_ahead() { impl_->run_ahead(); }
 void Generation::stop() { impl_->stop(); }
 
-// A prompt counts once, however many choices it has, and only if it has begun. Tokens of answers count as they were computed,
-// those that a stop string cut off among them.
+// A prompt counts once, however many choices it has, and only if it has begun. Tokens of answers count for each choice.
 Usage Generation::usage() const {
     Usage usage;
     for (size_t i = 0; i < impl_->begun; ++i) {

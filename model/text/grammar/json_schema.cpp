@@ -89,6 +89,8 @@ class SchemaConverter final : public SchemaRules {
         if (is_strict_) refuse_schema(place, what);
     }
 
+    // A body that is the name of a rule already gets no rule of its own. Others do, so that a schema in the place of one value is
+    // one word there, whatever alternatives it has.
     std::string rule(const SchemaJson& schema, const std::string& place, const std::string& name, bool reads) override {
         if (++nesting_ > max_nesting)
             refuse_schema(place, "schemas are nested too deep, or '$ref' with keywords beside it is recursive");

@@ -136,6 +136,8 @@ class RegexParser {
         return one_of({{c, c}});
     }
 
+    // A named group, (?<name>...), is one without a name. (?<= and (?<! begin with the same characters, but look behind, and are
+    // refused.
     Regex parse_group(uint32_t depth) {
         if (depth > max_regex_depth) refuse(fmt::format("groups are nested deeper than {} levels", max_regex_depth));
         const size_t name_end = text_.find('>', pos_);

@@ -105,6 +105,7 @@ std::string other_names(const std::vector<Property>& properties, GbnfWriter& wri
     return "\"\\\"\" " + other_name(tree, writer) + " \"\\\"\"";
 }
 
+// A name may come twice: a grammar does not remember which ones have been there.
 // The members of an object whose properties are not listed: a map.
 std::string map_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::string& member, const std::string& place) {
     const uint32_t min = schema_count(schema, "minProperties", 0, place),

@@ -209,6 +209,7 @@ std::vector<uint32_t> run_integers(Rig& rig, IntegerOp op, const std::vector<uin
     return words;
 }
 
+// Operands have any number of bits. In a fifth of the pairs they differ by one at most, which comparisons need.
 Outcome integers(Rig& rig, IntegerOp op) {
     std::vector<uint32_t> u(probe_elements), v(probe_elements), want(probe_elements);
     for (uint32_t i = 0; i < probe_elements; i++) {

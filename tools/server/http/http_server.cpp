@@ -135,6 +135,7 @@ bool HttpServer::Loop::make_room() {
     return true;
 }
 
+// A client for which there is no room is told so, but not over TLS: a handshake would need the room that there is not.
 void HttpServer::Loop::accept_all() {
     for (int i = 0; i < 64; i++) { // others are to be looked at, too
         Socket socket = accept_one(listener_.socket, exhausted_);
@@ -175,6 +176,7 @@ void HttpServer::Loop::take_returned() {
     std::erase(waiting_, nullptr);
 }
 
+// What has come is taken before the deadline is looked at, so nobody is given up whose bytes are here.
 // Empties `waiter` where it no longer waits.
 void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
     using enum Connection::State;

@@ -34,6 +34,7 @@ Json sampling_params(const Service& service) {
             {"stream", false}};
 }
 
+// Their defaults differ: with "content" no BOS token is put before the text unless it is asked for, with "prompt" one is.
 // llama.cpp's "content", or vLLM's "prompt" or "messages".
 std::vector<uint32_t> tokenized(Service& service, const Json& body) {
     if (member(body, "messages")) return chat_prompt(service, read_chat_task(service, body)).ids;

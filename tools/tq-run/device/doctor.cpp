@@ -109,6 +109,7 @@ void prove_devices(Checkup& found, const std::optional<conformance::Subject>& su
     }
 }
 
+// The nodes are Linux's. On other systems there are none, and it looks as if there were no GPU.
 // A GPU that the kernel shows and no driver uses.
 void look_for_idle_gpus(Checkup& found) {
     for (const Json& device : found.devices)

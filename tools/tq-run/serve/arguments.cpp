@@ -49,6 +49,7 @@ void add_network_flags(ArgumentParser& command, ServeArguments& a) {
 
 } // namespace
 
+// A file without a key is an error: whoever names one wants the server to ask for keys, and without any it would ask nobody.
 std::vector<std::string> ServeArguments::keys() const {
     std::vector<std::string> keys = api_keys;
     if (!api_key_file.empty()) {

@@ -57,6 +57,8 @@ std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, co
     return data;
 }
 
+// The draft gets the file's name when it is whole, so a reader finds the old file or the new one. Whatever fails is no error: the
+// next run compiles again.
 void write_pipeline_cache(const std::filesystem::path& path, std::span<const std::byte> data) noexcept try {
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);

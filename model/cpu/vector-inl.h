@@ -1,4 +1,5 @@
 // Vectors of fp32 for one target: included once for each instruction set that hwy/foreach_target.h compiles for.
+// The guard is toggled rather than set, which is how Highway has a file read again for the next instruction set.
 #if defined(TQ_CPU_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_VECTOR_INL_H
 #undef TQ_CPU_VECTOR_INL_H

@@ -45,6 +45,8 @@ void Bpe::rank_pair(Scratch& scratch, uint32_t left) const {
     if (symbol.rank != none) scratch.queue_.push_back(uint64_t(symbol.rank) << 32 | left);
 }
 
+// The left symbol becomes the merged one and takes the next out of the list. Its pairs with both neighbours are other pairs now:
+// they get ranks and entries of their own, and the entries of the old pairs are passed over when they are popped.
 void Bpe::merge_next(Scratch& scratch, uint32_t left) const {
     auto& symbol = scratch.symbols_[left];
     auto& eaten = scratch.symbols_[symbol.next];

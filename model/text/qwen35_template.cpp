@@ -1,4 +1,5 @@
 // All texts are stripped. The tools come before the system text, and before both, from Qwen3.8 on, how much to think.
+// Tools are JSON, each in a line of its own; calls, and the words around the tools, are those of Qwen3-Coder (coder_template.h).
 #include "model/text/qwen35_template.h"
 #include "model/text/coder_template.h"
 #include "model/text/python_json.h"

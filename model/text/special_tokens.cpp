@@ -13,6 +13,8 @@ SpecialTokens::SpecialTokens(std::vector<std::pair<std::string, uint32_t>> liter
     }
 }
 
+// Literals that agree with the text so far are a range of the sorted list, in which a shorter one stands before those that go on
+// from it. So one that is complete at this depth is the first of the range, and the last that is found is the longest.
 std::optional<SpecialTokens::Match> SpecialTokens::match_at(std::string_view text, size_t begin) const {
     std::optional<Match> longest;
     auto low = literals_.begin(), high = literals_.end();

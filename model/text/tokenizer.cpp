@@ -102,6 +102,7 @@ class Tokenizer::Encoder {
                  printable(text.substr(begin, end + 2 - begin)));
     }
 
+    // Bytes are counted before NFC, which changes lengths: errors name places of the input.
     void flush() {
         if (pending_.empty()) return;
         if (const auto bad = find_invalid_utf8(pending_)) fail("the text is not valid UTF-8 at byte {}", consumed_ + *bad);

@@ -1,4 +1,6 @@
 // tq-run man, completion and complete: hidden commands, for packages and shells.
+// Pages and completion are made of the entries of all other commands (manual::entries), as --help is, so there is no second list
+// of flags. With a directory there is a page for each command beside that of the program.
 #include "tools/tq-run/commands.h"
 #include "base/error.h"
 #include "base/path_text.h"

@@ -1,4 +1,7 @@
 // Rows of the kernels that convert the inputs of products: inputs_to_fp16 and inputs_to_int8.
+// For fp16 each token is scaled by a power of two, so that its largest element has the exponent 14; for int8 each 32 columns have
+// a scale of their own, and a number two digits of base 128. Tokens of very different sizes stand in one pass, so that a scale
+// which is not the token's own shows.
 #include "base/half.h"
 #include "tools/check/conformance/products.h"
 #include "tools/check/conformance/rig.h"

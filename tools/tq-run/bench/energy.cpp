@@ -83,6 +83,7 @@ void EnergyMeter::find_gpu(const fs::path& sysfs, PciId gpu) {
     }
 }
 
+// The sums need no lock: start() clears them before the thread exists, and stop() reads them when it has ended.
 void EnergyMeter::watch_power(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
         if (const auto microwatts = number_in(power_)) {

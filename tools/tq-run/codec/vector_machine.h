@@ -6,6 +6,7 @@
 
 namespace tq {
 
+// All machines give the same bytes. One thread at a time uses one.
 class VectorMachine {
   public:
     virtual ~VectorMachine() = default;

@@ -101,7 +101,7 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
     return t;
 }
 
-// Positions are below 2^24, so they are exact as floats and can be compared in the lanes of scores.
+// Positions are compared as floats, in the lanes of scores. They are exact up to 2^24.
 // Sets the positions that are visible to the lanes of a tile: those of the window, or those before it.
 inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool window) {
     for (size_t i = 0; i < t.width; i++) {

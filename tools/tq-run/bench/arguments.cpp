@@ -28,6 +28,7 @@ std::optional<uint64_t> take_number(std::string_view& text, uint32_t max) {
     return value;
 }
 
+// Numbers have 64 bits here, so the step beyond the last one does not wrap around.
 // "3", "1-4", "128-512+128" or "16-128*2"; nothing where it is none of these.
 std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t max) {
     const auto first = take_number(text, max);

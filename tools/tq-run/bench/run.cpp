@@ -254,7 +254,6 @@ Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOpt
 
 } // namespace
 
-// Whatever ends the run, the rows that were measured are finished first: a table gets its notes, and JSON is written as a whole.
 int run_subjects(const Arguments& arguments, Console& console, const std::function<bool(Subject&)>& run,
                  const std::function<void()>& finish) {
     bool good = true;

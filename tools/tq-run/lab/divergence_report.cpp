@@ -31,6 +31,8 @@ std::vector<Divergence> at_positions(const Chunks& chunks, size_t from, size_t t
     return out;
 }
 
+// Tokens are told apart by how many stand before them, in powers of two, because what a cache costs may grow with the context.
+// The shortest of these ranges have few tokens, and are left out if the context is long.
 std::string divergence_report(const Chunks& chunks, uint32_t context, const std::string& measured, const std::string& reference) {
     const Summary s = quality::summarise(at_positions(chunks, context / 2, context));
     std::string text =

@@ -1,9 +1,10 @@
 // Renders the Jinja templates of Qwen2.5 and Qwen3 in C++, and reads what all templates get. The template's own text is markup,
 // the callers' text is not.
 // The prompt must be what the model's own template gives, byte for byte, with its line ends and its quirks, as the model was
-// trained on that text. Jinja itself is not run: the file's template only tells which variant it is (chat_variant). Pieces keep
-// apart what nobody may forge. The tokenizer finds special tokens in markup alone, so that an <|im_end|> in a message or a tool's
-// description is text and ends no turn. Llama's and Qwen3.5's templates, and the XML of Qwen3-Coder, have files of their own.
+// trained on that text. Jinja itself is not run: of the file's template only the variant is taken (chat_variant), and the system
+// prompt of conversations without one. Pieces keep apart what nobody may forge. The tokenizer finds special tokens in markup
+// alone, so that an <|im_end|> in a message or a tool's description is text and ends no turn. Llama's and Qwen3.5's templates,
+// and the XML of Qwen3-Coder, have files of their own.
 #include "model/text/chat_template.h"
 #include "base/error.h"
 #include "base/json.h"

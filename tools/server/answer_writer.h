@@ -16,9 +16,9 @@ struct Outcome {
     serving::RequestTimings timings = {};
 };
 
-// In a stream begin() comes first, then write() and ping() as often as there is something to say, and end() or fail() at the end.
-// An answer without a stream has the same calls but ping() and fail(): their texts are dropped, and whole() is asked after end().
-// Errors are then thrown past the writer. One thread at a time calls it.
+// In a stream begin() comes first, then write() and ping() as often as there is something to say, and end() or fail() at the end,
+// unless the client is gone. An answer without a stream has the same calls but ping() and fail(): their texts are dropped, and
+// whole() is asked after end(). Errors are then thrown past the writer. One thread at a time calls it.
 // Each function returns text to be sent.
 class AnswerWriter {
   public:

@@ -7,7 +7,7 @@
 #include "runtime/subgroup_size.h"
 #include <cmath>
 
-// A recording comes from another device, and as a file from anybody. So each step is checked against the limits of this device
+// A recording may come from another device, and as a file from anybody. So each step is checked against the limits of this device
 // before anything is uploaded: what a driver does beyond its limits is undefined. Results are compared by the rules of the row
 // that recorded them. Whether they equal the recorded result is told as well: a driver that is wrong in the same bits probably
 // has the same fault.

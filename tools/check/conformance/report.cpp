@@ -229,8 +229,8 @@ Json driver_environment() {
     return out;
 }
 
-// True if some device has tested nothing and none has failed, or if there is no device. A failure says more than an empty run,
-// and comes first.
+// True if some device has tested nothing and each of the others has passed or tested nothing either, or if there is no device. A
+// failure says more than an empty run, and comes first.
 bool Report::nothing_tested() const {
     if (devices.empty()) return true;
     return std::ranges::any_of(devices, &DeviceReport::nothing_tested) &&

@@ -176,7 +176,7 @@ void HttpServer::Loop::take_returned() {
     std::erase(waiting_, nullptr);
 }
 
-// What has come is taken before the deadline is looked at, so nobody is given up whose bytes are here.
+// What has come is taken before the deadline is looked at, so nobody is given up whose request has just become complete.
 // Empties `waiter` where it no longer waits.
 void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
     using enum Connection::State;

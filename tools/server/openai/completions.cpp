@@ -1,6 +1,6 @@
 // POST /v1/completions: texts, or token ids, to go on with.
-// Several prompts, with `n` answers each, are one generation: choice i answers prompt i / n, and the choices' events come mixed.
-// A prompt that is a text may name special tokens: whoever gives a text without a template writes its markup.
+// Several prompts, with `n` answers each, are one generation: choice i answers prompt i / n, and the events of a prompt's choices
+// come mixed. A prompt that is a text may name special tokens: whoever gives a text without a template writes its markup.
 #include "base/printable.h"
 #include "tools/server/answer_writer.h"
 #include "tools/server/chat_parts.h"

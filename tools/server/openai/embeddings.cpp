@@ -1,7 +1,7 @@
 // POST /v1/embeddings: OpenAI's shape. The vector of a text is the state of its last token after the last norm, of length 1.
-// Inputs are text: no special tokens are found in them. A model of embeddings expects its end token behind each, because the
-// state of that token is the vector (embedding_end). Ollama's two endpoints are here as well: they differ in the names of fields
-// and in what surrounds the vectors.
+// No special tokens are found in texts. A model of embeddings expects its end token behind each input, because the state of that
+// token is the vector (embedding_end). Ollama's two endpoints are here as well: they differ in the names of fields and in what
+// surrounds the vectors.
 #include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"

@@ -31,9 +31,9 @@ struct CodecBenchArguments : CodecArguments {
     uint32_t vectors = 16384, rounds = 9;
 };
 
-// Return the exit status: 130 after Ctrl-C, when no file is left. Throw Error for input that is no whole number of vectors or
-// holds one that cannot be stored, and for a device whose bytes differ from the CPU's (codec_bench); UsageError if the bytes
-// would go to a terminal.
+// Return the exit status, of encode and decode 130 after Ctrl-C, when no file is left. Throw Error for input that is no whole
+// number of vectors or holds one that cannot be stored, and for a device whose bytes differ from the CPU's (codec_bench);
+// UsageError if the bytes would go to a terminal.
 int encode_file(const ConvertArguments& arguments);
 int decode_file(const ConvertArguments& arguments);
 int codec_info(const CodecInfoArguments& arguments);

@@ -103,6 +103,7 @@ void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage) {
 
 void end_commands(VkCommandBuffer commands) { check(vkEndCommandBuffer(commands), "ending a command buffer"); }
 
+// A queue may be used by one thread at a time: Device::Impl::submit() has the lock.
 void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence) {
     check(vkResetFences(device, 1, &fence), "resetting a fence");
     VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};

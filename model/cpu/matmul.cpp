@@ -194,6 +194,8 @@ bool in_fixed_point(const Product& p, bool separate) {
     return separate ? has_fixed_point(p.w.type, p.w.cols) : has_fixed_point_blocks(p.w.type, p.w.cols);
 }
 
+// Inputs are prepared once for all products of a list, in each form that one of them needs: in fixed point for those in integers,
+// in fp32 for the others.
 Inputs pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
     auto& storage = per_thread<AlignedFloats, struct Aligned>(); // kept, since fresh memory costs page faults

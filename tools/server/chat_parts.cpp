@@ -31,6 +31,7 @@ std::string required_text(const Json& object, const char* name, std::string_view
     bad_request(field, "{} is missing: it must be a text", field);
 }
 
+// The name of a tool stands in the markup of calls, which answers are parsed by, so it must not have characters of that markup.
 std::string required_name(const Json& object, std::string_view path) {
     std::string name = required_text(object, "name", path);
     if (name.empty()) bad_request(field_path(path, "name"), "{}.name is empty: a tool must have a name", path);
@@ -87,6 +88,7 @@ static void require_any_tool(ChatTask& task, std::string_view path) {
     task.tool_choice = ToolChoice::required;
 }
 
+// Tools that are not allowed are left out of the prompt: the model cannot call what it has not seen.
 // {"type": "allowed_tools", "mode": "auto" | "required", "tools": [{"type": "function", "name"}]}; in chats the fields are within
 // "allowed_tools", and the name within "function".
 static void allow_tools(ChatTask& task, const Json& choice, const Limits& limits) {

@@ -61,6 +61,7 @@ ApiError plain_error(int status, const std::string& reason) {
     return error;
 }
 
+// These are answered by threads of their own, so a server whose threads are all busy is not taken for dead.
 HttpOptions with_urgent_paths(HttpOptions options) {
     options.is_urgent = [](const std::string& path) { return path == "/health" || path == "/v1/health" || path == "/metrics"; };
     return options;
@@ -289,6 +290,8 @@ const Endpoint* Server::find(HttpRequest& request, Call& one, HttpReply& reply) 
     return *fitting;
 }
 
+// An error that no handler foresaw may name files or say how the server is made. So its text goes to the log alone, and the
+// client gets the id under which it is there.
 HttpReply Server::call(const Endpoint& route, const HttpRequest& request, const Call& one) {
     // A request whose grammar is still compiled when a drain begins would come too late.
     const grammar::InterruptScope until_over(

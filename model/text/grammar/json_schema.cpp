@@ -266,6 +266,8 @@ class SchemaConverter final : public SchemaRules {
         return expression(resolved(schema, place), place, name);
     }
 
+    // Alternatives that allow nothing are left out. If all allow nothing, they are converted all the same, so that leave_out()
+    // hears of it.
     std::string any_of(const SchemaJson& schema, const char* keyword, const std::string& place, const std::string& name) {
         const SchemaJson base = without(schema, keyword);
         const SchemaJson& choices = schema[keyword];

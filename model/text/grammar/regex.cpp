@@ -196,6 +196,7 @@ class RegexParser {
         refuse(fmt::format("the escape \\{} is not supported", printable(std::string_view(&c, 1))));
     }
 
+    // An empty class, [], allows no character and is refused by chars(); [^] is any character.
     Regex parse_class() {
         ++pos_;
         const bool negated = take("^");

@@ -225,6 +225,7 @@ std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows
     return matrix;
 }
 
+// Scales are raised if all of a matrix can be; otherwise all stay as they are.
 gpu::Matrix Rig::matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave) {
     std::optional<gpu::Matrix> matrix = repacked(tensor, max_rows, {tensor.type, tensor.cols, interleave, true});
     return matrix ? std::move(*matrix) : repacked(tensor, max_rows, {tensor.type, tensor.cols, interleave, false}).value();

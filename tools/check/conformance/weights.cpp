@@ -48,6 +48,7 @@ Outcome embed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixSh
     return rig.check(h, want, decode_limit);
 }
 
+// Kernels of blocks take whole tiles of tokens, so x and y have room for all of the last tile.
 // Rows of x and y in a pass that is recorded for a shape's tokens.
 uint32_t padded_tokens(const gpu::Tuning& tuning, const MatrixShape& shape) {
     const uint32_t max = std::max(shape.tokens, shape.recorded);

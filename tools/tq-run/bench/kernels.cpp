@@ -218,6 +218,9 @@ CacheInput::CacheInput(const CacheShape& shape) {
     fill(q, size_t(shape.heads) * shape.head_dim);
 }
 
+// The number of calls grows by what the last time lacks, and a third more, at least twice and at most 64 times at once, so that a
+// first time which was short by chance asks for no hours. Calls run once before they are timed: a new number of them is recorded
+// anew, which is no part of the time.
 double seconds_per_call(const std::function<void(uint32_t)>& work) {
     for (uint32_t times = 1;;) {
         work(times); // warms up, and records

@@ -77,6 +77,8 @@ Decoded decode(Session& session, const SpecText& text, uint32_t tokens, Speculat
             result.timings.drafted_tokens, result.timings.accepted_tokens};
 }
 
+// Two forwards share its weights: one as a user without --spec has it, and one that has what drafts need (the model's head,
+// pending tokens of recurrent layers).
 // One model on one device with one cache.
 class SpecRun {
   public:

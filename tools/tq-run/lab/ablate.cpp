@@ -111,6 +111,7 @@ json Ablation::what(const AblateArguments& a) const {
             {"device", setup_.device_name}, {"build", release_description()}};
 }
 
+// Weights are loaded once, and shared by all caches. The memory is asked for two caches of the reference's type, the largest.
 std::unique_ptr<Forward> Ablation::forward(const KvOptions& kv) {
     if (!model_) {
         check_memory(setup_, std::array{quality::ablation_reference, quality::ablation_reference});

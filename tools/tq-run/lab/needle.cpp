@@ -56,8 +56,8 @@ json to_json(const Part& part, const Haystack& haystack) {
     return {{"sample", part.sample}, {"length", part.length}, {"found", found}};
 }
 
-// A line must be the one that this place of the plan has. A log of other lengths or samples has another header and is refused
-// before.
+// A line must be the one that this place of the plan has. A log of other lengths has another header and is refused before. The
+// number of samples is not in the header: more samples go on where fewer ended.
 Part from_json(const json& part, uint32_t sample, uint32_t length, const NeedleArguments& arguments) {
     const size_t facts = arguments.depths.size() * arguments.keys;
     Part out{sample, length, {}};

@@ -58,6 +58,8 @@ std::vector<uint32_t> read_embedding_input(const Model& model, const Json& input
     if (input.is_array() ? input.empty() : input == "") bad_request(field, "\"{}\" is empty", field);
     std::vector<uint32_t> ids = input.is_array() ? read_embedding_ids(input, model.config.vocab_size, field)
                                                  : model.tokenizer.prompt(input.get_ref<const std::string&>(), false);
+    if (ids.empty())
+        bad_request(field, "\"{}\" has no character that the model's vocabulary knows", field); // Bpe leaves out such bytes
     const auto end = embedding_end(model);
     if (end && ids.back() != *end) ids.push_back(*end);
     return ids;

@@ -82,6 +82,16 @@ float page_score(uint r, uint key) {
     return mix(0.0, uintBitsToFloat(q_word(at)), p.pages != 0);
 }
 
+// Returns a row's page scores for the first and the last of `length` keys from `first` on, a batch. A batch lies in one page, since PAGE is a
+// multiple of its length, but that of a window begins anywhere.
+vec2 page_scores_of(uint r, uint first, uint length, uint end) {
+    return vec2(page_score(r, min(first, end - 1)), window == WINDOW_ONLY ? page_score(r, min(first + length, end) - 1) : 0.0);
+}
+// Returns which of these is that of a key of the batch.
+float page_score_in(vec2 scores, uint first, uint key) {
+    return mix(scores.x, scores.y, window == WINDOW_ONLY && key / PAGE != first / PAGE);
+}
+
 // Returns the offset of a row's partial in `partials`.
 uint part_of(uint r) {
     return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;

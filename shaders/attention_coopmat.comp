@@ -103,7 +103,7 @@ bool stores(uint s, uint side) { // 0: keys, 1: values
     return apart ? gl_LocalInvocationID.x / items == side : s * lanes + gl_LocalInvocationID.x < items;
 }
 Fetched keys_ahead[shares], values_ahead[shares];
-// Of the own row, for the page of a batch's first key and that of its last one, which only a window's may be another (PAGE % batch == 0).
+// Of the own row (page_scores_of).
 vec2 page_scores, page_scores_ahead;
 
 Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
@@ -118,8 +118,7 @@ Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
 // Fetches this invocation's share of a batch; past the end: the last key.
 void fetch_batch(uint first, uint end) {
     const uint near = min(first, end - 1);
-    page_scores_ahead.x = page_score(min(own_row(), rows - 1), near);
-    if (window == WINDOW_ONLY) page_scores_ahead.y = page_score(min(own_row(), rows - 1), min(first + batch, end) - 1);
+    page_scores_ahead = page_scores_of(min(own_row(), rows - 1), first, batch, end);
     [[unroll]] for (uint s = 0; s < shares; s++) {
         const uint i = min(item_of(s), items - 1), key = min(first + i / blocks, end - 1),
                    at = vector_near(key, PAGE % batch == 0 ? near : key);
@@ -216,7 +215,7 @@ float weigh(uint first) {
     float new_max = row_max, own_scores[own_keys];
     [[unroll]] for (uint j = 0; j < own_keys; j++) {
         const uint i = own_key() + j * sharers;
-        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) + mix(page_scores.x, page_scores.y, window == WINDOW_ONLY && (first + i) / PAGE != first / PAGE);
+        const float score = scores[from + j * sharers] * (row_factor * key_scales[i]) + page_score_in(page_scores, first, first + i);
         own_scores[j] = mix(masked, score, is_seen(keys_seen, first + i));
         new_max = max(new_max, own_scores[j]);
     }

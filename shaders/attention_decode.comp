@@ -307,7 +307,7 @@ void main() {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
         float s[scored], value_scales[steps], largest_scale = 0.0;
         vec2 key_scales[steps];
-        vec2 page_scores[own]; // of the page of the first key, and of the last one: only a window's may be another (PAGE % batch == 0)
+        vec2 page_scores[own];
         uint at[steps];
         [[unroll]] for (uint n = 0; n < steps; n++) {
             at[n] = vector_of(first + n * keys_at_once + lane() / parts, first, end);
@@ -315,10 +315,7 @@ void main() {
             key_scales[n] = scales_of(k_type, p.k_scales, at[n]);
             value_scales[n] = scales_of(v_type, p.v_scales, at[n]).x;
         }
-        [[unroll]] for (uint i = 0; i < own; i++) {
-            page_scores[i].x = page_score(own_head() + i, min(first, end - 1));
-            if (window == WINDOW_ONLY) page_scores[i].y = page_score(own_head() + i, min(first + batch, end) - 1);
-        }
+        [[unroll]] for (uint i = 0; i < own; i++) page_scores[i] = page_scores_of(own_head() + i, first, batch, end);
         if (fetches_values) fetch_values(first, end, 0, 0);
         [[unroll]] for (uint n = 0; n < steps; n++) {
             const uint key = first + n * keys_at_once + lane() / parts;
@@ -327,7 +324,7 @@ void main() {
             multiply(n, at[n], key_scales[n], f);
             add_parts(f);
             [[unroll]] for (uint i = 0; i < own; i++) {
-                const float more = mix(page_scores[i].x, page_scores[i].y, window == WINDOW_ONLY && key / PAGE != first / PAGE);
+                const float more = page_score_in(page_scores[i], first, key);
                 s[n * own + i] = mix(masked, f[i] * (query_factor[i] * (unequal ? 1.0 : key_scales[n].x)) + more, seen);
             }
             const bool counts = seen && floatBitsToUint(value_scales[n]) <= floatBitsToUint(65504.0);

@@ -39,8 +39,7 @@ struct KernelChoices {
     bool matmul_tiled;      // matmul_tiled for more tokens, with the tile that fits shared_bytes (matmul.h)
     bool matmul_dot;        // matmul_dot instead, for weights that are quantised
     bool matmul_coopmat;    // matmul_coopmat instead of all of these
-    uint32_t
-        matmul_ahead; // steps that it is ahead: 1: it fetches the next columns while it multiplies these, 2: and decodes them
+    uint32_t matmul_ahead;  // steps: 1: it fetches the next columns while it multiplies these; 2: it decodes them, too
     uint32_t matmul_blocks; // times 32 columns that matmul_coopmat multiplies at a time, where its tile then fits shared_bytes
     // attention
     uint32_t attention_rows;         // maximum query rows that share a decoded key

@@ -153,8 +153,8 @@ endif()
 if(NOT WIN32)
   list(FILTER test_sources EXCLUDE REGEX "/tests/windows/")
 endif()
-if(WIN32) # they test signals and terminals, or have POSIX's sockets
-  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch|shared|prefill)|fault_serve|http_(address|server|tls)|redis_store|server)_test\\.cpp$")
+if(WIN32) # they test signals and terminals, run scripts of sh, or have POSIX's sockets
+  list(FILTER test_sources EXCLUDE REGEX "/(cli_(faults|terminal|serve|launch|shared|prefill)|fault_serve|http_(address|server|tls)|redis_store|runner|server)_test\\.cpp$")
 endif()
 foreach(source ${test_tools})
   get_filename_component(name ${source} NAME_WE)

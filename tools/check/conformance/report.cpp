@@ -180,7 +180,7 @@ std::string junit_suite(const DeviceReport& device) {
 std::string driver_version(const Json& device) {
     if (!device.contains("driver_version") || !device.at("driver_version").is_number()) return "?";
     const auto v = device.at("driver_version").get<uint32_t>();
-    if (device.value("driver_name", "").find("NVIDIA") != std::string::npos)
+    if (text_of(device, "driver_name").find("NVIDIA") != std::string::npos)
         return fmt::format("{}.{}.{}.{}", v >> 22, (v >> 14) & 0xff, (v >> 6) & 0xff, v & 0x3f);
     return fmt::format("{}.{}.{}", v >> 22, (v >> 12) & 0x3ff, v & 0xfff);
 }

@@ -1,7 +1,9 @@
 // The parent of workers. A worker prints a JSON object on a line of its own for each step: {"device", "rows"} once, {"begin": i},
-// {"row": i, ...}, {"end"} or {"failed"}. Any other output is a driver's or a layer's; the last three lines are kept, since they
-// often say why it died. If a worker ends or says nothing for the timeout, the row that it had begun is crashed or hung, and a
-// new worker goes on after it. Five workers in a row that end before a row has passed are enough: the device is given up.
+// {"row": i, ...}, {"end"} or {"failed"}. Any other output is a driver's or a layer's, also an object with other members, or with
+// the number of a row that is over; the last three lines are kept, since they often say why it died. A driver may also write into
+// the middle of a message, which then is such a line: the row is an error when a later one is begun. If a worker ends or says
+// nothing for the timeout, the row that it had begun is crashed or hung, and a new worker goes on after it. Five workers in a row
+// that end before a row has passed are enough: the device is given up.
 #include "tools/check/conformance/runner.h"
 #include "base/child_process.h"
 #include "base/error.h"
@@ -42,17 +44,16 @@ class Watch {
     Watch(const RunnerOptions& options, const std::string& device, size_t first)
         : options_(options), child_(arguments(options, device, first), options.environment) {}
 
-    // `handle` takes each message. Returns why the worker no longer runs; nothing when interrupted.
+    // `handle` takes each object, and returns whether it is a message; it changes nothing before it has read all members that it
+    // needs, as Json's exceptions mean that it is none. Returns why the worker no longer runs; nothing when interrupted.
     // Waiting in steps of 100 ms lets an interrupt through. The output is read to its end before the exit status is asked for,
     // since the last words of a crash lie there.
     template <class Handle> std::optional<std::string> follow(Handle handle) {
         restart_clock();
         while (!options_.interrupted()) {
             const auto line = child_.read_line(std::chrono::milliseconds(100));
-            if (line && line->starts_with('{'))
-                take(Json::parse(*line, nullptr, false), *line, handle);
-            else if (line)
-                last_words_.add(*line);
+            if (line)
+                take(*line, handle);
             else if (child_.output_ended())
                 return ended();
             else if (Clock::now() > deadline_)
@@ -62,7 +63,8 @@ class Watch {
         return std::nullopt;
     }
 
-    bool is_hung() const { return hung_; } // it gave no answer in time
+    bool is_hung() const { return hung_; }                        // it gave no answer in time
+    std::string last_words() const { return last_words_.text(); } // since the last "begin"
 
   private:
     static std::vector<std::string> arguments(const RunnerOptions& options, const std::string& device, size_t first) {
@@ -72,11 +74,19 @@ class Watch {
         return out;
     }
 
-    template <class Handle> void take(const Json& message, const std::string& line, Handle handle) {
-        if (!message.is_object()) return last_words_.add(line);
+    template <class Handle> void take(const std::string& line, Handle handle) {
+        const Json message = Json::parse(line, nullptr, false);
+        if (!is_handled(message, handle)) return last_words_.add(line);
         restart_clock();
         if (message.contains("begin")) last_words_.clear();
-        handle(message);
+    }
+
+    template <class Handle> static bool is_handled(const Json& message, Handle handle) {
+        try {
+            return message.is_object() && handle(message);
+        } catch (const Json::exception&) { // a member is missing or of another type
+            return false;
+        }
     }
 
     std::string ended() {
@@ -100,6 +110,20 @@ class Watch {
     bool hung_ = false;
 };
 
+bool are_numbers(const Json& list) {
+    return list.is_array() && std::ranges::all_of(list, [](const Json& one) { return one.is_number_unsigned(); });
+}
+
+// Whether they are as Evidence writes them. Throws Json's exceptions, too.
+bool are_dispatches(const Json& list) {
+    return list.is_array() && std::ranges::all_of(list, [](const Json& one) {
+               const Json &constants = one.at("constants"), &workgroup = one.at("workgroup"), &groups = one.at("groups");
+               return one.at("spirv").is_string() && are_numbers(workgroup) && workgroup.size() == 3 && are_numbers(groups) &&
+                      groups.size() == 3 && are_numbers(one.at("push_constants")) && constants.is_object() &&
+                      std::ranges::all_of(constants, [](const Json& value) { return value.is_number_unsigned(); });
+           });
+}
+
 // One device, with as many workers as it takes. `next_` is the row that a new worker begins with: after the last finished one,
 // and a row that was begun when its worker ended counts as finished. A worker that ends between rows leaves `next_` as it was. A
 // worker in which no row has passed is barren: if five in a row are, a device that cannot run anything is not asked once for each
@@ -115,14 +139,14 @@ class Run {
             passed_rows_ = 0;
             current_.reset();
             Watch watch(options_, report_.selector, next_);
-            const auto end = watch.follow([&](const Json& message) { take(message); });
+            const auto end = watch.follow([&](const Json& message) { return take(message, watch); });
             if (done_) break;
             if (!end) {
                 report_.failure = "interrupted";
                 break;
             }
             const Verdict how = watch.is_hung() ? Verdict::hung : Verdict::crashed;
-            if (current_) finish_row(*current_, {{"verdict", name(how)}, {"error", INFINITY}, {"reason", *end}});
+            if (current_) finish_row(*current_, failed_row(*current_, how, *end));
             barren = passed_rows_ > 0 ? 0 : barren + 1;
             report_.died = report_.rows.empty();
             if (report_.rows.empty() || barren == max_barren_workers) {
@@ -139,48 +163,97 @@ class Run {
     }
 
   private:
-    // The list of rows comes from the first worker only. Later workers make the same list (selected_rows), and their row numbers
-    // refer to the first.
-    void take(const Json& message) {
-        if (message.contains("rows") && report_.rows.empty()) {
-            report_.device = message.at("device");
-            for (const Json& row : message.at("rows")) {
-                RowResult& added = report_.rows.emplace_back(RowResult{row.at(0), row.at(1), row.at(2)});
-                added.expected = options_.expected(added.name());
-            }
-            report_.unmatched = message.value("unmatched", std::vector<std::string>());
-        } else if (message.contains("begin")) {
-            current_ = message.at("begin").get<size_t>();
-            options_.on_begin(*current_, report_.rows);
-        } else if (message.contains("row")) {
-            finish_row(message.at("row"), message);
-        } else if (message.contains("end")) {
-            done_ = true;
-        } else if (message.contains("failed")) {
-            report_.failure = message.at("failed");
-            done_ = true;
-        }
+    // Returns whether it is a message of a worker, in the order of its messages.
+    bool take(const Json& message, const Watch& watch) {
+        if (message.contains("rows")) return take_rows(message);
+        if (message.contains("begin")) return begin_row(message.at("begin"), watch);
+        if (message.contains("row")) return take_result(message.at("row"), message, watch);
+        if (message.contains("end")) return message.at("end") == true && take_end(watch);
+        if (!message.contains("failed")) return false;
+        report_.failure = message.at("failed").get<std::string>();
+        return done_ = true;
     }
 
-    void finish_row(size_t index, const Json& message) {
+    // The list of rows comes from the first worker only. Later workers make the same list (selected_rows), and their row numbers
+    // refer to the first.
+    bool take_rows(const Json& message) {
+        if (is_open()) return true;
+        std::vector<RowResult> rows;
+        for (const Json& row : message.at("rows")) {
+            RowResult& added = rows.emplace_back(RowResult{row.at(0), row.at(1), row.at(2)});
+            added.expected = options_.expected(added.name());
+        }
+        const Json& device = message.at("device");
+        auto unmatched = message.value("unmatched", std::vector<std::string>());
+        if (!device.is_object()) return false;
+        report_.device = device;
+        report_.rows = std::move(rows);
+        report_.unmatched = std::move(unmatched);
+        return true;
+    }
+
+    bool is_ahead(const Json& index) const { return index.is_number_unsigned() && index >= next_ && index < report_.rows.size(); }
+
+    bool begin_row(const Json& index, const Watch& watch) {
+        if (!is_ahead(index)) return false;
+        lose_rows(index, watch);
+        current_ = index;
+        options_.on_begin(index, report_.rows);
+        return true;
+    }
+
+    bool take_result(const Json& index, const Json& message, const Watch& watch) {
+        if (!is_ahead(index)) return false;
         const auto number = [&](const char* key) { // JSON has no infinity: null
             const auto found = message.find(key);
             return found == message.end() ? 0.0 : found->is_number() ? found->get<double>() : INFINITY;
         };
-        RowResult& row = report_.rows.at(index);
-        row.verdict = parse_verdict(message.value("verdict", "")).value_or(Verdict::error);
+        const auto verdict = parse_verdict(message.at("verdict").get<std::string>());
+        RowResult row = failed_row(index, verdict.value_or(Verdict::error), message.value("reason", ""));
         row.error = number("error");
         row.limit = number("limit");
         row.ms = number("ms");
-        row.reason = message.value("reason", "");
         row.no_memory = message.value("no_memory", false);
-        row.dispatches = message.value("dispatches", Json::array());
+        row.dispatches = message.value("dispatches", row.dispatches);
         row.dump = message.value("dump", "");
+        if (!verdict || !are_dispatches(row.dispatches)) return false;
+        lose_rows(index, watch);
+        finish_row(index, std::move(row));
+        return true;
+    }
+
+    bool take_end(const Watch& watch) {
+        if (!is_open())
+            report_.failure = "the list of rows did not arrive" + watch.last_words();
+        else
+            lose_rows(report_.rows.size(), watch);
+        return done_ = true;
+    }
+
+    // The rows before `end` whose results did not arrive, though the worker has gone on.
+    void lose_rows(size_t end, const Watch& watch) {
+        while (next_ < end)
+            finish_row(next_, failed_row(next_, Verdict::error, "its result did not arrive" + watch.last_words()));
+    }
+
+    RowResult failed_row(size_t index, Verdict verdict, std::string reason) const {
+        RowResult row = report_.rows[index];
+        row.verdict = verdict;
+        row.dispatches = Json::array();
+        row.error = INFINITY;
+        row.reason = std::move(reason);
+        return row;
+    }
+
+    void finish_row(size_t index, RowResult result) {
+        const RowResult& row = report_.rows[index] = std::move(result);
         passed_rows_ += row.verdict == Verdict::passed || row.as_expected() ? 1 : 0;
         next_ = index + 1;
         current_.reset();
         options_.on_result(index, report_.rows);
     }
+
+    bool is_open() const { return !report_.device.is_null(); } // and its rows are known
 
     const RunnerOptions& options_;
     DeviceReport report_;
@@ -213,11 +286,17 @@ Listing list_devices_apart(const RunnerOptions& options) {
     Listing out;
     bool answered = false;
     const auto end = Watch(listing, "", 0).follow([&](const Json& message) {
-        answered = true;
-        if (message.contains("devices")) out.usable = message.at("devices").get<std::vector<std::string>>();
-        if (message.contains("all")) out.all = message.at("all");
-        if (message.contains("failed")) out.failure = message.at("failed");
-        out.reason = message.value("reason", "");
+        Listing read;
+        if (message.contains("failed")) {
+            read.failure = message.at("failed").get<std::string>();
+            read.reason = message.value("reason", "");
+        } else {
+            read.usable = message.at("devices").get<std::vector<std::string>>();
+            read.all = message.at("all");
+            if (!read.all.is_array() || !std::ranges::all_of(read.all, &Json::is_object)) return false;
+        }
+        out = std::move(read);
+        return answered = true;
     });
     if (!answered) out.death = end.value_or("interrupted");
     return out;

@@ -8,6 +8,7 @@
 #include "model/text/grammar/token_trie.h"
 #include "base/error.h"
 #include "model/text/grammar/grammar.h"
+#include "model/text/special_tokens.h"
 #include "model/text/tokenizer.h"
 #include <algorithm>
 
@@ -15,6 +16,7 @@ namespace tq::grammar {
 namespace {
 
 constexpr size_t max_token_bytes = 65534;
+static_assert(max_token_bytes <= UINT16_MAX && SpecialTokens::max_length + 2 <= UINT16_MAX); // Node::depth; special_token_bytes()
 
 // Added tokens are those that encode() finds in markup only.
 bool is_special(const Tokenizer& tokenizer, uint32_t id) {

@@ -263,3 +263,23 @@ TEST_CASE("the grammar begins after the thinking") {
     lazy.accept(*t.special("<tool_call>"));
     CHECK(open(lazy) == std::vector<uint32_t>{a});
 }
+
+TEST_CASE("the longest tokens are as deep in a trie as they are long, and longer ones are refused") {
+    for (const auto& [type, longest] : {std::pair(1, 65534), {3, 4096}, {4, 4096}}) { // normal, control, user-defined
+        CAPTURE(type);
+        VocabularyFile file;
+        const uint32_t id = file.add(std::string(size_t(longest), 'x'), type);
+        const Texts texts(file);
+        const size_t in_trie = size_t(longest) + (type == 3 ? 2 : 0);
+        CHECK(texts.tokens->bytes(id).size() == in_trie);
+        CHECK(std::ranges::max(texts.tokens->nodes(), {}, &TokenTrie::Node::depth).depth == in_trie);
+        file.tokens.back() += 'x';
+        std::string error;
+        try {
+            Texts{file};
+        } catch (const Error& refused) {
+            error = refused.what();
+        }
+        CHECK(contains(error, fmt::format("token 256 has {} bytes", longest + 1)));
+    }
+}

@@ -5,6 +5,7 @@
 #include "model/prefix/sent_page.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
+#include "tools/server/prompt.h"
 #include "tools/server/prompt_values.h"
 #include <fmt/ranges.h>
 
@@ -22,18 +23,10 @@ struct PrefillTask {
 };
 
 std::vector<uint32_t> read_prefill_ids(const Service& service, const Json& body) {
-    const uint32_t context = service.scheduler.context_size(), vocabulary = service.model.config.vocab_size;
-    const Json* list = array_field(body, "ids", context);
+    const Json* list = array_field(body, "ids", service.scheduler.context_size());
     if (!list || list->empty() || list->size() % page_tokens != 0)
         bad_request("ids", "\"ids\" must be a list of the token ids of whole pages, of {} tokens each", page_tokens);
-    std::vector<uint32_t> ids;
-    for (const Json& id : *list) {
-        if (!id.is_number_integer() || id < 0 || id >= vocabulary)
-            bad_request("ids", "\"ids\" has an entry that is no token id: those of this model are integers from 0 to {}",
-                        vocabulary - 1);
-        ids.push_back(id.get<uint32_t>());
-    }
-    return ids;
+    return read_ids(service, *list, "ids");
 }
 
 // Throws a 409 that says in what the pages of the two machines differ.

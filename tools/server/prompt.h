@@ -19,7 +19,7 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
 // back some.
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer);
 
-// Token ids of a request. Likewise, of `path`.
+// Token ids of a request: of the vocabulary, not of rows that pad the embedding. Likewise, of `path`.
 std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path);
 
 // The one prompt of a body of /completion: a text or a list of ids. Likewise.

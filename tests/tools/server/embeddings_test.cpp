@@ -1,6 +1,7 @@
 // POST /v1/embeddings with the demo model: what an input may be, what its vector is, and what is refused.
 #include "tests/support/served_model.h"
 #include "tests/support/text.h"
+#include "tests/support/vocabulary_file.h"
 #include "tools/server/prompt_values.h"
 #include <atomic>
 #include <cmath>
@@ -15,6 +16,20 @@ using Json = test::ServedJson;
 namespace {
 
 Model demo() { return load_model(std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf"); }
+
+// With a vocabulary of "a", "b" and "c", fewer than its rows.
+Model demo_of_letters() {
+    test::VocabularyFile letters;
+    letters.tokens = {"a", "b", "c"};
+    letters.types.assign(3, 1);
+    Model model = demo();
+    return {.file = std::move(model.file),
+            .config = model.config,
+            .weights = std::move(model.weights),
+            .tokenizer = Tokenizer(letters.open()),
+            .chat = model.chat,
+            .name = model.name};
+}
 
 std::vector<float> vector_of(const Json& reply, size_t i = 0) { return reply.at("data").at(i).at("embedding"); }
 
@@ -153,6 +168,16 @@ TEST_CASE("texts end with the token that the file says, once") {
     metadata.erase("tokenizer.ggml.add_eos_token");
     model.name = "Qwen3-Embedding-0.6B";
     check(end_of_text);
+}
+
+TEST_CASE("ids are those of the vocabulary, not of all rows") {
+    const Model model = demo_of_letters();
+    test::ServedModel served(model);
+    const auto message = [&](const Json& input) {
+        return served.refusal(server::embeddings, Json{{"input", input}}.dump()).at("message").get<std::string>();
+    };
+    CHECK(message(Json::array({0, 3})) == "\"input\" holds 3, which is no token id: those of this model are 0 to 2");
+    CHECK(message(Json::array({0, "a"})) == "\"input\" holds \"a\", which is no token id: those of this model are 0 to 2");
 }
 
 TEST_CASE("a model that pools otherwise is refused") {

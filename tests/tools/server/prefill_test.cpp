@@ -121,6 +121,11 @@ TEST_CASE("a prompt that another machine has asked for goes to no third one, and
           Json{{"owner", "x"}, {"ids", good}}.dump(), Json{{"owner", owner}, {"ids", std::vector<double>(256, 0.5)}}.dump(),
           Json{{"owner", owner}, {"ids", std::vector<int>(256, -1)}}.dump()})
         strong.refusal(server::prefill, bad);
+    Ids with_wrong = good;
+    with_wrong[7] = model.config.vocab_size;
+    CHECK(strong.refusal(server::prefill, body(with_wrong)).at("message") ==
+          fmt::format("\"ids\" holds {}, which is no token id: those of this model are 0 to {}", model.config.vocab_size,
+                      model.tokenizer.size() - 1));
     const auto differs = [&](const OwnerTexts& theirs, const std::string& what) {
         const auto reply = strong.post(server::prefill, body(good, 0, theirs));
         CHECK(reply.status == 409);

@@ -142,12 +142,7 @@ HttpReply detokenize(Service& service, const HttpRequest& request) {
     const Tokenizer& tokenizer = service.model.tokenizer;
     Utf8Stream stream;
     std::string text;
-    for (size_t i = 0; i < tokens->size(); i++) {
-        const Json& id = (*tokens)[i];
-        if (!id.is_number_integer() || id < 0 || id >= tokenizer.size())
-            bad_request(fmt::format("tokens[{}]", i), "tokens[{}] is not one of the ids from 0 to {}", i, tokenizer.size() - 1);
-        text += stream.push(tokenizer.bytes(id.get<uint32_t>()));
-    }
+    for (const uint32_t id : read_ids(service, *tokens, "tokens")) text += stream.push(tokenizer.bytes(id));
     text += stream.flush();
     return json_reply({{"content", text}, {"prompt", text}});
 }

@@ -5,6 +5,7 @@
 #include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
+#include "tools/server/prompt.h"
 #include "tools/server/prompt_values.h"
 #include <algorithm>
 #include <bit>
@@ -42,22 +43,12 @@ std::optional<uint32_t> embedding_end(const Model& model) {
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }
 
-std::vector<uint32_t> read_embedding_ids(const Json& list, uint32_t vocab_size, const std::string& field) {
-    std::vector<uint32_t> ids;
-    for (const Json& id : list) {
-        if (!id.is_number_integer() || id < 0 || id >= vocab_size)
-            bad_request(field, "\"{}\" has an entry that is no token id: those of this model are integers from 0 to {}", field,
-                        vocab_size - 1);
-        ids.push_back(id.get<uint32_t>());
-    }
-    return ids;
-}
-
-std::vector<uint32_t> read_embedding_input(const Model& model, const Json& input, const std::string& field) {
+std::vector<uint32_t> read_embedding_input(const Service& service, const Json& input, const std::string& field) {
+    const Model& model = service.model;
     if (!input.is_string() && !input.is_array()) bad_request(field, "\"{}\" must be a text or a list of token ids", field);
     if (input.is_array() ? input.empty() : input == "") bad_request(field, "\"{}\" is empty", field);
-    std::vector<uint32_t> ids = input.is_array() ? read_embedding_ids(input, model.config.vocab_size, field)
-                                                 : model.tokenizer.prompt(input.get_ref<const std::string&>(), false);
+    std::vector<uint32_t> ids =
+        input.is_array() ? read_ids(service, input, field) : model.tokenizer.prompt(input.get_ref<const std::string&>(), false);
     if (ids.empty())
         bad_request(field, "\"{}\" has no character that the model's vocabulary knows", field); // Bpe leaves out such bytes
     const auto end = embedding_end(model);
@@ -72,12 +63,12 @@ void read_embedding_inputs(EmbeddingsTask& task, const Service& service, const J
     if (!input) bad_request("input", "\"input\" is missing: a text, a list of texts, or of lists of token ids");
     task.one = !input->is_array() || input->empty() || input->front().is_number();
     if (task.one) {
-        task.prompts.push_back(read_embedding_input(service.model, *input, "input"));
+        task.prompts.push_back(read_embedding_input(service, *input, "input"));
         return;
     }
     array_field(body, "input", service.options.limits.batch_inputs);
     for (size_t i = 0; i < input->size(); i++)
-        task.prompts.push_back(read_embedding_input(service.model, (*input)[i], embedding_field(i, false)));
+        task.prompts.push_back(read_embedding_input(service, (*input)[i], embedding_field(i, false)));
 }
 
 EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
@@ -168,7 +159,7 @@ HttpReply ollama_embeddings(Service& service, const HttpRequest& request) {
     if (!prompt) bad_request("prompt", "\"prompt\" is missing: a text");
     EmbeddingsTask task{.dimensions = service.model.config.hidden_size};
     task.one = true;
-    task.prompts.push_back(read_embedding_input(service.model, *prompt, "prompt"));
+    task.prompts.push_back(read_embedding_input(service, *prompt, "prompt"));
     const PromptValues results = run_prompts(service, request, task.prompts, {}, [](size_t) { return std::string("prompt"); });
     return {.body = fmt::format(R"({{"embedding":[{}]}})", fmt::join(unit_vector(results.values.at(0), task.dimensions), ","))};
 }

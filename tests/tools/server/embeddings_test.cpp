@@ -180,6 +180,18 @@ TEST_CASE("ids are those of the vocabulary, not of all rows") {
     CHECK(message(Json::array({0, "a"})) == "\"input\" holds \"a\", which is no token id: those of this model are 0 to 2");
 }
 
+TEST_CASE("a text of characters that the vocabulary lacks is refused; where there are others, they count") {
+    const Model model = demo_of_letters();
+    REQUIRE(model.tokenizer.encode("\u00e9").empty());
+    test::ServedModel served(model);
+    const auto refusal = [&](const Json& input) { return served.refusal(server::embeddings, Json{{"input", input}}.dump()); };
+    CHECK(refusal("\u00e9").at("message") == "\"input\" has no character that the model's vocabulary knows");
+    CHECK(refusal("\u00e9").at("param") == "input");
+    CHECK(refusal(Json::array({"a", "\u00e9"})).at("param") == "input[1]");
+    CHECK(vector_of(served.answer(server::embeddings, {{"input", "a\u00e9b"}})) ==
+          vector_of(served.answer(server::embeddings, {{"input", {0, 1}}})));
+}
+
 TEST_CASE("a model that pools otherwise is refused") {
     Model model = demo();
     test::ServedModel served(model);

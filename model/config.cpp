@@ -118,7 +118,7 @@ void read_heads(const Keys& keys, Config& c) {
 }
 
 uint32_t stretched_positions(const RopeScaling& scaling) {
-    return uint32_t(std::min(double(scaling.original_context_length) * double(scaling.factor), double(max_positions)));
+    return uint32_t(std::min(double(scaling.original_context_length) * double(scaling.factor), double(max_context)));
 }
 
 // `from`: the source of the numbers, for messages.
@@ -363,7 +363,7 @@ Config read_config(const ModelFile& file, bool mtp) {
         keys.architecture.complete || keys.has("rope.freq_base") ? keys.real_between("rope.freq_base", 1, 1e12) : 10000;
     c.rope_scaling = read_rope_scaling(keys, c.max_position_embeddings, c.rope_theta);
     c.rope_factors = read_rope_factors(keys, c);
-    c.max_position_embeddings = std::max(c.max_position_embeddings, stretched_positions(c.rope_scaling));
+    c.max_position_embeddings = std::min(std::max(c.max_position_embeddings, stretched_positions(c.rope_scaling)), max_context);
     c.rms_norm_eps = keys.real_between("attention.layer_norm_rms_epsilon", 1e-20, 1);
     return c;
 }

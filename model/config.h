@@ -51,6 +51,7 @@ struct Recurrent {
 
 constexpr uint64_t max_layers = 1024; // the maximum number of layers
 constexpr uint32_t max_experts = 512, max_experts_per_tok = 16;
+constexpr uint32_t max_context = 1u << 24; // tokens; positions, which kernels compare as floats, are exact in one up to here
 
 struct Config {
     uint32_t vocab_size;
@@ -60,7 +61,7 @@ struct Config {
     uint32_t num_attention_heads;
     uint32_t num_key_value_heads;
     uint32_t head_dim;                // often not hidden_size / num_attention_heads
-    uint32_t max_position_embeddings; // after rope_scaling
+    uint32_t max_position_embeddings; // after rope_scaling; at most max_context
     float rope_theta;
     float rms_norm_eps;
     RopeScaling rope_scaling = {};

@@ -154,7 +154,7 @@ TEST_CASE("a file's scaling is read and checked") {
     CHECK(read({{"factor", 2.0}}).rope_scaling.type == RopeScalingType::linear);
     CHECK(
         read({{"type", "linear"}, {"factor", 1024.0}, {"original_context_length", uint64_t(1) << 30}}).max_position_embeddings ==
-        1u << 30);
+        max_context);
 
     const std::map<std::string, ModelFile::Value> good{
         {"type", "yarn"}, {"factor", 4.0}, {"original_context_length", uint64_t(2048)}};
@@ -249,6 +249,7 @@ TEST_CASE("flags replace what the file says") {
     CHECK(with_rope(file, {.theta = 5e6f}).rope_theta == 5e6f);
     CHECK(with_rope(file, {.factor = 2}).rope_scaling.type == linear);
     CHECK(with_rope(file, {.factor = 2}).max_position_embeddings == 81920);
+    CHECK(with_rope(file, {.factor = 1024}).max_position_embeddings == max_context);
     const Config yarn = with_rope(file, {.type = RopeScalingType::yarn, .factor = 4, .original_context_length = 32768});
     CHECK(yarn.max_position_embeddings == 131072);
     CHECK(yarn.rope_scaling.beta_fast == 32);

@@ -138,6 +138,19 @@ TEST_CASE("every released dense shape passes") {
     }
 }
 
+TEST_CASE("a model's context ends where positions are no longer exact in a float") {
+    for (const uint64_t length : {uint64_t(max_context), uint64_t(max_context) + 1, uint64_t(1) << 30}) {
+        Draft d = config_draft(1024, 28, 16, 8, 3072);
+        d.keys["qwen3.context_length"] = length;
+        const TemporaryFile file(d.bytes());
+        const Config c = read_config(read_gguf(file.path()));
+        CHECK(c.max_position_embeddings == max_context);
+        CHECK(c.rope_scaling.original_context_length == length);
+    }
+    CHECK(float(max_context - 1) + 1 == float(max_context));
+    CHECK(float(max_context) + 1 == float(max_context));
+}
+
 TEST_CASE("a config that we cannot run is refused by its key") {
     CHECK(config_error(small_draft()).empty());
     check_contains(

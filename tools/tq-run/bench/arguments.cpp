@@ -15,8 +15,7 @@
 namespace tq::bench {
 namespace {
 
-constexpr uint32_t max_tokens = 1u << 24; // as elsewhere: positions are exact in a float
-constexpr size_t max_items = 1024;        // of a range
+constexpr size_t max_items = 1024; // of a range
 constexpr uint32_t max_sequences = 1024;
 
 // Removes the number that `text` begins with and returns it; nothing where there is none up to `max`.
@@ -69,7 +68,7 @@ std::pair<uint32_t, uint32_t> number_pair(const std::string& text) {
     const std::vector<std::string> parts = list_items(text);
     const auto part = [&](size_t i) {
         std::string_view rest = parts.size() == 2 ? std::string_view(parts[i]) : std::string_view();
-        const auto value = take_number(rest, max_tokens);
+        const auto value = take_number(rest, max_context);
         if (!value || !rest.empty()) fail("it must be two numbers of tokens, as in 512,128, not {}", printable(text));
         return uint32_t(*value);
     };
@@ -108,9 +107,9 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
         several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(max)));
     };
     add("-p,--n-prompt", a.prompts, "prompt tokens, processed in batches; ranges: 128-512+128, 16-128*2; 0: none; default: 512",
-        max_tokens);
+        max_context);
     add("-n,--n-gen", a.generated,
-        "tokens generated one by one, sampled greedily where the device samples, as in chat; 0: none; default: 128", max_tokens);
+        "tokens generated one by one, sampled greedily where the device samples, as in chat; 0: none; default: 128", max_context);
     several(command
                 .add_option("--n-prompt-gen", a.pairs,
                             "one test of a prompt and the tokens generated after it; may be given several times")
@@ -120,7 +119,7 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
     add("-d,--n-depth", a.depths,
         "tokens already in the cache; at most 256 are computed and their cache entries repeated, as times do not depend on them; "
         "default: 0",
-        max_tokens);
+        max_context);
     add("-b,--batch-size", a.batch_sizes, "prompt tokens per batch; default: 0 (the device's choice)", 65536);
     add("-t,--threads", a.threads, "threads of --device cpu; default: 0 (all cores)", 4096);
     command.add_option("-r,--repetitions", a.repetitions, "runs of each test, after a warm-up run; default: 5")
@@ -144,8 +143,8 @@ void add_parallel_flags(ArgumentParser& command, Arguments& a) {
                         "sequences that run together: times their prompts, and then the tokens that all of them generate, as "
                         "llama-batched-bench does; takes -npp, -ntg and -d",
                         max_sequences);
-    add("--parallel-prompt", a.parallel_prompts, "prompt tokens of each sequence; default: 512", max_tokens).needs(parallel);
-    add("--parallel-gen", a.parallel_generated, "tokens that each sequence generates; default: 128", max_tokens).needs(parallel);
+    add("--parallel-prompt", a.parallel_prompts, "prompt tokens of each sequence; default: 512", max_context).needs(parallel);
+    add("--parallel-gen", a.parallel_generated, "tokens that each sequence generates; default: 128", max_context).needs(parallel);
     for (const char* other :
          {"--n-prompt", "--n-gen", "--n-prompt-gen", "--profile", "--limits", "--kernels", "--tune", "--compare"})
         parallel.excludes(other);
@@ -202,7 +201,7 @@ std::string Test::name() const {
     return text;
 }
 
-std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, max_tokens); }
+std::vector<uint32_t> Arguments::depth_list() const { return numbers(depths, max_context); }
 std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes, 65536); }
 std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
 std::vector<std::string> Arguments::device_list() const {
@@ -219,16 +218,16 @@ std::vector<Test> Arguments::tests() const {
     std::vector<Test> out;
     if (together()) {
         for (const uint32_t depth : depth_list())
-            for (const uint32_t prompt : counts(parallel_prompts, max_tokens))
-                for (const uint32_t count : counts(parallel_generated, max_tokens))
+            for (const uint32_t prompt : counts(parallel_prompts, max_context))
+                for (const uint32_t count : counts(parallel_generated, max_context))
                     for (const uint32_t sequences : counts(parallel, max_sequences))
                         out.push_back({prompt, count, depth, sequences});
         return out;
     }
     for (const uint32_t depth : depth_list()) {
-        for (const uint32_t prompt : numbers(prompts, max_tokens))
+        for (const uint32_t prompt : numbers(prompts, max_context))
             if (prompt > 0) out.push_back({prompt, 0, depth});
-        for (const uint32_t count : numbers(generated, max_tokens))
+        for (const uint32_t count : numbers(generated, max_context))
             if (count > 0) out.push_back({0, count, depth});
         for (const std::string& pair : list_items(pairs, "\n")) {
             const auto [prompt, count] = pair.empty() ? std::pair(0u, 0u) : number_pair(pair);

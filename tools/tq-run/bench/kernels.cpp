@@ -198,7 +198,7 @@ Config CacheShape::config() const {
             .num_attention_heads = heads,
             .num_key_value_heads = kv_heads,
             .head_dim = head_dim,
-            .max_position_embeddings = 1u << 24,
+            .max_position_embeddings = max_context,
             .rope_theta = 1e6f,
             .rms_norm_eps = cache_eps};
 }

@@ -6,6 +6,7 @@
 #include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/config.h"
 #include "tools/tq-run/cli/json_input.h"
 #include <algorithm>
 #include <cmath>
@@ -65,7 +66,7 @@ std::optional<double> ResultFields::maybe_number(const char* key) const {
 
 uint32_t ResultFields::count(const char* key) const {
     const double value = number(key);
-    if (value != std::floor(value) || value > double(1u << 24))
+    if (value != std::floor(value) || value > double(max_context))
         fail("{} has a \"{}\" that is not a number of tokens", what_, key);
     return uint32_t(value);
 }

@@ -23,9 +23,6 @@
 namespace tq {
 namespace {
 
-// Positions are exact in a float up to here, far beyond the context of any Qwen3.
-constexpr uint32_t max_context = 1u << 24;
-
 template <class T>
 void add_number(ArgumentParser& command, const char* name, T& value, double min, double max, const char* help) {
     command.add_option(name, value, help).check(number(min, max)).option_text("N").group("Sampling");

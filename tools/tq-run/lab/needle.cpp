@@ -313,7 +313,8 @@ void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double min, double max, const char* type) {
         return command.add_option(name, value, help).check(number(min, max)).option_text(type);
     };
-    add("--lengths", a.lengths, "lengths of the prompts in tokens; default: 512,1024,2048", 64, 1 << 24, "LIST").delimiter(',');
+    add("--lengths", a.lengths, "lengths of the prompts in tokens; default: 512,1024,2048", 64, max_context, "LIST")
+        .delimiter(',');
     add("--depths", a.depths, "positions of the facts, as fractions of the text; default: 0,0.25,0.5,0.75,1", 0, 1, "LIST")
         .delimiter(',');
     add("--keys", a.keys, "facts at each depth, asked for one by one; default: 2", 1, quality::max_facts, "N");

@@ -3,10 +3,11 @@
 // no query for it. Here it is known before a driver sees the kernel: ensure_fits() refuses one that the device cannot run, and
 // a tuning can be checked for any device on any machine (model/gpu/tuning_fields.cpp).
 // Declarations are evaluated in one pass, because SPIR-V declares before use. Supported are numbers of one word and the
-// operations that our kernels use; another one fails with its number, so that a new kernel that needs it is noticed at once.
-// The size is that of all variables in order, aligned as std430 does. A driver may need more for itself.
+// operations that our kernels use; another one is an Error with its number, so that a new kernel that needs it is noticed at
+// once. A module of --replay comes from a file, and may hold anything. The size is that of all variables in order, aligned as
+// std430 does. A driver may need more for itself.
 #include "runtime/specialise.h"
-#include "base/ensure.h"
+#include "base/error.h"
 #include "base/sizes.h"
 #include <algorithm>
 #include <map>
@@ -60,8 +61,15 @@ enum Op : uint32_t {
     bitwise_not = 200,
 };
 constexpr uint32_t workgroup_storage = 4;
+constexpr uint64_t too_much = uint64_t(1) << 31; // bytes; what a file's types have beyond counts as this, and no sum overflows
 
-using Words = std::span<const uint32_t>;
+using spirv::Words;
+
+// The remainder that has the sign of b. The sum does not overflow: its parts have different signs.
+uint32_t s_mod_of(int32_t a, int32_t b) {
+    const int32_t rest = b == -1 ? 0 : a % b;
+    return uint32_t(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+}
 
 // All numbers are words; signed operations convert. Where C++ has no result that is defined (a division by 0 or of the least
 // number by -1, a shift by 32 or more) there is one here, because the module may hold such an expression in a branch that is not
@@ -79,7 +87,7 @@ uint32_t apply(const char* shader, uint32_t op, uint32_t a, uint32_t b, uint32_t
     case u_mod: return a % b;
     case s_div: return b == ~0u ? 0 - a : uint32_t(sa / sb);
     case s_rem: return b == ~0u ? 0 : uint32_t(sa % sb);
-    case s_mod: return b == ~0u ? 0 : uint32_t((sa % sb + sb) % sb);
+    case s_mod: return s_mod_of(sa, sb);
     case logical_equal: return (a != 0) == (b != 0);
     case logical_not_equal: return (a != 0) != (b != 0);
     case logical_or: return a != 0 || b != 0;
@@ -104,7 +112,7 @@ uint32_t apply(const char* shader, uint32_t op, uint32_t a, uint32_t b, uint32_t
     case bitwise_and: return a & b;
     case bitwise_not: return ~a;
     }
-    ENSURE(false, "{}: specialisation constant of operation {}: add it here", shader, op);
+    fail("{}: a specialisation constant of operation {}, which tq-run does not know", shader, op); // in a kernel of ours: add it
 }
 
 struct Layout {
@@ -114,7 +122,7 @@ struct Layout {
 // The declarations of a module, evaluated in order: each refers to earlier ones only.
 class Declarations {
   public:
-    Declarations(const AnyShader& shader, Words constants) : shader_(shader.name), constants_(constants) {
+    Declarations(const AnyShader& shader, std::span<const uint32_t> constants) : shader_(shader.name), constants_(constants) {
         spirv::each(shader.code(), [&](uint32_t op, Words in) { read(op, in); });
     }
     uint64_t shared_bytes() const { return shared_bytes_; }
@@ -134,7 +142,7 @@ class Declarations {
     }
 
     const char* shader_;
-    Words constants_;
+    std::span<const uint32_t> constants_;
     std::map<uint32_t, uint32_t> spec_ids_, values_, pointees_; // by the ids of constants, of constants, of pointer types
     std::map<uint32_t, std::vector<uint32_t>> composites_;      // the values of their parts
     std::map<uint32_t, Layout> types_;
@@ -144,7 +152,8 @@ class Declarations {
 uint32_t Declarations::evaluate(Words in) {
     if (in[3] == composite_extract) {
         const auto found = composites_.find(in[4]);
-        ENSURE(found != composites_.end() && in.size() == 6 && in[5] < found->second.size(), "{}: constant {}", shader_, in[2]);
+        if (found == composites_.end() || in.size() != 6 || in[5] >= found->second.size())
+            fail("{}: specialisation constant {} is a part of none", shader_, in[2]);
         return found->second[in[5]];
     }
     return apply(shader_, in[3], value(in, 4), value(in, 5), value(in, 6));
@@ -182,6 +191,7 @@ void Declarations::read_type(uint32_t op, Words in) {
         }
         out.bytes = round_up(out.bytes, out.alignment);
     }
+    out = {std::min(out.bytes, too_much), std::clamp<uint64_t>(out.alignment, 1, too_much)};
 }
 
 void Declarations::read(uint32_t op, Words in) {
@@ -192,7 +202,7 @@ void Declarations::read(uint32_t op, Words in) {
     if (op == spirv::type_pointer) pointees_[in[1]] = in[3];
     if (op == spirv::variable && in[3] == workgroup_storage) {
         const Layout variable = types_[pointees_[in[1]]];
-        shared_bytes_ = round_up(shared_bytes_, variable.alignment) + variable.bytes;
+        shared_bytes_ = std::min(round_up(shared_bytes_, variable.alignment) + variable.bytes, too_much);
     }
 }
 
@@ -207,12 +217,12 @@ uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> 
 std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint32_t> constants) {
     std::map<uint32_t, uint32_t> values; // by the id of the result
     spirv::each(shader.code(), [&](uint32_t op, Words in) {
-        if (op == spirv::decorate && in[2] == spirv::spec_id) values[in[1]] = constants[in[3]];
+        if (op == spirv::decorate && in[2] == spirv::spec_id && in[3] < constants.size()) values[in[1]] = constants[in[3]];
     });
     std::vector<uint32_t> out(shader.code().begin(), shader.code().end());
     spirv::each(shader.code(), [&](uint32_t op, Words in) {
         const auto value = values.find(op == spirv::spec_constant ? in[2] : 0);
-        if (value != values.end()) out[size_t(&in[3] - shader.code().data())] = value->second;
+        if (value != values.end() && in.size() > 3) out[size_t(&in.words[3] - shader.code().data())] = value->second;
     });
     return out;
 }
@@ -221,8 +231,8 @@ std::vector<std::string> constant_names(const AnyShader& shader) {
     std::vector<std::string> out(shader.interface.constants);
     std::map<uint32_t, std::string> names; // by id; they come before the decorations
     spirv::each(shader.code(), [&](uint32_t op, Words in) {
-        if (op == name_op) {
-            const auto* text = reinterpret_cast<const char*>(&in[2]);
+        if (op == name_op && in.size() > 2) {
+            const auto* text = reinterpret_cast<const char*>(&in.words[2]);
             names[in[1]] = std::string(text, std::find(text, text + (in.size() - 2) * 4, '\0'));
         }
         if (op == spirv::decorate && in[2] == spirv::spec_id && in[3] < out.size()) out[in[3]] = names[in[1]];

@@ -173,10 +173,7 @@ void render_system(PromptPieces& prompt, const Message& first, const Json& tools
 }
 
 void render_coder_calls(PromptPieces& prompt, const Message& message, size_t index, const ChatOptions& options) {
-    const auto is_space = [](char c) { return std::string_view(" \t\n\r\v\f").find(c) != std::string_view::npos; };
-    std::string_view content = message.content;
-    while (!content.empty() && is_space(content.front())) content.remove_prefix(1);
-    while (!content.empty() && is_space(content.back())) content.remove_suffix(1);
+    const std::string_view content = python_strip(message.content);
     prompt.markup("<|im_start|>assistant");
     if (!content.empty()) {
         prompt.markup("\n");

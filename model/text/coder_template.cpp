@@ -55,8 +55,7 @@ std::string value_text(const OrderedJson& value) { return value.is_structured() 
 
 std::string trimmed_text(const OrderedJson& value) {
     const std::string text = python_text(value);
-    const size_t begin = text.find_first_not_of(" \t\n\r\v\f");
-    return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(" \t\n\r\v\f") + 1 - begin);
+    return std::string(python_strip(text));
 }
 
 void append_element(std::string& out, std::string_view name, std::string_view text) {

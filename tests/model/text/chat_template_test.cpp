@@ -57,6 +57,24 @@ TEST_CASE("Qwen3-Coder's calls come from objects") {
     CHECK_THROWS_AS(coder(R"("{")"), Error);
 }
 
+TEST_CASE("Qwen3-Coder's texts are stripped as Jinja's trim does, of all of Unicode's white space") {
+    const auto coder = [](const char* content) {
+        return render(
+            fmt::format(R"([{{"role": "assistant", "content": "{}", "tool_calls": [{{"name": "f", "arguments": {{}}}}]}}])",
+                        content)
+                .c_str(),
+            {ChatVariant::coder, false, true});
+    };
+    CHECK(coder("\\u2003\\u00a0 hi\\u3000\\u0085\\u001c\\n") == coder("hi"));
+    CHECK(contains(coder("hi"), "<|im_start|>assistant\nhi\n\n<tool_call>"));
+    CHECK(coder("\\u2003\\u3000") == coder(""));
+    const auto tool = [](const char* text) {
+        return to_text(render_chat(Json::parse(R"([{"role": "user", "content": "x"}])"),
+                                   Json::array({{{"name", "f"}, {"description", text}}}), {ChatVariant::coder}));
+    };
+    CHECK(tool("\u00a0adds\u3000\n") == tool("adds"));
+}
+
 TEST_CASE("the generation prompt of each variant") {
     const char* hi = R"([{"role": "user", "content": "Hi"}])";
     const std::string turn = "<|im_start|>user\nHi<|im_end|>\n", answer = turn + "<|im_start|>assistant\n";

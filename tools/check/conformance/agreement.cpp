@@ -134,9 +134,6 @@ bool count(Equal& codes, Equal& scales, const Vector& a, const Vector& b) {
 
 double unbounded(double error) { return std::isnan(error) ? INFINITY : error; } // makes NaN sortable
 
-// Returns the greater one, or NaN where either is NaN.
-double worse(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
-
 class Comparison {
   public:
     Comparison(const Config& config, const MakeForward& measured, const MakeForward& reference, const MakeForward& noisy,
@@ -181,7 +178,7 @@ class Comparison {
 
 double greatest_difference(std::span<const float> a, std::span<const float> b) {
     double max = 0;
-    for (size_t i = 0; i < a.size(); i++) max = std::max(max, std::fabs(double(a[i]) - b[i]));
+    for (size_t i = 0; i < a.size(); i++) max = worse(max, std::fabs(double(a[i]) - b[i]));
     return max;
 }
 
@@ -222,7 +219,7 @@ void Comparison::run_block(std::span<const uint32_t> ids, bool prompt) {
         noise.error = worse(noise.error, relative_error(noisy_.h[layer], want));
         for (size_t at = 0; at < want.size(); at += config_.hidden_size) {
             const auto token = [&](std::span<const float> all) { return all.subspan(at, config_.hidden_size); };
-            out.cosine = std::min(out.cosine, cosine(token(got), token(want)));
+            out.cosine = -worse(-out.cosine, -cosine(token(got), token(want)));
             errors_[!prompt][layer].push_back(unbounded(relative_error(token(got), token(want))));
             noise_errors_[!prompt][layer].push_back(unbounded(relative_error(token(noisy_.h[layer]), token(want))));
         }
@@ -351,6 +348,16 @@ void Comparison::judge() {
 }
 
 } // namespace
+
+double worse(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
+
+const LayerAgreement* Agreement::worst_layer() const {
+    const LayerAgreement* worst = nullptr;
+    for (const auto* layers : {&prompt, &decoded})
+        for (const LayerAgreement& l : *layers)
+            if (!worst || (!std::isnan(worst->error) && !(l.error <= worst->error))) worst = &l;
+    return worst;
+}
 
 NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed) {
     NoisyWeights noisy{weights, {}};

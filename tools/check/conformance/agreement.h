@@ -26,6 +26,9 @@ struct Equal {
     double different() const { return of == 0 ? 0 : double(of - equal) / double(of); } // the share that differs
 };
 
+// Returns the greater of two errors, or NaN where either is NaN: nothing is worse.
+double worse(double a, double b);
+
 // One layer's agreement over the tokens of the prompt, or over those after it.
 struct LayerAgreement {
     Equal k_codes, k_scales, v_codes, v_scales; // the same on both
@@ -68,6 +71,7 @@ struct Agreement {
     std::string verdict;                         // the first value, in that order, that exceeds its limit; empty: none
 
     bool passed() const { return verdict.empty(); }
+    const LayerAgreement* worst_layer() const; // the one whose `error` is the worst; null if there are none
 };
 
 struct AgreementOptions {

@@ -114,10 +114,7 @@ namespace {
 double prompt_error(Forward& forward, const Prompt& prompt, std::span<const std::vector<float>> want) {
     double worst = 0;
     forward.truncate(0);
-    for (size_t i = 0; i < prompt.runs.size(); i++) {
-        const double error = relative_error(forward.run(prompt.runs[i]), want[i]);
-        if (!std::isnan(worst) && !(error <= worst)) worst = error;
-    }
+    for (size_t i = 0; i < prompt.runs.size(); i++) worst = worse(worst, relative_error(forward.run(prompt.runs[i]), want[i]));
     return worst;
 }
 

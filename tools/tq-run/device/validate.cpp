@@ -103,10 +103,8 @@ std::string greedy_text(const Agreement& a, const Tokenizer& tokenizer) {
 }
 
 std::string exact_text(const Agreement& a) {
-    double error = 0, limit = 0;
-    for (const auto* layers : {&a.prompt, &a.decoded})
-        for (const LayerAgreement& l : *layers)
-            if (!(l.error <= error)) error = l.error, limit = l.error_limit;
+    const LayerAgreement* const worst = a.worst_layer();
+    const double error = worst ? worst->error : 0, limit = worst ? worst->error_limit : 0;
     return fmt::format(
         "with an f32 cache, {} tokens and {} after them: the residual stream is off by {:.1e} (limit {:.1e}), logits by "
         "{:.1e} (limit {:.1e})\n",

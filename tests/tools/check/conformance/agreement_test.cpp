@@ -105,6 +105,14 @@ struct OtherTops : Changed { // the most probable token loses to the next, from 
     }
 };
 
+struct NanOnce : Changed { // in the fifth run
+    using Changed::Changed;
+    int runs = 0;
+    void change(std::vector<float>& logits) override {
+        if (runs++ == 4) logits[5] = NAN;
+    }
+};
+
 struct LouderLogits : Changed {
     using Changed::Changed;
     void change(std::vector<float>& logits) override {
@@ -215,6 +223,27 @@ TEST_CASE("what is planted is found where it is") {
         CHECK(contains(a.verdict, "logits: off by 0.2"));
         CHECK(a.logit_error == doctest::Approx(0.2).epsilon(1e-4));
     }
+}
+
+TEST_CASE("nothing is worse than NaN") {
+    CHECK(worse(1, 2) == 2);
+    CHECK(worse(2, 1) == 2);
+    CHECK(std::isnan(worse(NAN, 1)));
+    CHECK(std::isnan(worse(1, NAN)));
+    Agreement a;
+    CHECK(a.worst_layer() == nullptr);
+    a.prompt.resize(3);
+    a.decoded.resize(2);
+    CHECK(a.worst_layer() == &a.prompt[0]);
+    a.prompt[2].error = 0.2;
+    a.decoded[0].error = 0.1;
+    CHECK(a.worst_layer() == &a.prompt[2]);
+    a.prompt[1].error = NAN;
+    CHECK(a.worst_layer() == &a.prompt[1]);
+    const Agreement nan = against_cpu(changed<NanOnce>());
+    CHECK_FALSE(nan.passed());
+    CHECK(std::isnan(nan.logit_error));
+    CHECK(std::isnan(nan.logit_difference));
 }
 
 TEST_CASE("noise is as much as it says, in norms alone") {

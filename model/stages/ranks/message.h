@@ -53,10 +53,15 @@ class MessageReader {
     explicit MessageReader(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
 
     template <class T> T get() {
-        static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>);
+        static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_same_v<T, bool>);
         T value;
         std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
         return value;
+    }
+    bool flag() { return number_below(2, get<uint8_t>(), "flag") != 0; }
+    // Reads one of the `count` values, from 0 on, of an enumeration. `what`: its name for the Error.
+    template <class Enum> Enum one_of(uint64_t count, const char* what) {
+        return Enum(number_below(count, uint64_t(get<std::underlying_type_t<Enum>>()), what));
     }
     // Reads a list into `to`, which must have its length.
     template <class T> void get_list(std::span<T> to) {
@@ -79,6 +84,10 @@ class MessageReader {
     size_t size() const { return bytes_.size(); }
 
   private:
+    static uint64_t number_below(uint64_t count, uint64_t number, const char* what) {
+        if (number >= count) fail("a message between ranks has {} {}, of which there are 0 to {}", what, number, count - 1);
+        return number;
+    }
     std::span<const std::byte> take(uint64_t size) {
         if (size > bytes_.size() - at_) fail("a message between ranks ends after {} bytes, too early", bytes_.size());
         const auto out = std::span<const std::byte>(bytes_).subspan(at_, size_t(size));

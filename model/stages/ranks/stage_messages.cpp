@@ -1,10 +1,12 @@
 // What ranks tell each other, as bytes. Both sides run the same build, which is checked when a job begins (rank_group.cpp), so
-// numbers and plain structs go as they lie in memory. Options are believed, as rank 0 made them. Pages, slots and rows, which
-// become indices on the other side, are checked: pages here, and the others by who knows their limits (stage_host.cpp).
+// numbers and plain structs go as they lie in memory. Sizes in options are believed, as rank 0 made them; its choices are checked
+// here. Pages, slots and rows, which become indices on the other side, are checked: pages here, and the others by who knows their
+// limits (stage_host.cpp).
 // A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank holds; put_held_bytes() puts them
 // back in their places.
 #include "model/stages/ranks/stage_messages.h"
 #include "base/ensure.h"
+#include <algorithm>
 
 namespace tq {
 namespace {
@@ -22,13 +24,19 @@ void write_conditioning(MessageWriter& to, const KeyConditioning& by) {
 
 // A measured calibration travels with its numbers: the file that it came from is on rank 0's machine.
 KeyConditioning read_conditioning(MessageReader& from) {
+    using Kind = KeyConditioning::Kind;
     KeyConditioning by;
-    by.kind = from.get<KeyConditioning::Kind>();
+    by.kind = from.one_of<Kind>(uint64_t(Kind::measured) + 1, "conditioning of keys");
     by.file = from.text();
-    if (!from.get<bool>()) return by;
+    if (!from.flag()) return by;
     const auto [layers, kv_heads, head_dim] = from.get<std::array<uint32_t, 3>>();
     KeyCalibration c{layers, kv_heads, head_dim, from.list<float>(), {}};
     c.means = from.list<float>();
+    const uint64_t heads = uint64_t(layers) * kv_heads; // may be any number; a product of three could overflow
+    for (const auto* list : {&c.scales, &c.means})
+        if (head_dim == 0 || list->size() % head_dim != 0 || list->size() / head_dim != heads)
+            fail("a message between ranks has a calibration of {} numbers for {} layers of {} kv heads of {}", list->size(),
+                 layers, kv_heads, head_dim);
     by.calibration = std::make_shared<const KeyCalibration>(std::move(c));
     return by;
 }
@@ -42,12 +50,20 @@ void write_kv(MessageWriter& to, const KvOptions& kv) {
     to.add(std::array{kv.window, kv.layer_count});
 }
 
+void require_known(const KvTypes& types) {
+    for (const KvType type : {types.k, types.v})
+        if (std::ranges::find(kv_types, type, &KvTypeName::type) == kv_types.end())
+            fail("a message between ranks has the cache type {}, which there is not", uint32_t(type));
+}
+
 KvOptions read_kv(MessageReader& from) {
     KvOptions kv;
     kv.set(from.get<KvTypes>());
-    kv.rotation = from.get<RotationKind>();
-    kv.scale_rule = from.get<ScaleRule>();
+    kv.rotation = from.one_of<RotationKind>(rotation_names.size(), "rotation");
+    kv.scale_rule = from.one_of<ScaleRule>(scale_rule_names.size(), "scale rule");
     kv.layers = from.list<KvLayers>();
+    require_known({kv.k, kv.v});
+    for (const KvLayers& some : kv.layers) require_known(some.types);
     kv.conditioning = read_conditioning(from);
     const auto [window, layer_count] = from.get<std::array<uint32_t, 2>>();
     kv.window = window;
@@ -77,15 +93,15 @@ void write_options(MessageWriter& to, const ForwardOptions& options, uint32_t la
 ForwardOptions read_options(MessageReader& from, uint32_t layers) {
     ForwardOptions options;
     options.kv = read_kv(from);
+    check_kv(options.kv, layers);
     const auto [context_size, slots, cache_tokens, batch_size, pending] = from.get<std::array<uint32_t, 5>>();
-    const auto [deterministic, speculative] = from.get<std::array<bool, 2>>();
     options.context_size = context_size;
     options.slots = slots;
     options.cache_tokens = cache_tokens;
     options.batch_size = batch_size;
     options.pending = pending;
-    options.deterministic = deterministic;
-    options.speculative = speculative;
+    options.deterministic = from.flag();
+    options.speculative = from.flag();
     std::vector<uint8_t> held(halves_of(layers));
     from.get_list(std::span(held));
     options.held = HeldHalves(std::vector<bool>(held.begin(), held.end()));
@@ -116,7 +132,7 @@ void write_sequences(MessageWriter& to, const Cache& cache, bool with_tables) {
 }
 
 void read_sequences(MessageReader& from, Cache& cache) {
-    const auto with_tables = from.get<bool>();
+    const bool with_tables = from.flag();
     for (uint32_t slot = 0; slot < cache.shape().slots; slot++) {
         const auto [position, window_begin] = from.get<std::array<uint32_t, 2>>();
         const auto own = cache.table(slot);

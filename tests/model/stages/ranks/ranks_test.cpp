@@ -363,3 +363,36 @@ TEST_CASE("messages that are cut short are refused") {
     MessageReader too_long({long_list.bytes().begin(), long_list.bytes().end()});
     CHECK_THROWS_AS(too_long.list<uint32_t>(), Error);
 }
+
+TEST_CASE("choices in a message that do not exist are refused") {
+    ForwardOptions options = options_of({KvType::tq4, KvType::f16}, 2);
+    options.kv.layers = {{0, 1, {KvType::tq5, KvType::tq3}}};
+    options.kv.conditioning = {KeyConditioning::Kind::measured, "", nullptr};
+    options.kv.conditioning.calibration =
+        std::make_shared<const KeyCalibration>(KeyCalibration{3, 2, 2, std::vector<float>(12, 1), std::vector<float>(12)});
+    MessageWriter whole;
+    write_options(whole, options, 3);
+    const std::span good = whole.bytes();
+    const auto error_with = [&](size_t at, auto value) {
+        std::vector<std::byte> bytes(good.begin(), good.end());
+        REQUIRE(at + sizeof(value) <= bytes.size());
+        std::memcpy(bytes.data() + at, &value, sizeof(value));
+        MessageReader from(std::move(bytes));
+        return error_of([&] { read_options(from, 3); });
+    };
+    CHECK(error_with(0, KvType::tq4) == "");
+    CHECK(error_with(0, 999u) == "a message between ranks has the cache type 999, which there is not");
+    CHECK(error_with(4, 0xFFFFFFFFu) == "a message between ranks has the cache type 4294967295, which there is not");
+    CHECK(error_with(8, 2u) == "a message between ranks has rotation 2, of which there are 0 to 1");
+    CHECK(error_with(12, 3u) == "a message between ranks has scale rule 3, of which there are 0 to 2");
+    constexpr size_t layers = 24, kind = layers + sizeof(KvLayers), calibrated = kind + 12; // behind them: lengths of lists
+    CHECK(error_with(layers, 3) == "layers 3:1 are not in this model: it has layers 0 to 2, or -3 to -1");
+    CHECK(error_with(layers + 8, 77u) == "a message between ranks has the cache type 77, which there is not");
+    CHECK(error_with(kind, 4) == "a message between ranks has conditioning of keys 4, of which there are 0 to 3");
+    CHECK(error_with(kind, -1).starts_with("a message between ranks has conditioning of keys 1844674407370955"));
+    CHECK(error_with(calibrated, uint8_t(2)) == "a message between ranks has flag 2, of which there are 0 to 1");
+    CHECK(error_with(calibrated + 1, 4u) ==
+          "a message between ranks has a calibration of 12 numbers for 4 layers of 2 kv heads of 2");
+    CHECK(error_with(calibrated + 9, 0u) ==
+          "a message between ranks has a calibration of 12 numbers for 3 layers of 2 kv heads of 0");
+}

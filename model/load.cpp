@@ -23,20 +23,21 @@ void keep_min(std::atomic<uint64_t>& min, uint64_t row) {
     }
 }
 
+[[noreturn]] void fail_damaged(const Tensor& tensor, const std::string& what) {
+    fail("tensor '{}' has {}: the file is damaged, download it again{}", tensor.name, what,
+         tensor.of_mtp ? ", or go without its head for multi-token prediction: --spec none" : "");
+}
+
 // The products of a norm overflow only where a device multiplies in fp16, so the norm itself is refused, on every device; and
 // biases alike.
 void check_vector(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
     if (tensor.name.ends_with(".ssm_a") && std::ranges::any_of(values, [](float v) { return v > 0; }))
-        fail("tensor '{}' has a value above 0, by which the state of a recurrent layer would grow without end: the file is "
-             "damaged, "
-             "download it again",
-             tensor.name);
+        fail_damaged(tensor, "a value above 0, by which the state of a recurrent layer would grow without end");
     const auto great = std::ranges::find_if(values, [](float v) { return std::fabs(v) > max_norm_weight; });
     if (great == values.end()) return;
-    fail("tensor '{}' has the value {:.3g} at index {}, but norms and biases of working models reach at most {}: the file is "
-         "damaged, download it again",
-         tensor.name, *great, great - values.begin(), max_norm_weight);
+    fail_damaged(tensor, fmt::format("the value {:.3g} at index {}, but norms and biases of working models reach at most {}",
+                                     *great, great - values.begin(), max_norm_weight));
 }
 
 class Loader {
@@ -111,8 +112,7 @@ void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t 
         if (tensor.rows == 1) check_vector(tensor);
         return;
     }
-    fail("tensor '{}' has a weight in row {} that is NaN or infinite: the file is damaged, download it again", tensor.name,
-         bad_row.load());
+    fail_damaged(tensor, fmt::format("a weight in row {} that is NaN or infinite", bad_row.load()));
 }
 
 LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress, MappedMatrices mapped) {

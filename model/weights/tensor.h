@@ -27,6 +27,7 @@ struct Tensor {
     // NVFP4: what the values of the blocks are multiplied by, a number for each of as many equal parts of the rows (the matrices
     // of a stack). Empty: 1.
     std::vector<float> factors = {};
+    bool of_mtp = false; // of the head for multi-token prediction, which a model can do without
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }

@@ -252,6 +252,8 @@ MtpWeights collect_mtp(TensorSource& in, const Config& c) {
     if (in.has(blk + "shared_head_norm.weight")) w.norm = in.vector(blk + "shared_head_norm.weight", c.hidden_size);
     w.token_embd = matrix("embed_tokens.weight");
     w.output = matrix("shared_head_head.weight");
+    const auto mark = [](Tensor& t) { t.of_mtp = true; };
+    for_each_tensor_of_mtp(w, mark);
     return w;
 }
 

@@ -1,10 +1,13 @@
 // --spec and its flags as their users see them: the same text with and without, totals, refusals.
+#include "model/files/formats/gguf.h"
 #include "tests/support/child_process.h"
 #include "tests/support/qwen3_vocabulary.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <cmath>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 using namespace tq::test;
@@ -105,6 +108,39 @@ TEST_CASE("a hybrid model has the same text with drafts of its own head, and of 
     CHECK(rows[2]["text"] == "own text");
     CHECK(rows[2]["drafted"] == rows[2]["accepted"]); // the head is perfect
     CHECK(contains(rows[2]["drafts"].get<std::string>(), "the model's own head"));
+}
+
+TEST_CASE("a head that is damaged is named, with the flag that goes without it") {
+    const TemporaryFile file;
+    tq::Config config = small_config(*tq::find_model_type("qwen3_5"));
+    config.nextn_predict_layers = 1;
+    write_random_model(file.path(), {.config = config, .type = tq::GgmlType::F32, .seed = 3});
+    const auto damage = [&](const char* tensor) { // its row 0
+        const tq::ModelFile model = tq::read_gguf(file.path());
+        const auto data = model.find_tensor(tensor)->data;
+        const auto at = slurp(file.path()).find({reinterpret_cast<const char*>(data.data()), 64});
+        const float nan = std::nanf("");
+        std::fstream bytes(file.path(), std::ios::binary | std::ios::in | std::ios::out);
+        bytes.seekp(std::streamoff(at));
+        bytes.write(reinterpret_cast<const char*>(&nan), sizeof(nan));
+    };
+    const auto said = [&](const Arguments& spec, int status) {
+        const Finished finished = tq_run(Arguments{"generate", "-m", file.path().string(), "-p", "a", "-n", "4"} + on_cpu + spec);
+        CHECK_MESSAGE(finished.status == status, finished.error);
+        return finished.error;
+    };
+    damage("blk.3.nextn.eh_proj.weight");
+    const std::string named = "tensor 'blk.3.nextn.eh_proj.weight' has a weight in row 0 that is NaN or infinite: the file is "
+                              "damaged, download it again",
+                      advice = ", or go without its head for multi-token prediction: --spec none";
+    CHECK(contains(said({}, 1), named + advice));
+    CHECK(contains(said({"--spec", "mtp"}, 1), named + advice));
+    said({"--spec", "none"}, 0);
+    said({"--spec", "ngram"}, 0);
+    damage("blk.1.attn_k.weight"); // of the model itself
+    const std::string other = said({"--spec", "none"}, 1);
+    CHECK(contains(other, "tensor 'blk.1.attn_k.weight' has a weight in row 0 that is NaN or infinite"));
+    CHECK_FALSE(contains(other, "--spec"));
 }
 
 TEST_CASE("chat says what drafts, and counts them in /stats") {

@@ -52,12 +52,9 @@ class Watch {
         restart_clock();
         while (!options_.interrupted()) {
             const auto line = child_.read_line(std::chrono::milliseconds(100));
-            if (line)
-                take(*line, handle);
-            else if (child_.output_ended())
-                return ended();
-            else if (Clock::now() > deadline_)
-                return hung();
+            if (line && take(*line, handle)) continue;
+            if (!line && child_.output_ended()) return ended();
+            if (Clock::now() > deadline_) return hung();
         }
         child_.kill();
         return std::nullopt;
@@ -74,11 +71,15 @@ class Watch {
         return out;
     }
 
-    template <class Handle> void take(const std::string& line, Handle handle) {
+    template <class Handle> bool take(const std::string& line, Handle handle) {
         const Json message = Json::parse(line, nullptr, false);
-        if (!is_handled(message, handle)) return last_words_.add(line);
+        if (!is_handled(message, handle)) {
+            last_words_.add(line);
+            return false;
+        }
         restart_clock();
         if (message.contains("begin")) last_words_.clear();
+        return true;
     }
 
     template <class Handle> static bool is_handled(const Json& message, Handle handle) {

@@ -7,8 +7,8 @@
 
 namespace tq::conformance {
 
-// error: the row could not be computed, as for want of memory or by an error of the driver. not_supported: the device or the
-// build lacks what it needs.
+// error: the row could not be computed, as for want of memory or by an error of the driver, or its result did not arrive.
+// not_supported: the device or the build lacks what it needs.
 enum class Verdict { passed, wrong, crashed, hung, device_lost, error, not_supported, not_run };
 
 inline constexpr std::array<std::pair<Verdict, std::string_view>, 8> verdict_names{{

@@ -175,6 +175,8 @@ Encode encoder(GgmlType type) {
 using EncodeK = void (*)(std::byte* to, const float* x, const float* importance); // of one block of 256
 EncodeK k_encoder(GgmlType type) {
     switch (type) {
+    case GgmlType::Q2_K: return quantise_q2_k;
+    case GgmlType::Q3_K: return quantise_q3_k;
     case GgmlType::Q4_K: return quantise_q4_k;
     case GgmlType::Q5_K: return quantise_q5_k;
     case GgmlType::Q6_K: return quantise_q6_k;

@@ -5,7 +5,7 @@
 
 namespace tq {
 
-// True for F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
+// True for F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K.
 bool has_encoder(GgmlType type);
 
 // row = x[cols] in a format that has an encoder, cols a multiple of its block. F16 and BF16 are rounded to nearest, ties to even.

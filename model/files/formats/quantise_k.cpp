@@ -10,7 +10,7 @@
 namespace tq {
 namespace {
 
-constexpr int lanes = 8, sub_block = 32, k_block = 256;
+constexpr int lanes = 8, k_block = 256;
 constexpr float nothing = 1e-30f; // what is no larger is 0 in fp16, and its inverse might be infinite
 
 using Lanes = std::array<float, lanes>;
@@ -48,13 +48,13 @@ template <int top> float code(float x, float inverse, float offset) {
     return float(int(std::min(std::max(q, 0.0f), float(top)) + 0.5f));
 }
 
-using Sub = std::array<float, sub_block>;
+template <int n> using Sub = std::array<float, n>; // of a sub-block of n elements
 
-// The line of least squares through the codes that `from` gives.
-template <int top> Line refit(const float* x, const Sub& w, float inverse, float offset, float sum_w, float sum_x) {
+// The line of least squares through the codes that `inverse` and `offset` give.
+template <int n, int top> Line refit(const float* x, const Sub<n>& w, float inverse, float offset, float sum_w, float sum_x) {
     Lanes of_q{}, of_qq{}, of_xq{};
-    Sub q;
-    each<sub_block>([&](int i, int lane) {
+    Sub<n> q;
+    each<n>([&](int i, int lane) {
         q[i] = code<top>(x[i], inverse, offset);
         const float wq = w[i] * q[i];
         of_q[lane] += wq;
@@ -69,7 +69,7 @@ template <int top> Line refit(const float* x, const Sub& w, float inverse, float
     }
     if (!(determinant > 0) || line.offset > 0) line = {sum_qq > 0 ? sum_xq / sum_qq : 0, 0, 0};
     Lanes error{};
-    each<sub_block>([&](int i, int lane) {
+    each<n>([&](int i, int lane) {
         const float e = line.scale * q[i] + line.offset - x[i];
         error[lane] += w[i] * e * e;
     });
@@ -77,23 +77,42 @@ template <int top> Line refit(const float* x, const Sub& w, float inverse, float
     return line;
 }
 
-// The best line of those that begin with scales around the one that spans all elements, each fitted twice.
-template <int top> Line best_line(const float* x, const Sub& w) {
-    constexpr int steps = 9;
-    const float least = std::min(0.0f, *std::min_element(x, x + sub_block)), greatest = *std::max_element(x, x + sub_block);
+// Where the search for a line begins.
+struct Start {
+    float inverse, offset;
+};
+
+// Many levels: scales around that of the line that spans all elements. Four: lines that end before or after the least and the
+// greatest element, because a clipped end may cost less than the steps that would reach it, and one outlier less than all else.
+template <int top> auto starts(float least, float range) {
+    constexpr bool is_few = top == 3;
+    std::array<Start, is_few ? 8 : 10> out;
+    for (int k = 0; k < int(out.size()); ++k) {
+        constexpr std::array beyond{0.3f, 0.1f, 0.0f, -0.12f};
+        const float low = k < 4 ? 0 : 0.12f; // shares of the range
+        if constexpr (is_few)
+            out[k] = {float(top) / ((1 - low + beyond[k % 4]) * range), least + low * range};
+        else
+            out[k] = {(float(top) + 0.2f * float(k - 4)) / range, least};
+    }
+    return out;
+}
+
+// The best line of those that begin at starts(), each fitted twice.
+template <int n, int top> Line best_line(const float* x, const Sub<n>& w) {
+    const float least = std::min(0.0f, *std::min_element(x, x + n)), greatest = *std::max_element(x, x + n);
     if (greatest - least <= nothing) return {0, least, 0};
     Lanes of_w{}, of_x{};
-    each<sub_block>([&](int i, int lane) {
+    each<n>([&](int i, int lane) {
         of_w[lane] += w[i];
         of_x[lane] += w[i] * x[i];
     });
     const float sum_w = sum(of_w), sum_x = sum(of_x);
     Line best{0, 0, INFINITY};
-    for (int step = 0; step <= steps; ++step) {
-        const float inverse = (float(top) + 0.2f * float(step - steps / 2)) / (greatest - least);
-        Line line = refit<top>(x, w, inverse, least, sum_w, sum_x);
+    for (const auto& [inverse, offset] : starts<top>(least, greatest - least)) {
+        Line line = refit<n, top>(x, w, inverse, offset, sum_w, sum_x);
         if (line.scale > nothing) {
-            const Line again = refit<top>(x, w, 1 / line.scale, line.offset, sum_w, sum_x);
+            const Line again = refit<n, top>(x, w, 1 / line.scale, line.offset, sum_w, sum_x);
             if (again.error < line.error) line = again;
         }
         if (line.error < best.error && line.scale >= 0) best = line;
@@ -107,19 +126,28 @@ uint16_t store_rounded(std::byte* to, float value) {
     return bits;
 }
 
-// Of the eight sub-blocks of Q4_K and Q5_K: scales and minima of 6 bits.
-using Small = std::array<int, 8>;
+using Codes = std::array<uint8_t, k_block>;
 
-// Rounds values of 0..greatest to 0..63; returns the value of 1 as fp16 has it.
-float in_six_bits(std::byte* to, const std::array<float, 8>& values, Small& small) {
+// A block of lines, as a format stores it: scales and minima of its sub-blocks in units of two fp16 numbers, and the codes.
+template <int n> struct Lines {
+    static constexpr size_t count = k_block / n;
+
+    std::array<int, count> scale{}, minimum{};
+    Codes codes{};
+};
+
+// Rounds values of 0..greatest to 0..most; returns the value of 1 as fp16 has it.
+template <int most, size_t count>
+float round_to(std::byte* to, const std::array<float, count>& values, std::array<int, count>& small) {
     const float greatest = *std::ranges::max_element(values);
-    const float unit = half_to_float(store_rounded(to, greatest / 63));
-    for (size_t j = 0; j < small.size(); ++j) small[j] = unit > 0 ? std::min(63, int(values[j] / unit + 0.5f)) : 0;
+    const float unit = half_to_float(store_rounded(to, greatest / most));
+    for (size_t j = 0; j < count; ++j) small[j] = unit > 0 ? std::min(most, int(values[j] / unit + 0.5f)) : 0;
     return unit;
 }
 
 // 12 bytes; as decode_scales in blocks_k.cpp reads them
-void pack_scales(std::byte* s, const Small& scale, const Small& minimum) {
+void pack_scales(std::byte* s, const Lines<32>& lines) {
+    const auto& [scale, minimum, codes] = lines;
     for (int j = 0; j < 4; ++j) {
         s[j] = std::byte(scale[j] | (scale[j + 4] >> 4) << 6);
         s[j + 4] = std::byte(minimum[j] | (minimum[j + 4] >> 4) << 6);
@@ -127,10 +155,10 @@ void pack_scales(std::byte* s, const Small& scale, const Small& minimum) {
     }
 }
 
-template <int top> float error_of(const float* x, const Sub& w, float scale, float offset) {
+template <int n, int top> float error_of(const float* x, const Sub<n>& w, float scale, float offset) {
     const float inverse = scale > 0 ? 1 / scale : 0;
     Lanes error{};
-    each<sub_block>([&](int i, int lane) {
+    each<n>([&](int i, int lane) {
         const float e = scale * code<top>(x[i], inverse, offset) + offset - x[i];
         error[lane] += w[i] * e * e;
     });
@@ -138,67 +166,87 @@ template <int top> float error_of(const float* x, const Sub& w, float scale, flo
 }
 
 // Tries the neighbours of a sub-block's scale and minimum, whose rounding a better pair may undo.
-template <int top> void improve(const float* x, const Sub& w, float d, float dmin, int& scale, int& minimum) {
-    float least = error_of<top>(x, w, d * float(scale), -dmin * float(minimum));
+template <int n, int top, int most> void improve(const float* x, const Sub<n>& w, float d, float dmin, int& scale, int& minimum) {
+    float least = error_of<n, top>(x, w, d * float(scale), -dmin * float(minimum));
     const int scale0 = scale, minimum0 = minimum;
-    for (int s = std::max(0, scale0 - 1); s <= std::min(63, scale0 + 1); ++s)
-        for (int m = std::max(0, minimum0 - 1); m <= std::min(63, minimum0 + 1); ++m) {
-            const float error = error_of<top>(x, w, d * float(s), -dmin * float(m));
+    for (int s = std::max(0, scale0 - 1); s <= std::min(most, scale0 + 1); ++s)
+        for (int m = std::max(0, minimum0 - 1); m <= std::min(most, minimum0 + 1); ++m) {
+            const float error = error_of<n, top>(x, w, d * float(s), -dmin * float(m));
             if (error < least) least = error, scale = s, minimum = m;
         }
 }
 
-// Writes d, dmin and the scales; returns the codes.
-// Three steps. Each sub-block gets its line by itself, in fp32. Then the eight scales and minima are rounded to 6 bits in units
+// Writes d and dmin, each of 2 bytes; returns the rest. Codes are 0..top, scales and minima 0..most.
+// Three steps. Each sub-block gets its line by itself, in fp32. Then the scales and minima are rounded to whole numbers in units
 // of the block's fp16 numbers. At last each pair of rounded numbers is improved among its neighbours, and the codes are chosen
 // for what is stored, not for what was wanted. The codes of the first step are thrown away.
-template <int top> std::array<uint8_t, k_block> quantise_lines(std::byte* to, const float* x, const float* importance) {
-    std::array<Sub, 8> w;
-    std::array<float, 8> scales, minima;
-    for (int j = 0; j < 8; ++j) {
-        w[j] = weights_of<sub_block>(x + sub_block * j, importance ? importance + sub_block * j : nullptr);
-        const Line line = best_line<top>(x + sub_block * j, w[j]);
+template <int n, int top, int most> Lines<n> quantise_lines(std::byte* to, const float* x, const float* importance) {
+    constexpr size_t count = Lines<n>::count;
+    std::array<Sub<n>, count> w;
+    std::array<float, count> scales, minima;
+    for (size_t j = 0; j < count; ++j) {
+        w[j] = weights_of<n>(x + n * j, importance ? importance + n * j : nullptr);
+        const Line line = best_line<n, top>(x + n * j, w[j]);
         scales[j] = line.scale;
         minima[j] = -line.offset;
     }
-    Small scale, minimum;
-    const float d = in_six_bits(to, scales, scale), dmin = in_six_bits(to + 2, minima, minimum);
-    std::array<uint8_t, k_block> codes{};
-    if (!std::isfinite(d) || !std::isfinite(dmin)) return codes;
-    for (int j = 0; j < 8; ++j) {
-        const float* from = x + sub_block * j;
-        improve<top>(from, w[j], d, dmin, scale[j], minimum[j]);
-        const float step = d * float(scale[j]), inverse = step > 0 ? 1 / step : 0, offset = -dmin * float(minimum[j]);
-        for (int i = 0; i < sub_block; ++i) codes[sub_block * j + i] = uint8_t(code<top>(from[i], inverse, offset));
+    Lines<n> out;
+    const float d = round_to<most>(to, scales, out.scale), dmin = round_to<most>(to + 2, minima, out.minimum);
+    if (!std::isfinite(d) || !std::isfinite(dmin)) return {};
+    for (size_t j = 0; j < count; ++j) {
+        const float* from = x + n * j;
+        improve<n, top, most>(from, w[j], d, dmin, out.scale[j], out.minimum[j]);
+        const float step = d * float(out.scale[j]), inverse = step > 0 ? 1 / step : 0, offset = -dmin * float(out.minimum[j]);
+        for (int i = 0; i < n; ++i) out.codes[n * j + i] = uint8_t(code<top>(from[i], inverse, offset));
     }
-    pack_scales(to + 4, scale, minimum);
-    return codes;
+    return out;
+}
+
+// 64 bytes: in each half of the block four runs of 32 share 32 bytes, and the pair of bits of run g is at bits 2g.
+void pack_pairs(std::byte* to, const Codes& codes, int shift) {
+    for (int half = 0; half < 2; ++half)
+        for (int i = 0; i < 32; ++i) {
+            int pairs = 0;
+            for (int g = 0; g < 4; ++g) pairs |= (codes[128 * half + 32 * g + i] >> shift & 3) << 2 * g;
+            to[32 * half + i] = std::byte(pairs);
+        }
+}
+
+// 32 bytes: bit j of byte i belongs to element 32 j + i.
+void pack_bits(std::byte* to, const Codes& codes, int shift) {
+    for (int i = 0; i < 32; ++i) {
+        int bits = 0;
+        for (int j = 0; j < 8; ++j) bits |= (codes[32 * j + i] >> shift & 1) << j;
+        to[i] = std::byte(bits);
+    }
 }
 
 // 128 bytes: each run of 32 holds the low nibbles of 32 codes, and in its high nibbles those of the next 32.
-void pack_nibbles(std::byte* to, const std::array<uint8_t, k_block>& codes) {
+void pack_nibbles(std::byte* to, const Codes& codes) {
     for (int j = 0; j < 4; ++j)
         for (int i = 0; i < 32; ++i) to[32 * j + i] = std::byte((codes[64 * j + i] & 15) | (codes[64 * j + 32 + i] & 15) << 4);
 }
 
-constexpr int group = 16, groups = k_block / group; // of Q6_K
-using Group = std::array<float, group>;
+constexpr int group = 16, groups = k_block / group; // of formats without minima
 
-float code_q6(float x, float inverse) { return float(int(std::min(std::max(x * inverse, -32.0f), 31.0f) + 32.5f) - 32); }
+template <int half> float signed_code(float x, float inverse) {
+    return float(int(std::min(std::max(x * inverse, -float(half)), float(half - 1)) + (half + 0.5f)) - half);
+}
 
-// The scale of the least weighted error of codes -32..31, of those that begin around the one at which the extreme is -32.
-// For a fixed choice of codes q the error is sum w x^2 - (sum w x q)^2 / sum w q^2, at the scale sum w x q / sum w q^2. So the
-// candidate with the greatest second term wins, and the first need not be computed.
-float best_scale(const float* x, const Group& w) {
-    constexpr int steps = 9;
+// The scale of the least weighted error of codes -half..half - 1, of those that begin around the one at which the extreme is
+// -half. For a fixed choice of codes q the error is sum w x^2 - (sum w x q)^2 / sum w q^2, at the scale sum w x q / sum w q^2. So
+// the candidate with the greatest second term wins, and the first need not be computed.
+template <int half> float best_scale(const float* x, const Sub<group>& w) {
+    constexpr int steps = half > 4 ? 9 : 4; // of few codes fewer candidates differ
+    constexpr float width = half > 4 ? 0.1f : 0.25f;
     const float extreme = *std::max_element(x, x + group, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
     if (std::fabs(extreme) <= nothing) return 0;
     float best = 0, most = 0; // of (sum w x q)^2 / sum w q^2, by which the error falls
     for (int step = -steps; step <= steps; ++step) {
-        const float inverse = -(32 + 0.1f * float(step)) / extreme;
+        const float inverse = -(half + width * float(step)) / extreme;
         Lanes of_xq{}, of_qq{};
         each<group>([&](int i, int lane) {
-            const float q = code_q6(x[i], inverse), wq = w[i] * q;
+            const float q = signed_code<half>(x[i], inverse), wq = w[i] * q;
             of_xq[lane] += wq * x[i];
             of_qq[lane] += wq * q;
         });
@@ -208,44 +256,77 @@ float best_scale(const float* x, const Group& w) {
     return best;
 }
 
+// A block of scales without minima, as a format stores it. Codes are 0..2 half - 1 and stand for -half..half - 1.
+struct Scales {
+    std::array<int, groups> scale{};
+    Codes codes{};
+};
+
+// Writes d, 2 bytes; returns the rest. Scales are -most..most - 1.
+template <int half, int most> Scales quantise_scales(std::byte* to, const float* x, const float* importance) {
+    std::array<float, groups> scales;
+    for (int k = 0; k < groups; ++k)
+        scales[k] =
+            best_scale<half>(x + group * k, weights_of<group>(x + group * k, importance ? importance + group * k : nullptr));
+    const float extreme = *std::ranges::max_element(scales, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+    const float d = half_to_float(store_rounded(to, extreme / -most));
+    Scales out;
+    if (!std::isfinite(d)) return out;
+    for (int k = 0; k < groups; ++k) {
+        const float ratio = d != 0 ? scales[k] / d : 0;
+        out.scale[k] = std::clamp(int(ratio + (ratio < 0 ? -0.5f : 0.5f)), -most, most - 1);
+        const float step = d * float(out.scale[k]), inverse = step != 0 ? 1 / step : 0;
+        for (int i = 0; i < group; ++i)
+            out.codes[group * k + i] = uint8_t(int(signed_code<half>(x[group * k + i], inverse)) + half);
+    }
+    return out;
+}
+
 } // namespace
 
+// Each layout is as the decoder in blocks_k.cpp reads it.
+
+void quantise_q2_k(std::byte* to, const float* x, const float* importance) {
+    const auto lines = quantise_lines<16, 3, 15>(to + 80, x, importance);
+    for (size_t k = 0; k < lines.count; ++k) to[k] = std::byte(lines.scale[k] | lines.minimum[k] << 4);
+    pack_pairs(to + 16, lines.codes, 0);
+}
+
+void quantise_q3_k(std::byte* to, const float* x, const float* importance) {
+    const Scales scales = quantise_scales<4, 32>(to + 108, x, importance);
+    pack_bits(to, scales.codes, 2);
+    pack_pairs(to + 32, scales.codes, 0);
+    std::array<int, 12> packed{};
+    for (int k = 0; k < groups; ++k) {
+        const int scale = scales.scale[k] + 32;
+        packed[k % 8] |= (scale & 15) << 4 * (k / 8);
+        packed[8 + k % 4] |= (scale >> 4) << 2 * (k / 4);
+    }
+    std::ranges::transform(packed, to + 96, [](int byte) { return std::byte(byte); });
+}
+
 void quantise_q4_k(std::byte* to, const float* x, const float* importance) {
-    pack_nibbles(to + 16, quantise_lines<15>(to, x, importance));
+    const auto lines = quantise_lines<32, 15, 63>(to, x, importance);
+    pack_scales(to + 4, lines);
+    pack_nibbles(to + 16, lines.codes);
 }
 
 void quantise_q5_k(std::byte* to, const float* x, const float* importance) {
-    const auto codes = quantise_lines<31>(to, x, importance);
-    for (int i = 0; i < 32; ++i) {
-        int high = 0;
-        for (int j = 0; j < 8; ++j) high |= (codes[32 * j + i] >> 4) << j;
-        to[16 + i] = std::byte(high);
-    }
-    pack_nibbles(to + 48, codes);
+    const auto lines = quantise_lines<32, 31, 63>(to, x, importance);
+    pack_scales(to + 4, lines);
+    pack_bits(to + 16, lines.codes, 4);
+    pack_nibbles(to + 48, lines.codes);
 }
 
 void quantise_q6_k(std::byte* to, const float* x, const float* importance) {
-    std::array<float, groups> scales;
-    for (int k = 0; k < groups; ++k)
-        scales[k] = best_scale(x + group * k, weights_of<group>(x + group * k, importance ? importance + group * k : nullptr));
-    const float extreme = *std::ranges::max_element(scales, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
-    const float d = half_to_float(store_rounded(to + 208, extreme / -128));
-    if (!std::isfinite(d)) return;
-    std::array<int, k_block> codes{}; // 0..63
-    for (int k = 0; k < groups; ++k) {
-        const float ratio = d != 0 ? scales[k] / d : 0;
-        const int scale = std::clamp(int(ratio + (ratio < 0 ? -0.5f : 0.5f)), -128, 127);
-        to[192 + k] = std::byte(int8_t(scale));
-        const float step = d * float(scale), inverse = step != 0 ? 1 / step : 0;
-        for (int i = 0; i < group; ++i) codes[group * k + i] = int(code_q6(x[group * k + i], inverse)) + 32;
-    }
-    for (int n = 0; n < 2; ++n) // as decode_q6_k in blocks_k.cpp reads them
-        for (int i = 0; i < 32; ++i) {
-            const int* q = &codes[128 * n + i];
+    const Scales scales = quantise_scales<32, 128>(to + 208, x, importance);
+    std::ranges::transform(scales.scale, to + 192, [](int scale) { return std::byte(int8_t(scale)); });
+    for (int n = 0; n < 2; ++n)
+        for (int i = 0; i < 64; ++i) {
+            const uint8_t* q = &scales.codes[128 * n + i];
             to[64 * n + i] = std::byte((q[0] & 15) | (q[64] & 15) << 4);
-            to[64 * n + 32 + i] = std::byte((q[32] & 15) | (q[96] & 15) << 4);
-            to[128 + 32 * n + i] = std::byte(q[0] >> 4 | (q[32] >> 4) << 2 | (q[64] >> 4) << 4 | (q[96] >> 4) << 6);
         }
+    pack_pairs(to + 128, scales.codes, 4);
 }
 
 } // namespace tq

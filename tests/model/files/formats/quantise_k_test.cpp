@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <doctest/doctest.h>
 #include <random>
 
@@ -13,7 +14,23 @@ using namespace tq;
 
 namespace {
 
-constexpr std::array k_types{GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K};
+constexpr std::array k_types{GgmlType::Q2_K, GgmlType::Q3_K, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K};
+
+// What a code can be; weights are `levels` values with the same distances.
+struct Levels {
+    size_t sub_block;
+    int count;
+    bool with_minimum; // else they are around 0
+};
+Levels levels_of(GgmlType type) {
+    switch (type) {
+    case GgmlType::Q2_K: return {16, 4, true};
+    case GgmlType::Q3_K: return {16, 8, false};
+    case GgmlType::Q4_K: return {32, 16, true};
+    case GgmlType::Q5_K: return {32, 32, true};
+    default: return {16, 64, false};
+    }
+}
 
 float as_half(float v) { return half_to_float(float_to_half(v)); }
 
@@ -57,16 +74,14 @@ std::vector<float> plain(std::span<const float> x, int top, bool with_minimum) {
 // What a K format would have without a search: scales that span the elements, in steps as fine as one likes.
 std::vector<float> plain_k(GgmlType type, std::span<const float> x) {
     std::vector<float> y;
-    const size_t sub = type == GgmlType::Q6_K ? 16 : 32;
-    for (size_t at = 0; at < x.size(); at += sub) {
-        const std::span part = x.subspan(at, sub);
+    const auto [sub_block, count, with_minimum] = levels_of(type);
+    for (size_t at = 0; at < x.size(); at += sub_block) {
+        const std::span part = x.subspan(at, sub_block);
         float least = 0, greatest = 0;
         for (const float v : part) least = std::min(least, v), greatest = std::max(greatest, v);
         const float extreme = std::max(-least, greatest);
-        const float step = type == GgmlType::Q6_K   ? extreme / 31
-                           : type == GgmlType::Q5_K ? (greatest - least) / 31
-                                                    : (greatest - least) / 15;
-        const float offset = type == GgmlType::Q6_K ? 0 : least;
+        const float step = with_minimum ? (greatest - least) / float(count - 1) : extreme / float(count / 2 - 1);
+        const float offset = with_minimum ? least : 0;
         for (const float v : part) y.push_back(step > 0 ? std::round((v - offset) / step) * step + offset : v);
     }
     return y;
@@ -112,6 +127,51 @@ TEST_CASE("a search for scales has less error than scales that span the elements
     }
 }
 
+// Root mean squares as shares of that of the weights, as measured; the tolerance is for another search, not for other rounding.
+TEST_CASE("errors of K formats") {
+    struct Bounds {
+        GgmlType type;
+        double normal, heavy_tails;
+    };
+    for (const auto& [type, normal, heavy_tails] : {Bounds{GgmlType::Q2_K, 0.2657, 0.2470}, {GgmlType::Q3_K, 0.1455, 0.1481}})
+        for (const bool heavy : {false, true}) {
+            CAPTURE(type_name(type));
+            const std::vector<float> x = random_values(256 * 256, 11, heavy), zeros(x.size());
+            const double error = std::sqrt(squares(x, coded(type, x)) / squares(x, zeros)), bound = heavy ? heavy_tails : normal;
+            CHECK(error < 1.01 * bound);
+            CHECK(error > 0.97 * bound);
+        }
+}
+
+TEST_CASE("blocks of Q2_K and Q3_K whose bytes follow from the format") {
+    const auto bytes = [](GgmlType type, const std::vector<float>& x) {
+        std::vector<std::byte> row(row_bytes(type, x.size()));
+        quantise_row(type, row, x);
+        return row;
+    };
+    // 16 bytes: scale 15 and minimum 15 of each sub-block, in units of 1/15 and 2/15; then all codes, 0 to 3; then the units
+    std::vector<float> x(256);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = float(i % 4) - 2;
+    std::vector<std::byte> q2 = bytes(GgmlType::Q2_K, x);
+    for (size_t i = 0; i < 16; ++i) CHECK(q2[i] == std::byte(0xff));
+    for (size_t i = 0; i < 64; ++i) CHECK(q2[16 + i] == std::byte(0x55 * (i % 4)));
+    const std::array units{float_to_half(1.0f / 15), float_to_half(2.0f / 15)};
+    CHECK(std::memcmp(&q2[80], units.data(), 4) == 0);
+    // A constant: no scale, only a minimum, or a scale and the code 3.
+    for (const float constant : {-3.0f, 3.0f, 0x1p-14f, -0x1p-14f, 1000.0f})
+        for (const GgmlType type : {GgmlType::Q2_K, GgmlType::Q3_K})
+            for (const float v : coded(type, std::vector<float>(256, constant)))
+                CHECK(v == doctest::Approx(constant).epsilon(0.0025));
+    // third bits, bit pairs, 6-bit scales of -32 (0 as stored) or of 31, d
+    for (size_t i = 0; i < x.size(); ++i) x[i] = float(i % 8) - 4;
+    const std::vector<std::byte> q3 = bytes(GgmlType::Q3_K, x);
+    for (size_t i = 0; i < 32; ++i) CHECK(q3[i] == std::byte(i % 8 >= 4 ? 0xff : 0));
+    for (size_t i = 0; i < 64; ++i) CHECK(q3[32 + i] == std::byte(0x55 * (i % 4)));
+    for (size_t i = 0; i < 12; ++i) CHECK(q3[96 + i] == std::byte(0));
+    const uint16_t d = float_to_half(1.0f / -32);
+    CHECK(std::memcmp(&q3[108], &d, 2) == 0);
+}
+
 TEST_CASE("the bytes are the same on every machine") {
     std::mt19937 random(1);
     std::vector<float> x(256 * 64);
@@ -120,6 +180,8 @@ TEST_CASE("the bytes are the same on every machine") {
         v = (whole - 2048) * (scale + 1) * 0x1p-20f;
     }
     for (const auto& [type, sum] : {std::pair(GgmlType::Q4_K, uint64_t(0x2f0e6081718174b7)),
+                                    {GgmlType::Q2_K, 0xaa254723c20cbdac},
+                                    {GgmlType::Q3_K, 0x1113e86b17040e2a},
                                     {GgmlType::Q5_K, 0xa38c72b1c30ea794},
                                     {GgmlType::Q6_K, 0xcc96189c4d88bb8a}}) {
         CAPTURE(type_name(type));
@@ -132,12 +194,13 @@ TEST_CASE("the bytes are the same on every machine") {
 TEST_CASE("values that a block can hold are kept, of any sign and size") {
     for (const GgmlType type : k_types) {
         CAPTURE(type_name(type));
-        const std::vector<float> zeros(256, 0.0f), tiny(256, 1e-38f);
-        CHECK(coded(type, zeros) == zeros);
-        CHECK(coded(type, tiny) == zeros);
+        const std::vector<float> zeros(256, 0.0f);
+        for (const float tiny : {0.0f, 1e-38f, -1e-38f, 1e-42f, -1e-42f})
+            CHECK(coded(type, std::vector<float>(256, tiny)) == zeros);
         for (const float unit : {0x1p-4f, 1.0f, 0x1p10f}) {
             std::vector<float> x;
-            for (int i = 0; i < 256; ++i) x.push_back(unit * float(i * 7 % 16 - 8));
+            const int count = std::min(16, levels_of(type).count);
+            for (int i = 0; i < 256; ++i) x.push_back(unit * float(i * 7 % count - count / 2));
             CHECK(std::sqrt(squares(x, coded(type, x)) / squares(x, zeros)) < 0.002);
         }
         std::vector<float> one(256);
@@ -173,7 +236,9 @@ TEST_CASE("errors of important columns are smaller") {
 }
 
 TEST_CASE("NaN, infinite and huge values are reported") {
-    for (const GgmlType type : {GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K}) {
+    std::vector<GgmlType> types(k_types.begin(), k_types.end());
+    types.insert(types.end(), {GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1});
+    for (const GgmlType type : types) {
         CAPTURE(type_name(type));
         for (const float bad : {INFINITY, -INFINITY, std::nanf(""), 1e9f, -3e38f}) {
             CAPTURE(bad);

@@ -8,7 +8,6 @@
 // view that reorders rows when they are read (in_gguf_order(), packed_gates()).
 #include "model/files/conversion.h"
 #include "base/checksum.h"
-#include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"

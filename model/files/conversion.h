@@ -1,5 +1,6 @@
 // A model as a GGUF file in other weight formats: which keys and tensors the file has, and the bytes of each tensor.
 #pragma once
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "model/files/formats/gguf_writer.h"
 #include "model/model.h"

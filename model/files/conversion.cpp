@@ -118,13 +118,21 @@ class Planner {
         std::vector<std::string_view> names;
         for (const ConvertedTensor& t : out_.tensors) names.push_back(t.from.name);
         const MixedTypes types(model_.file, names, *options_.mix, options_.mixed);
+        std::map<std::pair<GgmlType, GgmlType>, uint32_t> replaced; // matrices, by the format wanted and that instead
         for (ConvertedTensor& t : out_.tensors) {
             std::array<uint64_t, 4> all{1, 1, 1, 1};
             std::copy(t.ne.begin(), t.ne.end(), all.begin());
-            t.type = types.of(t.from.name, all).value_or(t.type);
+            const std::optional<GgmlType> chosen = types.of(t.from.name, all);
+            if (chosen && *chosen != types.wanted(t.from.name)) ++replaced[{types.wanted(t.from.name), *chosen}];
+            t.type = chosen.value_or(t.type);
             check(t.from, t.type);
             out_.writer.add_tensor(t.from.name, t.type, t.ne);
         }
+        for (const auto& [formats, count] : replaced)
+            out_.notes.push_back(fmt::format("{} instead of {} for {}, with rows that are no multiple of {}",
+                                             type_name(formats.second), type_name(formats.first),
+                                             count == 1 ? "a matrix" : fmt::format("{} matrices", count),
+                                             block_format(formats.first)->elements));
     }
 
     void check(const Tensor& from, GgmlType type) const {

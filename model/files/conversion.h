@@ -33,6 +33,7 @@ struct ConversionOptions {
 struct Conversion {
     GgufWriter writer; // of the keys, and of the tensors in this order
     std::vector<ConvertedTensor> tensors;
+    std::vector<std::string> notes; // what the user should know: matrices whose rows the mix's formats do not divide
 };
 
 // Plans the file. Of a GGUF file all keys but those of its division into parts are copied; of a Hugging Face directory they are

@@ -140,6 +140,46 @@ TEST_CASE("the same bytes for any number of threads, and errors by format") {
     CHECK(fs::file_size(two) < fs::file_size(f16) / 2);
 }
 
+TEST_CASE("two and three bits, the same bytes for any number of threads") {
+    const Place place;
+    const std::string one = place.path("one.gguf"), three = place.path("three.gguf");
+    uintmax_t size = 0;
+    for (const auto& [type, file_type] : {std::pair("Q2_K", 10u), {"Q3_K_S", 11u}, {"Q3_K_M", 12u}, {"Q3_K_L", 13u}}) {
+        CAPTURE(type);
+        const Finished finished = quantize({demo, one, type, "1", "--allow-requantize", "--overwrite"});
+        CHECK(contains(output(finished), type == std::string("Q2_K") ? "| Q2_K " : "| Q3_K "));
+        CHECK(!contains(finished.error, "instead of")); // all rows are multiples of 256
+        output(quantize({demo, three, type, "3", "--allow-requantize", "--overwrite"}));
+        CHECK(slurp(one) == slurp(three));
+        CHECK(open_model_file(one).integer("general.file_type") == file_type);
+        CHECK(fs::file_size(one) > size); // each has more bits than the one before
+        size = fs::file_size(one);
+        CHECK(logits(one) != logits(demo));
+    }
+}
+
+TEST_CASE("rows that are no multiple of 256 are in blocks of 32, which a note says") {
+    const Place place;
+    const std::string from = place.path("f32.gguf"), to = place.path("out.gguf");
+    write_random_model(from, {small_config(), GgmlType::F32, true, 1, {}});
+    const auto types = [&] {
+        std::map<std::string, int> counts;
+        for (const FileTensor& t : open_model_file(to).tensors()) ++counts[type_name(t.type)];
+        counts.erase("F32");
+        return counts;
+    };
+    const Finished low = quantize({from, to, "Q2_K"});
+    CHECK(low.status == 0);
+    CHECK(types() == std::map<std::string, int>{{"Q3_K", 2}, {"Q4_0", 12}, {"Q8_0", 1}}); // rows of 512; of 64 and 96; the head
+    CHECK_MESSAGE(contains(low.error, "tq-run: Q4_0 instead of Q2_K for 8 matrices, with rows that are no multiple of 256\n"),
+                  low.error);
+    CHECK(contains(low.error, "Q4_0 instead of Q3_K for 4 matrices"));
+    CHECK(contains(low.error, "Q8_0 instead of Q6_K for a matrix"));
+    CHECK(logits(to) != logits(from));
+    CHECK(contains(quantize({from, to, "Q3_K_L", "--overwrite"}).error, "Q5_1 instead of Q5_K for 4 matrices"));
+    CHECK(!contains(quantize({from, to, "Q4_0", "--overwrite", "--pure"}).error, "instead of"));
+}
+
 TEST_CASE("what a file costs is measured in the same command") {
     const Place place;
     const TemporaryFile text(
@@ -204,7 +244,7 @@ TEST_CASE("a run that ends in the middle is gone on with, whatever of it is left
 TEST_CASE("what is refused, and leaves no file") {
     const Place place;
     const std::string out = place.path("out.gguf");
-    check_refused(quantize({demo, out, "Q3_K_M"}), 2, "one of F32 F16 BF16");
+    check_refused(quantize({demo, out, "IQ3_S"}), 2, "one of F32 F16 BF16");
     check_refused(quantize({demo, out}), 2, "type");
     check_refused(quantize({place.path("none.gguf"), out, "Q4_0"}), 1, "none.gguf");
     check_refused(quantize({demo, demo, "Q8_0", "--overwrite"}), 1, "would be written over");

@@ -247,6 +247,7 @@ int run(const QuantizeArguments& given) {
     refuse_inputs(arguments, model);
     const MixOptions mixed{arguments.pure, named_type(arguments.output_type), named_type(arguments.embedding_type)};
     Conversion conversion = plan_conversion(model, {mix, mixed, arguments.allow_requantize});
+    for (const std::string& note : conversion.notes) write_error(fmt::format("tq-run: {}\n", note));
     QuantizedFile file(arguments, model, std::move(conversion));
     if (arguments.dry_run) {
         write_text(file.heading());

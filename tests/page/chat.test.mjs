@@ -238,3 +238,19 @@ test('settings are sent, and those left empty are not', () => withPage(async (pa
     await say(page, 'rich text');
     assert.equal(double.seen.bodies.at(-1).temperature, 0.25);
 }));
+
+test('what is typed while the page loads is kept', () => withPage(async (page) => {
+    await page.addInitScript(() => {
+        new MutationObserver((_, observer) => {
+            if (!document.querySelector('.send')) return;
+            observer.disconnect(); // no conversation has been read yet
+            window.dispatchEvent(new Event('resize'));
+            const field = document.getElementById('prompt');
+            field.value = 'early';
+            field.dispatchEvent(new Event('input'));
+        }).observe(document, { childList: true, subtree: true });
+    });
+    await page.reload();
+    await page.waitForSelector('body.ready');
+    assert.equal(await prompt(page).inputValue(), 'early');
+}));

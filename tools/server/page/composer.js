@@ -1,4 +1,5 @@
-// The field at the bottom: Enter sends, Shift+Enter begins a line, Escape stops the answer.
+// The field at the bottom: Enter sends, Shift+Enter begins a line, Escape stops the answer. While the page loads there is no
+// conversation yet: what is typed then waits for it.
 import { ask, stop } from './answer.js';
 import { h, icon } from './dom.js';
 import { on, saveSettings, state } from './state.js';
@@ -17,7 +18,7 @@ function grow() {
 }
 
 function isRunning() {
-    return state.running.has(state.current.id);
+    return state.current !== null && state.running.has(state.current.id);
 }
 
 function update() {
@@ -32,7 +33,7 @@ function update() {
 }
 
 function thinks() {
-    return state.current.settings.think ?? state.props.thinks_by_default ?? true;
+    return state.current?.settings.think ?? state.props.thinks_by_default ?? true;
 }
 
 function updateThink() {
@@ -43,7 +44,7 @@ function updateThink() {
 
 function submit() {
     const text = prompt.value.trim();
-    if (isRunning() || !text) return;
+    if (isRunning() || !text || !state.current) return;
     const conversation = state.current;
     const last = shownPath(conversation).at(-1);
     prompt.value = '';
@@ -72,7 +73,7 @@ export function startComposer() {
         }
     });
     prompt.addEventListener('input', () => {
-        drafts.set(state.current.id, prompt.value);
+        if (state.current) drafts.set(state.current.id, prompt.value);
         grow();
     });
     prompt.addEventListener('keydown', (event) => {
@@ -80,11 +81,14 @@ export function startComposer() {
         event.preventDefault();
         submit();
     });
-    think.addEventListener('click', () => saveSettings(state.current, { ...state.current.settings, think: !thinks() }));
+    think.addEventListener('click', () => state.current && saveSettings(state.current, { ...state.current.settings, think: !thinks() }));
     on('running', update);
     on('props', updateThink);
     on('settings', updateThink);
+    let isFirst = true;
     on('current', () => {
+        if (isFirst && prompt.value) drafts.set(state.current.id, prompt.value);
+        isFirst = false;
         prompt.value = drafts.get(state.current.id) ?? '';
         updateThink();
         grow();

@@ -54,7 +54,7 @@ void score(uint first, uint end, inout float s[scored]) {
     }
     for (uint i = 0; i < keys; i++) {
         const uint key = key_of(first, i);
-        const vec2 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1), first));
+        const vec4 by = scales_of(k_type, p.k_scales, vector_of(min(key, end - 1), first));
         for (uint r = 0; r < rows; r++) {
             const float sum = score_of(sums[i * rows + r], by) + page_score(r, min(key, end - 1));
             if (is_seen(seen_keys(r, end), key)) s[i * rows + r] = sum;

@@ -132,14 +132,14 @@ uint vector_near(uint key, uint near) {
 }
 
 // Returns what vector_scales() does, for a window its unit.
-vec2 scales_of(uint type, uint scales, uint at) {
-    return window == WINDOW_ONLY ? vec2(WINDOW_INVERSE_UNIT, 0.0) : vector_scales(type, scales, at);
+vec4 scales_of(uint type, uint scales, uint at) {
+    return window == WINDOW_ONLY ? vec4(WINDOW_INVERSE_UNIT) : vector_scales(type, scales, at);
 }
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// Returns the sum of four products with levels of a key, of which components 0 and 2 are of even channels, times its scales.
-float score_of(vec4 products, vec2 by) {
-    if (KV_UNEQUAL(k_type) != 0) return (products.x + products.z) * by.x + (products.y + products.w) * by.y;
+// Returns the sum of four products with levels of a key, of which each is of channels with the same i % 4, times its scales.
+float score_of(vec4 products, vec4 by) {
+    if (KV_UNEQUAL(k_type) != 0) return sum_of(products * by);
     return sum_of(products) * by.x;
 }

@@ -93,7 +93,7 @@ void load_queries() {
 }
 
 // Channels [32 b, 32 b + 32) of a key or value as they are in the cache, and its scale.
-struct Fetched { uvec4 halves[4]; CodeBlock codes; vec2 scales; };
+struct Fetched { uvec4 halves[4]; CodeBlock codes; vec4 scales; };
 // Whole subgroups have the blocks of a batch, `items` in number, an invocation `shares` of them. If there are twice as many invocations as
 // blocks, half of them store keys and half values: all fetch both, as loads in a branch would be waited for at its end.
 const uint items = batch * blocks, shares = (items + lanes - 1) / lanes;
@@ -151,13 +151,15 @@ void move_nonfinite(inout f16vec4 v[8], inout float scale) {
     [[unroll]] for (uint i = 0; i < 8; i++) v[i] = mix(f16vec4(0.0), v[i], bvec4(finite));
 }
 
-// Even and odd channels have scales of their own where bits are unequal: a key then has the larger, and its levels the ratios to that. One of
-// them is 1, and rounding to fp16 is nothing beside the error of a level.
-float scale_of_key(vec2 scales) { return KV_UNEQUAL(k_type) == 0 || scales.x >= scales.y ? scales.x : scales.y; }
-void join_halves(inout f16vec4 v[8], vec2 scales) {
-    const float larger = scale_of_key(scales);
-    const f16vec2 by = f16vec2(larger > 0.0 ? scales / larger : vec2(0.0));
-    [[unroll]] for (uint i = 0; i < 8; i++) v[i] *= by.xyxy;
+// Quarters have scales of their own where bits are unequal: a key then has the largest, and its levels the ratios to that. One of them is 1,
+// and rounding to fp16 is nothing beside the error of a level.
+float scale_of_key(vec4 scales) {
+    return KV_UNEQUAL(k_type) == 0 ? scales.x : max(max(scales.x, scales.y), max(scales.z, scales.w));
+}
+void join_quarters(inout f16vec4 v[8], vec4 scales) {
+    const float largest = scale_of_key(scales);
+    const f16vec4 by = f16vec4(largest > 0.0 ? scales / largest : vec4(0.0));
+    [[unroll]] for (uint i = 0; i < 8; i++) v[i] *= by;
 }
 
 // Stores what was fetched where all subgroups read it.
@@ -167,7 +169,7 @@ void store_batch() {
         f16vec4 levels[8];
         if (stores(s, 0)) {
             decode(k_type, keys_ahead[s], levels);
-            if (KV_UNEQUAL(k_type) != 0) join_halves(levels, keys_ahead[s].scales);
+            if (KV_UNEQUAL(k_type) != 0) join_quarters(levels, keys_ahead[s].scales);
             [[unroll]] for (uint j = 0; j < 8; j++) vectors[key * stride + b * 8 + j] = levels[j];
             if (b == 0) key_scales[key] = scale_of_key(keys_ahead[s].scales);
         }

@@ -109,21 +109,26 @@ void fetch_key(uint n, uint at) {
 // Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 where that lies after all keys.
 uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
 
-const bool unequal = KV_UNEQUAL(k_type) != 0; // of two channels each has a scale
+const bool unequal = KV_UNEQUAL(k_type) != 0; // of four channels each has a scale
+const uint kinds = unequal ? 2 : 1;          // of pairs of channels
 
 // f[h] = query[h] . key n of the round, which is vector `at`, the part of this lane; where bits are unequal times its scales
-void multiply(uint n, uint at, vec2 scales, out float f[heads]) {
+void multiply(uint n, uint at, vec4 scales, out float f[heads]) {
     if (half_keys) {
-        f16vec2 products[heads];
-        [[unroll]] for (uint h = 0; h < heads; h++) products[h] = f16vec2(0.0);
+        f16vec2 products[heads * kinds];
+        [[unroll]] for (uint h = 0; h < heads * kinds; h++) products[h] = f16vec2(0.0);
         [[unroll]] for (uint c = 0; c < 4; c++) {
             [[unroll]] for (uint i = 0; i < 4; i++) {
                 const f16vec2 level = level_pair(k_type, key_words[n * 4 + c], i);
-                [[unroll]] for (uint h = 0; h < heads; h++) products[h] = fma(level, half_query[h * 16 + c * 4 + i], products[h]);
+                const uint kind = i % kinds;
+                [[unroll]] for (uint h = 0; h < heads; h++)
+                    products[h * kinds + kind] = fma(level, half_query[h * 16 + c * 4 + i], products[h * kinds + kind]);
             }
         }
-        [[unroll]] for (uint h = 0; h < heads; h++)
-            f[h] = unequal ? float(products[h].x) * scales.x + float(products[h].y) * scales.y : float(products[h].x) + float(products[h].y);
+        [[unroll]] for (uint h = 0; h < heads; h++) {
+            const vec2 first = vec2(products[h * kinds]), second = vec2(products[h * kinds + kinds - 1]);
+            f[h] = unequal ? dot(vec4(first, second), scales) : first.x + first.y;
+        }
         return;
     }
     vec4 v[8];
@@ -306,7 +311,7 @@ void main() {
     [[dont_unroll]] for (uint round = begin; round < end; round += subgroups * batch) {
         const uint first = round + gl_LocalInvocationID.x / subgroup * batch;
         float s[scored], value_scales[steps], largest_scale = 0.0;
-        vec2 key_scales[steps];
+        vec4 key_scales[steps];
         vec2 page_scores[own];
         uint at[steps];
         [[unroll]] for (uint n = 0; n < steps; n++) {

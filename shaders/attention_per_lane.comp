@@ -41,7 +41,7 @@ void score(uint first, uint end, uint count) {
             load32(k_type, p.k_codes, p.k_scales, at, b, k);
             UNROLL for (uint r = 0; r < rows; r++)
                 UNROLL for (uint j = 0; j < 8; j++) terms[r] += query[r * width / 4 + j] * k[j];
-            const vec2 by = scales_of(k_type, p.k_scales, at);
+            const vec4 by = scales_of(k_type, p.k_scales, at);
             UNROLL for (uint r = 0; r < rows; r++) {
                 const float sum = score_of(terms[r], by);
                 scores[i * rows + r] = sum + (b == 0 ? page_score(r, min(key_of(first, i), end - 1)) : scores[i * rows + r]);

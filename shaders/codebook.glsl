@@ -2,8 +2,9 @@
 // model/kv/turboquant.cpp. It uses what the includer of turboquant.glsl declares.
 // For other numbers of channels the thresholds differ by powers of two.
 bool reaches(float square, uint threshold, float norm2) {
-    const uint channels = head_dim >> KV_UNEQUAL(type);
-    const uint scaled = channels == 32    ? threshold + (2u << 23)
+    const uint channels = head_dim >> 2 * KV_UNEQUAL(type);
+    const uint scaled = channels == 16    ? threshold + (3u << 23)
+                        : channels == 32  ? threshold + (2u << 23)
                         : channels == 64  ? threshold + (1u << 23)
                         : channels == 256 ? threshold - (1u << 23)
                                           : threshold;
@@ -32,6 +33,12 @@ uint index_by_codebook(uint bits, float square, float norm2) {
     } else if (bits == 5) {
         const uint thresholds[31] = uint[31](TQ6_THRESHOLDS);
         COUNT_THRESHOLDS(31);
+    } else if (bits == 6) {
+        for (uint step = 32; step > 0; step >>= 1) {
+            const float i = float(index + step);
+            precise float threshold = i * i * uintBitsToFloat(TQ7_THRESHOLD);
+            if (reaches(square, floatBitsToUint(threshold), norm2)) index += step;
+        }
     }
     return index;
 }
@@ -61,11 +68,14 @@ void prepare_codes(float norm2) {
 uint choose_code(uint i, float y, float norm2, out float level) {
     precise float square = y * y;
     uint bits = magnitude_bits(type), index = 0;
-    if (KV_UNEQUAL(type) != 0) { // two codebooks, each with a constant number of bits
-        bits = KV_BITS(type) - 2 * (i & 1);
-        const uint even = index_by_codebook(KV_BITS(type), square, norm2), odd = index_by_codebook(KV_BITS(type) - 2, square, norm2);
-        index = norm2 == 0.0 ? 0 : (i & 1) == 0 ? even : odd;
-        level = (i & 1) == 0 ? magnitude_level(KV_BITS(type), index) : magnitude_level(KV_BITS(type) - 2, index);
+    if (KV_UNEQUAL(type) != 0) { // codebooks, each with a constant number of bits
+        bits = KV_QUARTER_BITS(KV_BITS(type), i & 3) - 1;
+        const uvec4 indices = uvec4(index_by_codebook(KV_BITS(type) + 1, square, norm2), index_by_codebook(KV_BITS(type) - 3, square, norm2),
+                                    index_by_codebook(KV_BITS(type), square, norm2), index_by_codebook(KV_BITS(type) - 2, square, norm2));
+        index = norm2 == 0.0 ? 0 : indices[i & 3];
+        const vec4 levels = vec4(magnitude_level(KV_BITS(type) + 1, index), magnitude_level(KV_BITS(type) - 3, index),
+                                 magnitude_level(KV_BITS(type), index), magnitude_level(KV_BITS(type) - 2, index));
+        level = levels[i & 3];
     } else {
         if (norm2 != 0.0)
             index = bits == 7 ? index_uniformly(abs(y), uintBitsToFloat(largest_bits)) : index_by_codebook(bits, square, norm2);

@@ -23,8 +23,8 @@ float terms[head_dim / width];
 #define OWN_AT(array, i, distance) array[nr_##i + (distance) / width]
 void channel_barrier() {}
 
-// terms[0] of every invocation = the sum of all, by terms i += terms i + s for s = head_dim / 2 ... 1. With 2 as `last` that of the
-// even or the odd ones, as the invocation's number is.
+// terms[0] of every invocation = the sum of all, by terms i += terms i + s for s = head_dim / 2 ... 1. With 4 as `last` that of those
+// with the same i % 4 as the invocation's number.
 void sum_terms(uint last) {
     [[unroll]] for (uint s = head_dim / 2 / width; s > 0; s >>= 1)
         [[unroll]] for (uint i = 0; i < s; i++) {
@@ -37,8 +37,8 @@ void sum_terms(uint last) {
     }
 }
 
-// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 2 for
-// even and odd channels apart.
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 4
+// where those with another i % 4 are apart.
 void hadamard(uint first) {
     for (uint stride = first; stride < width; stride <<= 1) {
         const bool upper = (gl_SubgroupInvocationID & stride) != 0;
@@ -69,8 +69,8 @@ shared float terms[head_dim];
 #define OWN_AT(array, i, distance) array[i + (distance)]
 void channel_barrier() { barrier(); }
 
-// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1; with 2 as `last` that of the even ones, and
-// terms[1] that of the odd ones. Ends with a barrier.
+// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1; with 4 as `last`
+// terms[q] = that of those with i % 4 = q. Ends with a barrier.
 void sum_terms(uint last) {
     for (uint s = head_dim / 2; s >= last; s >>= 1) {
         barrier();
@@ -82,8 +82,8 @@ void sum_terms(uint last) {
     barrier();
 }
 
-// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 2 for
-// even and odd channels apart. Ends with a barrier.
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 4
+// where those with another i % 4 are apart. Ends with a barrier.
 void hadamard(uint first) {
     for (uint stride = first; stride < head_dim; stride <<= 1) {
         barrier();

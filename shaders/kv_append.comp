@@ -71,6 +71,13 @@ uint workgroup_add(uint own) {
 #define BLOCKS
 #include "blocks_codec.glsl"
 #endif
+// Stores number n of the vector's fp16 scales. Two share a word, whose other half another workgroup may be writing.
+void store_scale(uint at, uint n, uint half_word) {
+    const uint i = at * KV_SCALES(type, head_dim) + n, shift = 16 * (i & 1);
+    atomicAnd(cache[p.scales + (i >> 1)], ~(0xffffu << shift));
+    atomicOr(cache[p.scales + (i >> 1)], half_word << shift);
+}
+
 #include "turboquant.glsl"
 
 const int zero_vector = -128, nonfinite_vector = 128;
@@ -95,7 +102,7 @@ int normalise_exponents() {
 uint planes_code(uint i) {
     if (KV_UNEQUAL(type) == 0) return codes[i];
     const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits), high = bits - low;
-    const uint both = codes[i & ~1u] | codes[i | 1] << (bits + 1), second = i & 1;
+    const uint both = codes[i & ~1u] | codes[i | 1] << KV_QUARTER_BITS(bits, i & 2), second = i & 1;
     const uint below = both >> (low * second) & ((1u << low) - 1u), above = both >> (2 * low + high * second) & ((1u << high) - 1u);
     return below | above << low;
 }
@@ -110,13 +117,6 @@ uint packed_word(uint w) {
         for (uint j = 0; j < per_word; j++) word |= (planes_code((w - low_words) * per_word + j) >> low) << (high * j);
     }
     return word;
-}
-
-// Stores number n of the vector's fp16 scales. Two share a word, whose other half another workgroup may be writing.
-void store_scale(uint at, uint n, uint half_word) {
-    const uint i = at * KV_SCALES(type, head_dim) + n, shift = 16 * (i & 1);
-    atomicAnd(cache[p.scales + (i >> 1)], ~(0xffffu << shift));
-    atomicOr(cache[p.scales + (i >> 1)], half_word << shift);
 }
 
 #ifdef BLOCKS
@@ -137,11 +137,7 @@ void append_coded(uint at) {
 #endif
     if (KV_FAMILY(type) == KV_TURBOQUANT) {
         rotate(rotation);
-        const uvec2 scales = encode_turboquant(empty ? 0 : e);
-        if (gl_LocalInvocationID.x == 0) { // a vector that is not finite keeps a NaN scale: it appears in every score
-            store_scale(at, 0, e == nonfinite_vector ? 0x7e00u : scales.x);
-            if (unequal) store_scale(at, 1, e == nonfinite_vector ? 0x7e00u : scales.y);
-        }
+        encode_turboquant(empty ? 0 : e, at, e != nonfinite_vector);
     }
     EACH(w, KV_WORDS(type, head_dim)) cache[p.codes + at * KV_WORDS(type, head_dim) + w] = packed_word(w);
 }

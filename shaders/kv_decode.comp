@@ -33,7 +33,7 @@ float scale_at(uint at, uint n) {
 }
 
 float coded_value(uint base, uint at, uint i) {
-    const uint n = KV_FAMILY(type) == KV_BLOCKS ? i / 32 : KV_UNEQUAL(type) != 0 ? i & 1 : 0;
+    const uint n = KV_FAMILY(type) == KV_BLOCKS ? i / 32 : KV_UNEQUAL(type) != 0 ? i & 3 : 0;
     precise float value = code_level(type, code_at(base, i)) * scale_at(at, n);
     return value;
 }

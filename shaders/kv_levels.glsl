@@ -16,7 +16,7 @@ float magnitude_level(uint bits, uint index) {
         const uint low = index < 20 ? TQ6_LEVELS_4 : TQ6_LEVELS_5, high = index < 28 ? TQ6_LEVELS_6 : TQ6_LEVELS_7;
         return float(byte_of(index < 24 ? low : high, index));
     }
-    return float(2 * index + 1); // 6 bits: the smaller half; 8 bits: all
+    return float(2 * index + 1); // 6 bits: the smaller half; 7 and 8 bits: all
 }
 
 // Returns the bits of a magnitude index of a TurboQuant type.
@@ -59,13 +59,10 @@ uint bits_around(uint word, uint at, uint count) {
     return (at + count <= 32 ? word >> at : word >> at | word << (32 - at)) & ((1u << count) - 1u);
 }
 
-// Of unequal bits, the code of an odd place has this, too.
-uint odd_code(uint type) { return 2u << KV_BITS(type); }
-
-// Returns the code of channel 0 or 1 of two whose bits are unequal, from their number (kv_types.h).
+// Returns the code of place i, whose bits are unequal, from the number that it shares with a neighbour (kv_types.h), as all codes are numbered.
 uint code_of_both(uint type, uint both, uint i) {
-    const uint more = KV_BITS(type) + 1;
-    return i == 0 ? both & ((1u << more) - 1u) : both >> more | odd_code(type);
+    const uint first = KV_QUARTER_BITS(KV_BITS(type), i & 2u);
+    return ((i & 1u) == 0 ? both & ((1u << first) - 1u) : both >> first) + KV_QUARTER_AT(KV_BITS(type), i & 3u);
 }
 
 // Returns the code of channel i, whose planes' bits are in these words; for a trellis with the bits before it that its level
@@ -75,7 +72,7 @@ uint code_of_words(uint type, uint low_word, uint high_word, uint i) {
     if (is_nibble_trellis(type)) return nibble_index(trellis_nibbles(low_word, high_word), i);
     if (KV_UNEQUAL(type) != 0) {
         const uint first = i & ~1u, above = high == 0 ? 0 : (high_word >> (first * high & 31)) & ((1u << (2 * high)) - 1u);
-        return code_of_both(type, ((low_word >> (first * low & 31)) & ((1u << (2 * low)) - 1u)) | above << (2 * low), i & 1);
+        return code_of_both(type, ((low_word >> (first * low & 31)) & ((1u << (2 * low)) - 1u)) | above << (2 * low), i);
     }
     if (KV_TRELLIS(type) != 0 && high == 0) return bits_around(low_word, (2 * i - 2) & 31, 4);
     const uint code = (low_word >> (i * low & 31)) & ((1u << low) - 1u);
@@ -90,10 +87,17 @@ float signed_level(uint bits, uint code) {
     return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
 }
 
+// The same of a code of unequal bits.
+float quarter_level(uint bits, uint code) {
+    if (code < KV_QUARTER_AT(bits, 2u)) return signed_level(bits + 1, code);
+    if (code < KV_QUARTER_AT(bits, 3u)) return signed_level(bits, code - KV_QUARTER_AT(bits, 2u));
+    if (code < KV_QUARTER_AT(bits, 1u)) return signed_level(bits - 2, code - KV_QUARTER_AT(bits, 3u));
+    return signed_level(bits - 3, code - KV_QUARTER_AT(bits, 1u));
+}
+
 // Returns a code's level, before the scale of its vector or block.
 float code_level(uint type, uint code) {
-    if (KV_UNEQUAL(type) != 0)
-        return code < odd_code(type) ? signed_level(KV_BITS(type), code) : signed_level(KV_BITS(type) - 2, code - odd_code(type));
+    if (KV_UNEQUAL(type) != 0) return quarter_level(KV_BITS(type), code);
     if (KV_TRELLIS(type) != 0)
         return float(trellis_level(KV_BITS(type), KV_BITS(type) == 3 ? (code & 3u) | trellis_branch(3, code >> 2) << 2 : code));
     if (KV_FAMILY(type) == KV_BLOCKS) return KV_BITS(type) == 8 ? float(int(code << 24) >> 24) : float(int(code) - 8);

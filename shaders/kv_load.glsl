@@ -18,10 +18,12 @@ float stored_scale(uint type, uint scales, uint at, uint n) {
     return half_value(cache_word(scales + (i >> 1)) >> (16 * (i & 1)));
 }
 
-// Returns the factor of a vector's loaded values; or those of its even and its odd channels, where their bits are unequal.
-vec2 vector_scales(uint type, uint scales, uint at) {
-    if (KV_FAMILY(type) != KV_TURBOQUANT) return vec2(1.0, 0.0);
-    return vec2(stored_scale(type, scales, at, 0), KV_UNEQUAL(type) == 0 ? 0.0 : stored_scale(type, scales, at, 1));
+// Returns the factor of a vector's loaded values; or those of its quarters, where their bits are unequal: of channels 4 n, 4 n + 1 and so on.
+vec4 vector_scales(uint type, uint scales, uint at) {
+    if (KV_FAMILY(type) != KV_TURBOQUANT) return vec4(1.0, 0.0, 0.0, 0.0);
+    if (KV_UNEQUAL(type) == 0) return vec4(stored_scale(type, scales, at, 0), 0.0, 0.0, 0.0);
+    const uint first = cache_word(scales + 2 * at), second = cache_word(scales + 2 * at + 1);
+    return vec4(half_value(first), half_value(first >> 16), half_value(second), half_value(second >> 16));
 }
 
 // Returns the scale of channel c's block.
@@ -40,7 +42,7 @@ float plain_value(uint type, uint word, uint i) {
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
-const uint table_levels = KV_UNEQUAL(k_type) != 0 ? 64 : KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
+const uint table_levels = KV_UNEQUAL(k_type) != 0 ? 128 : KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
 shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
 bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) <= 4; }
 void prepare_levels() {
@@ -49,7 +51,7 @@ void prepare_levels() {
 }
 float level_of(uint type, uint code) {
     if (!has_level_table(type)) return code_level(type, code);
-    const uint bits = KV_UNEQUAL(type) != 0 ? 6 : KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type);
+    const uint bits = KV_UNEQUAL(type) != 0 ? 7 : KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type);
     return level_table[(type == k_type ? 0 : table_levels) + (code & ((1u << bits) - 1u))];
 }
 #endif

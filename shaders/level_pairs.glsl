@@ -12,7 +12,7 @@ shared uint level_pairs[table_size == 0 ? 1 : table_size * copies]; // [index][c
 // Returns the code of channel 0 or 1 of a pair's index.
 uint code_of_pair(uint type, uint index, uint i) {
     const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits);
-    if (KV_UNEQUAL(type) != 0) return code_of_both(type, index, i);
+    if (KV_UNEQUAL(type) != 0) return code_of_both(type, index & ((1u << (2 * bits)) - 1u), index >> (2 * bits) << 1 | i); // the second kind
     if (KV_TRELLIS(type) != 0 && bits == 2) return (index >> (2 * i)) & 15u;
     if (low == bits) return (index >> (low * i)) & ((1u << low) - 1u);
     const uint high = index >> (2 * low + i); // tq3's plane, one bit a channel; tq3t's, with the two bits before
@@ -57,9 +57,9 @@ f16vec2 table_pair(uint type, uint index) {
     const uint first = type == k_type ? 0 : k_table;
     return unpackFloat2x16(level_pairs[(first + index) * copies + gl_LocalInvocationID.x % copies]);
 }
-// Returns the entry whose index are `bits` bits of a word, from bit `from` on. The shift and mask give where its copies begin.
-f16vec2 table_pair_at(uint type, uint word, uint from, uint bits) {
-    const uint by = findLSB(copies), first = (type == k_type ? 0 : k_table) * copies, mask = ((1u << bits) - 1u) << by;
+// Returns the entry whose index are `bits` bits of a word, from bit `from` on, and `more`. The shift and mask give where its copies begin.
+f16vec2 table_pair_at(uint type, uint word, uint from, uint bits, uint more) {
+    const uint by = findLSB(copies), first = ((type == k_type ? 0 : k_table) + more) * copies, mask = ((1u << bits) - 1u) << by;
     const uint turned = from >= by ? word >> (from - by) : word << (by - from);
     return unpackFloat2x16(level_pairs[first + ((turned & mask) | gl_LocalInvocationID.x % copies)]);
 }
@@ -74,7 +74,7 @@ f16vec2 level_pair(uint type, uvec2 words, uint i) {
     }
     if (KV_PAIR_BITS(type) == 0 && KV_UNEQUAL(type) != 0) {
         const uint both = (words.x >> (8 * i) & 255u) | (words.y >> (2 * i) & 3u) << 8;
-        return f16vec2(table_level(type, code_of_both(type, both, 0)), table_level(type, code_of_both(type, both, 1)));
+        return f16vec2(table_level(type, code_of_both(type, both, 2 * (i & 1))), table_level(type, code_of_both(type, both, 2 * (i & 1) + 1)));
     }
     if (KV_PAIR_BITS(type) == 0) { // one by one
         const uint mask = (1u << high) - 1u;
@@ -82,7 +82,8 @@ f16vec2 level_pair(uint type, uvec2 words, uint i) {
                    b = ((words.x >> (8 * i + 4)) & 15u) | ((words.y >> (2 * high * i + high)) & mask) << 4;
         return f16vec2(table_level(type, a), table_level(type, b));
     }
-    if (high == 0) return table_pair_at(type, words.x, 2 * low * i, KV_PAIR_BITS(type));
+    const uint kind = KV_UNEQUAL(type) != 0 ? (i & 1) << KV_PAIR_BITS(type) : 0; // of bits by quarters
+    if (high == 0) return table_pair_at(type, words.x, 2 * low * i, KV_PAIR_BITS(type), kind);
     const uint high_bits = (words.y >> (2 * high * i)) & ((1u << (KV_PAIR_BITS(type) - 4u)) - 1u);
-    return table_pair(type, ((words.x >> (2 * low * i)) & 15u) | high_bits << 4);
+    return table_pair(type, kind + (((words.x >> (2 * low * i)) & 15u) | high_bits << 4));
 }

@@ -40,6 +40,8 @@
     0x3b768951u, 0x3b95278fu, 0x3bb18197u, 0x3bd052c1u, 0x3bf19b0du, 0x3c0aad3eu, 0x3c1dc886u, 0x3c376664u, 0x3c58aeb0u,         \
     0x3c7cbd03u, 0x3c91c8aeu, 0x3ca695deu, 0x3cbcc611u, 0x3cd45947u, 0x3cf19b0du, 0x3d0aad3eu, 0x3d1dc886u, 0x3d34c06bu,         \
     0x3d52f155u, 0x3d79a0b3u, 0x3d96dab2u, 0x3dc28996u
+// 7 bits: levels 2 i + 1 for all 64, and the first threshold; number i is i^2 times it.
+#define TQ7_THRESHOLD 0x37d3f061u
 
 // The 16 levels of IQ4_NL and IQ4_XS weights, and MXFP4's doubled: signed bytes, level i in byte i % 4 of word i / 4.
 #define IQ4_LEVELS_0 0xbfad9881u   // -127 -104 -83 -65

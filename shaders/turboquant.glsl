@@ -1,5 +1,5 @@
 // The TurboQuant quantiser, the counterpart of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`,
-// `shared uint codes[head_dim]`, workgroup_max and workgroup_add, and includes rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
+// `shared uint codes[head_dim]`, workgroup_max, workgroup_add and store_scale, and includes rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
 #ifdef TRELLIS
 #include "trellis.glsl"
 #else
@@ -16,38 +16,35 @@ void sum_squares(uint last) {
 }
 
 const bool unequal = KV_UNEQUAL(type) != 0;
-const uint last_sum = unequal ? 2 : 1;
+const uint last_sum = unequal ? KV_QUARTERS : 1;
 
-// Returns the sums that sum_terms(last_sum) left: of all channels, or of the even and of the odd ones.
-vec2 sums_of_terms() {
+// Returns the sums that sum_terms(last_sum) left: of all channels, or of each quarter.
+vec4 sums_of_terms() {
+    if (!unequal) return vec4(terms[0], 0.0, 0.0, 0.0);
 #ifdef SUBGROUP
-    if (!unequal) return vec2(terms[0], 0.0);
-    const float other = subgroupShuffleXor(terms[0], 1);
-    return (gl_SubgroupInvocationID & 1) == 0 ? vec2(terms[0], other) : vec2(other, terms[0]);
+    return vec4(subgroupShuffle(terms[0], 0), subgroupShuffle(terms[0], 1), subgroupShuffle(terms[0], 2), subgroupShuffle(terms[0], 3));
 #else
-    return vec2(terms[0], terms[1]);
+    return vec4(terms[0], terms[1], terms[2], terms[3]);
 #endif
 }
 
-// codes = the code of each channel; terms = sums of |y| L. Returns sum L^2, where bits are unequal of the even and of the odd channels.
-// Ends with a barrier.
-uvec2 choose_codes(vec2 norm2) {
+// codes = the code of each channel; terms = sums of |y| L. Returns sum L^2, where bits are unequal of each quarter. Ends with a barrier.
+uvec4 choose_codes(vec4 norm2) {
     channel_barrier(); // norm2 was read from terms, which are written below
     prepare_codes(norm2.x);
-    uvec2 square_levels = uvec2(0);
+    uvec4 square_levels = uvec4(0);
     EACH_CHANNEL(i) {
         const float y = OWN(channel, i);
-        const bool odd = unequal && (i & 1) != 0;
+        const uint quarter = unequal ? i & 3 : 0;
         float level;
-        codes[i] = choose_code(i, y, odd ? norm2.y : norm2.x, level);
+        codes[i] = choose_code(i, y, norm2[quarter], level);
         precise float product = abs(y) * level;
         OWN(terms, i) = product;
         const uint square = uint(abs(level)) * uint(abs(level));
-        square_levels += odd ? uvec2(0, square) : uvec2(square, 0);
+        square_levels += uvec4(square) * uvec4(equal(uvec4(quarter), uvec4(0, 1, 2, 3)));
     }
     sum_terms(last_sum);
-    square_levels.x = workgroup_add(square_levels.x);
-    if (unequal) square_levels.y = workgroup_add(square_levels.y);
+    [[unroll]] for (uint quarter = 0; quarter < last_sum; quarter++) square_levels[quarter] = workgroup_add(square_levels[quarter]);
     return square_levels;
 }
 
@@ -59,18 +56,13 @@ uint scale_of(uint rule, float norm2, float projected, uint square_levels, int e
                                          : quotient_half_bits(norm2, projected, e);
 }
 
-// codes = those of channel * 2^e, packed later. Returns the scales, where bits are unequal of even and odd channels, which only
-// invocation 0 gets. Ends with a barrier.
-uvec2 encode_turboquant(int e) {
+// codes = those of channel * 2^e, packed later. Stores the scales of vector `at`, where bits are unequal of each quarter; of a vector that is
+// not finite a NaN, which appears in every score. Ends with a barrier.
+void encode_turboquant(int e, uint at, bool finite) {
     sum_squares(last_sum);
-    const vec2 norm2 = sums_of_terms();
-    const uvec2 square_levels = choose_codes(norm2);
-    const vec2 projected = sums_of_terms();
-    uvec2 scales = uvec2(0);
-    if (gl_LocalInvocationID.x == 0) {
-        scales.x = scale_of(scale_rule, norm2.x, projected.x, square_levels.x, e);
-        if (unequal) scales.y = scale_of(scale_rule, norm2.y, projected.y, square_levels.y, e);
-    }
+    const vec4 norm2 = sums_of_terms();
+    const uvec4 square_levels = choose_codes(norm2);
+    const vec4 projected = sums_of_terms();
+    EACH(i, last_sum) store_scale(at, i, finite ? scale_of(scale_rule, norm2[i], projected[i], square_levels[i], e) : 0x7e00u);
     barrier();
-    return scales;
 }

@@ -13,13 +13,14 @@
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>
+#include <span>
 
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
 // How the codes of a vector are read: as words of nibbles, which are indices of levels or those of a trellis whose levels depend
-// on nibbles before them; as bytes of two codes of unequal bits, 5 and 3, in the places of even and odd nibbles; or as pairs of
-// bits, whose indices are windows of four bits.
+// on nibbles before them; as bytes of two codes of unequal bits, 6 and 2 or 5 and 3 in turn; or as pairs of bits, whose indices
+// are windows of four bits.
 enum class CodeWords { nibbles, trellis_nibbles, unequal, pairs };
 
 inline CodeWords code_words(KvType type) {
@@ -44,6 +45,10 @@ HWY_INLINE size_t nibble_of_channel(KvType type, size_t c) {
 // The order of codes is vector by vector, each of one nibble of `lanes` words: the even nibbles of these, then the odd ones.
 constexpr size_t nibble_of_vector(size_t vector) { return vector % 4 * 2 + vector / 4; }
 
+// The quarters of unequal bits in the order in which products are summed: those of the vectors 0 and 2, 1 and 3, 5 and 7, 4
+// and 6.
+inline constexpr size_t quarter_order[KV_QUARTERS] = {0, 2, 3, 1};
+
 // Returns the place of channel c in the order of codes.
 HWY_INLINE size_t place_of(KvType type, size_t c) {
     const size_t nibble = nibble_of_channel(type, c), vector = nibble % 2 * 4 + nibble / 2;
@@ -51,35 +56,35 @@ HWY_INLINE size_t place_of(KvType type, size_t c) {
 }
 
 // The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis. Of unequal bits
-// those of even channels, the levels of 16 .. 31 being the negatives of these, and those of odd ones, whose first eight are there
-// twice.
+// those of each quarter's codes, as often as 32 numbers have them; of the first's six bits those that are not negative.
 struct NibbleLevels {
-    HWY_ALIGN float values[16] = {}, odd_values[16] = {};
-    HWY_ALIGN int8_t bytes[16] = {}, odd_bytes[16] = {};
+    HWY_ALIGN float values[16] = {}, quarter_values[KV_QUARTERS][32] = {};
+    HWY_ALIGN int8_t bytes[16] = {}, quarter_bytes[KV_QUARTERS][32] = {};
 
     explicit NibbleLevels(KvType type) {
         if (is_trellis(type)) {
             std::ranges::copy(trellis_levels(code_bits(type)).first(16), bytes);
         } else if (is_unequal(type)) {
-            set_magnitudes(bytes, magnitude_bits(type, 0), 16);
-            set_magnitudes(odd_bytes, magnitude_bits(type, 1), 8);
+            for (size_t q = 0; q < KV_QUARTERS; q++) set_magnitudes(quarter_bytes[q], magnitude_bits(type, q));
         } else {
-            set_magnitudes(bytes, magnitude_bits(type), 16, 8);
+            set_magnitudes(std::span(bytes), magnitude_bits(type), 8);
         }
         if (code_words(type) == CodeWords::pairs && !is_trellis(type)) // an index is the code before, then its own
             for (size_t i = 16; i-- > 0;) bytes[i] = bytes[(i / 4 & 1) + i / 8 * 8];
-        for (size_t i = 0; i < 16; i++) values[i] = bytes[i], odd_values[i] = odd_bytes[i];
+        std::ranges::copy(bytes, values);
+        for (size_t q = 0; q < KV_QUARTERS; q++) std::ranges::copy(quarter_bytes[q], quarter_values[q]);
     }
 
   private:
-    // The levels of codes whose sign is the bit above the magnitude's, or `sign`; again after `period`.
-    static void set_magnitudes(int8_t* levels, uint32_t bits, size_t period, size_t sign = 0) {
+    // The levels of codes whose sign is the bit above the magnitude's, or `sign`; again after the last of them.
+    static void set_magnitudes(std::span<int8_t> levels, uint32_t bits, size_t sign = 0) {
         const std::vector<uint32_t>& magnitudes = codebook(bits).levels;
-        for (size_t i = 0; i < 16; i++) {
-            const size_t code = i % period, above = sign != 0 ? sign : size_t(1) << bits;
-            if (code % above >= magnitudes.size()) continue;
-            const auto level = int8_t(magnitudes[code % above]);
-            levels[i] = (code & above) != 0 ? int8_t(-level) : level;
+        if (sign == 0) sign = size_t(1) << bits;
+        for (size_t i = 0; i < levels.size(); i++) {
+            const size_t code = i % (2 * sign);
+            if (code % sign >= magnitudes.size()) continue;
+            const auto level = int8_t(magnitudes[code % sign]);
+            levels[i] = (code & sign) != 0 ? int8_t(-level) : level;
         }
     }
 };
@@ -140,21 +145,25 @@ template <> class WordLevels<CodeWords::trellis_nibbles> {
     V low_, high_;
 };
 
-// Codes of five bits at the even nibbles' places, and of three in what is left of their bytes.
+// Codes of six and of two bits, or of five and of three, in a byte: that of an even nibble is the lower. Bit 5 of six is a sign.
 template <> class WordLevels<CodeWords::unequal> {
   public:
-    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels)
-        : words_(hn::LoadU(U(), words)), low_(hn::Load(F(), levels.values)), high_(hn::Neg(low_)),
-          odd_(hn::Load(F(), levels.odd_values)) {}
+    HWY_INLINE WordLevels(const uint32_t* words, const NibbleLevels& levels) : words_(hn::LoadU(U(), words)), levels_(levels) {}
     HWY_INLINE V of_nibble(size_t n) const {
-        const auto index = hn::ShiftRightSame(words_, int(n % 2 == 0 ? 4 * n : 4 * n + 1));
-        return n % 2 == 0 ? V{_mm512_permutex2var_ps(low_.raw, index.raw, high_.raw)}
-                          : V{_mm512_permutexvar_ps(index.raw, odd_.raw)};
+        const size_t byte = n / 2, quarter = n % 4, at = 8 * byte + (quarter == 1 ? 6 : quarter == 3 ? 5 : 0);
+        const auto index = hn::ShiftRightSame(words_, int(at));
+        const float* const levels = levels_.quarter_values[quarter];
+        const V low = hn::Load(F(), levels);
+        if (quarter % 2 != 0) return V{_mm512_permutexvar_ps(index.raw, low.raw)};
+        const V level{_mm512_permutex2var_ps(low.raw, index.raw, hn::Load(F(), levels + 16).raw)};
+        if (quarter != 0) return level;
+        const auto sign = hn::And(hn::ShiftLeftSame(words_, int(26 - 8 * byte)), hn::Set(U(), 0x80000000));
+        return hn::BitCast(F(), hn::Xor(hn::BitCast(U(), level), sign));
     }
 
   private:
     hn::Vec<U> words_;
-    V low_, high_, odd_;
+    const NibbleLevels& levels_;
 };
 
 template <> class WordLevels<CodeWords::pairs> { // a lane has the 16 bits of its codes above those before, of a run of 32
@@ -188,8 +197,16 @@ template <CodeWords kind> struct ByteLevels {
             even = signed_levels(table, indices.even);
             odd = signed_levels(table, indices.odd);
         } else if constexpr (kind == CodeWords::unequal) {
-            even = signed_levels(table, nibbles);
-            odd = levels_of(hn::LoadDup128(S(), levels.odd_bytes), hn::And(hn::ShiftRight<5>(nibbles), hn::Set(U(), 0x07070707)));
+            const auto tables = [&](size_t q, size_t at) { return hn::LoadDup128(S(), levels.quarter_bytes[q] + at); };
+            const auto third = hn::BitCast(S(), hn::Set(U(), 0xff00ff00)); // and fourth
+            const auto high = hn::TestBit(hn::BitCast(S(), nibbles), hn::Set(S(), 16)),
+                       negative = hn::TestBit(hn::BitCast(S(), nibbles), hn::Set(S(), 32));
+            const auto first = hn::IfThenElse(high, levels_of(tables(0, 16), nibbles), levels_of(tables(0, 0), nibbles));
+            even = hn::IfVecThenElse(third,
+                                     hn::IfThenElse(high, levels_of(tables(2, 16), nibbles), levels_of(tables(2, 0), nibbles)),
+                                     hn::IfThenElse(negative, hn::Neg(first), first));
+            odd = hn::IfVecThenElse(third, levels_of(tables(3, 0), hn::ShiftRight<5>(nibbles)),
+                                    levels_of(tables(1, 0), hn::ShiftRight<6>(nibbles)));
         } else {
             even = levels_of(table, nibbles);
             odd = levels_of(table, hn::ShiftRight<4>(nibbles));

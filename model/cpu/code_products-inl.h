@@ -69,15 +69,15 @@ HWY_INLINE V sum_blocks(const V (&v)[lanes / 4]) {
 #endif
 }
 
-// sums[head][i] += q[head] . levels of words[i], of the nibbles first .. end - 1 (nibble_of_vector) of d channels and lane by
-// lane; q is in the order of codes.
-template <CodeWords kind, size_t d, size_t first, size_t end, size_t heads, size_t count>
+// sums[head][i] += q[head] . levels of words[i], of the vectors first, first + step .. end - 1 (nibble_of_vector) of each block
+// of d channels and lane by lane; q is in the order of codes.
+template <CodeWords kind, size_t d, size_t first, size_t end, size_t step, size_t heads, size_t count>
 HWY_INLINE void add_nibbles(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
                             const NibbleLevels& levels) {
     HWY_UNROLL(8)
     for (size_t c = 0; c < d; c += 8 * lanes) {
         HWY_UNROLL(8)
-        for (size_t n = first; n < end; n++) {
+        for (size_t n = first; n < end; n += step) {
             V key[count];
             HWY_UNROLL(4)
             for (size_t i = 0; i < count; i++)
@@ -92,8 +92,8 @@ HWY_INLINE void add_nibbles(V (&sums)[heads][count], const float* HWY_RESTRICT q
     }
 }
 
-// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes. ratios: of unequal
-// bits, by which the levels of even channels are multiplied.
+// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes. ratios[..][kv_tile]:
+// of unequal bits, by which the sums of earlier quarters are multiplied.
 template <CodeWords kind, size_t d, size_t heads, size_t count>
 HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
                                const NibbleLevels& levels, const float* ratios) {
@@ -103,13 +103,21 @@ HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRIC
     HWY_UNROLL(16)
     for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
     if constexpr (kind != CodeWords::unequal) {
-        add_nibbles<kind, d, 0, 8>(sums, q, words, levels);
+        add_nibbles<kind, d, 0, 8, 1>(sums, q, words, levels);
     } else {
-        add_nibbles<kind, d, 0, 4>(sums, q, words, levels); // the even nibbles
-        HWY_UNROLL(16)
-        for (size_t i = 0; i < heads * count; i++)
-            sums[i / count][i % count] = hn::Mul(sums[i / count][i % count], hn::Set(F(), ratios[i % count]));
-        add_nibbles<kind, d, 4, 8>(sums, q, words, levels);
+        const auto next_quarter = [&](size_t quarter) {
+            HWY_UNROLL(16)
+            for (size_t i = 0; i < heads * count; i++)
+                sums[i / count][i % count] =
+                    hn::Mul(sums[i / count][i % count], hn::Set(F(), ratios[quarter * kv_tile + i % count]));
+        };
+        add_nibbles<kind, d, 0, 4, 2>(sums, q, words, levels); // every other even nibble, and so on: quarter_order
+        next_quarter(0);
+        add_nibbles<kind, d, 1, 4, 2>(sums, q, words, levels);
+        next_quarter(1);
+        add_nibbles<kind, d, 5, 8, 2>(sums, q, words, levels);
+        next_quarter(2);
+        add_nibbles<kind, d, 4, 8, 2>(sums, q, words, levels);
     }
 }
 
@@ -132,7 +140,7 @@ template <size_t heads, CodeWords kind, size_t d> void score_codes(float* HWY_RE
                     words[i] = next;
                     next = next == last ? next : next + word_of(kind, d);
                 }
-                multiply_codes<kind, d>(sums, q, words, levels, k.ratios + p + at + first);
+                multiply_codes<kind, d>(sums, q, words, levels, k.ratios[0] + p + at + first);
                 HWY_UNROLL(16)
                 for (size_t i = 0; i < heads * step; i++) fours[i / step][first + i % step] = sums[i / step][i % step];
             }

@@ -37,16 +37,6 @@ HWY_INLINE hn::Vec<U> spread_bits(const uint8_t* plane) {
     return hn::And(hn::Or(hn::ShiftLeft<3>(bytes), hn::ShiftLeft<5>(bytes)), hn::Set(U(), 0x88888888));
 }
 
-// Returns words of bytes of two codes, of five and three bits, from `lanes` runs of eight with unequal bits of four and two.
-HWY_INLINE hn::Vec<U> spread_unequal(const uint8_t* fours, const uint8_t* twos) {
-    const auto low = load_pairs(fours), high = load_bytes(twos);
-    const auto low_halves = hn::And(hn::Or(low, hn::ShiftLeft<8>(low)), hn::Set(U(), 0x00ff00ff));
-    const auto high_halves = hn::And(hn::Or(high, hn::ShiftLeft<12>(high)), hn::Set(U(), 0x000f000f));
-    const auto even = hn::And(hn::Or(low_halves, hn::ShiftLeft<4>(low_halves)), hn::Set(U(), 0x0f0f0f0f));
-    const auto odd = hn::And(hn::Or(high_halves, hn::ShiftLeft<6>(high_halves)), hn::Set(U(), 0x03030303));
-    return hn::Or(even, hn::ShiftLeft<5>(odd));
-}
-
 // Rotates each word left, which is a circular run of a trellis's codes.
 template <int by, class Words> HWY_INLINE Words turned(Words runs) {
     return hn::Or(hn::ShiftLeft<by>(runs), hn::ShiftRight<32 - by>(runs));
@@ -83,12 +73,12 @@ class CodeTile {
         : next(next), words_(side.codes(tile.first, tile.head).data()),
           words_per_vector_(word_of(code_words(side.codec.type), side.head_dim())), count_(tile.count) {
         if (is_unequal(side.codec.type))
-            load_two_scales(side.scales(tile.first, tile.head).data());
+            load_four_scales(side.scales(tile.first, tile.head).data());
         else
             load_scales(side.scales(tile.first, tile.head).data());
         if (code_bits(side.codec.type) == 4 || code_words(side.codec.type) == CodeWords::pairs) return;
         const auto* codes = reinterpret_cast<const uint8_t*>(words_);
-        if (is_spread_in_order() && !is_unequal(side.codec.type))
+        if (is_spread_in_order())
             spread_codes(side.codec.type, spread_, codes, count_, side.head_dim());
         else
             spread(side.codec.type, codes);
@@ -99,7 +89,7 @@ class CodeTile {
     const uint32_t* words(size_t position) const { return words_ + position * words_per_vector_; }
 
     HWY_ALIGN float scales[kv_tile];
-    HWY_ALIGN float ratios[kv_tile]; // of unequal bits: the scale of even channels over that of odd ones, which is in `scales`
+    HWY_ALIGN float ratios[KV_QUARTERS - 1][kv_tile]; // of unequal bits: of a quarter's scale to the next one's (quarter_order)
     const NextTile next;
 
   private:
@@ -110,16 +100,22 @@ class CodeTile {
         for (; p < kv_tile; p++) scales[p] = p < count_ ? half_to_float(from[p]) : 0;
     }
 
-    // A scale of 0 among odd channels is replaced by one that is nothing beside that of even ones, so that there is a ratio.
-    void load_two_scales(const uint16_t* from) {
-        HWY_ALIGN uint16_t evens[kv_tile] = {}, odds[kv_tile] = {};
-        for (size_t p = 0; p < count_; p++) evens[p] = from[2 * p], odds[p] = from[2 * p + 1];
+    // The scale of the last quarter in quarter_order, and ratios of the others. A scale of 0 is replaced by one that is nothing
+    // beside that of the quarter before, so that there is a ratio.
+    void load_four_scales(const uint16_t* from) {
+        HWY_ALIGN uint16_t of_quarter[KV_QUARTERS][kv_tile] = {};
+        for (size_t p = 0; p < count_; p++)
+            for (size_t i = 0; i < KV_QUARTERS; i++) of_quarter[i][p] = from[KV_QUARTERS * p + quarter_order[i]];
         for (size_t p = 0; p < kv_tile; p += lanes) {
-            const V even = load_halves(reinterpret_cast<const uint8_t*>(evens + p)),
-                    odd = load_halves(reinterpret_cast<const uint8_t*>(odds + p)), least = hn::Mul(even, hn::Set(F(), 0x1p-30f));
-            const V scale = hn::IfThenElse(hn::Gt(odd, least), odd, hn::Add(least, hn::Set(F(), 0x1p-100f)));
+            V scale = load_halves(reinterpret_cast<const uint8_t*>(of_quarter[0] + p));
+            for (size_t i = 1; i < KV_QUARTERS; i++) {
+                const V next = load_halves(reinterpret_cast<const uint8_t*>(of_quarter[i] + p)),
+                        least = hn::Mul(scale, hn::Set(F(), 0x1p-30f));
+                const V positive = hn::IfThenElse(hn::Gt(next, least), next, hn::Add(least, hn::Set(F(), 0x1p-100f)));
+                hn::StoreU(hn::Div(scale, positive), F(), ratios[i - 1] + p);
+                scale = positive;
+            }
             hn::StoreU(scale, F(), scales + p);
-            hn::StoreU(hn::Div(even, scale), F(), ratios + p);
         }
     }
 
@@ -127,9 +123,6 @@ class CodeTile {
         const uint32_t bits = code_bits(type);
         for (size_t p = 0; p < count_; p++, codes += words_per_vector_ * bits) {
             uint32_t* const to = spread_ + p * words_per_vector_;
-            for (size_t w = 0; is_unequal(type) && w < words_per_vector_; w += lanes)
-                hn::StoreU(spread_unequal(codes + 2 * w, codes + 2 * words_per_vector_ + w), U(), to + w);
-            if (is_unequal(type)) continue;
             if (is_trellis(type))
                 spread_trellis(spread_ + p * words_per_vector_, codes, bits);
             else

@@ -1,5 +1,5 @@
 // Decodes stored keys and values to fp32, bit for bit as decode_stored, for one target: codes to bytes, bytes to levels, levels
-// to floats: channel i of a vector is level[i] * scale, with a scale for the vector, its halves or each of its blocks.
+// to floats: channel i of a vector is level[i] * scale, with a scale for the vector, its quarters or each of its blocks.
 #if defined(TQ_CPU_STORED_VECTORS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_STORED_VECTORS_INL_H
 #undef TQ_CPU_STORED_VECTORS_INL_H
@@ -84,29 +84,29 @@ template <class Use> HWY_INLINE void each_bit(const uint8_t* plane, size_t d, Us
     }
 }
 
-// Passes the codes of bytes of two, of five and three bits, to use(at, even ones, odd ones), 16 of each.
-template <class Use> HWY_INLINE void each_unequal(const uint8_t* codes, size_t d, Use&& use) {
-    for (size_t i = 0; i < d; i += 32, codes += 16) {
-        const Bytes v = hn::LoadU(B(), codes);
-        use(i, low_bits(v, 5), low_bits(shift_right<5>(v), 3));
-    }
+// True in the bytes of the third and the fourth quarter, where each is a number of two codes of unequal bits or one of them.
+HWY_INLINE Bytes later_quarters() { return hn::BitCast(B(), hn::Set(hn::FixedTag<uint16_t, 8>(), 0xff00)); }
+
+// Passes codes of unequal bits to use(at, even ones, odd ones), 16 of each, from the low 8 bits of 16 numbers of two, those above
+// them, and the number of channels before: of the first quarter in turn with the third, and of the second with the fourth.
+template <int bits, class Use> HWY_INLINE void use_numbers(size_t at, Bytes low, Bytes above, Use&& use) {
+    constexpr int first_rest = 8 - (bits + 2), third_rest = 8 - (bits + 1); // bits of the other code below bit 8
+    const Bytes second = hn::Or(low_bits(shift_right<bits + 2>(low), first_rest), shift_left<first_rest>(above)),
+                fourth = hn::Or(low_bits(shift_right<bits + 1>(low), third_rest), shift_left<third_rest>(above));
+    use(at, hn::IfVecThenElse(later_quarters(), low_bits(low, bits + 1), low_bits(low, bits + 2)),
+        hn::IfVecThenElse(later_quarters(), fourth, second));
 }
 
-// The same of a plane of four bits and one of two: an even code is what is in the first, an odd one in the second.
-template <class Use> HWY_INLINE void each_unequal(const uint8_t* fours, const uint8_t* twos, size_t d, Use&& use) {
-    HWY_ALIGN uint8_t even[128], odd[128];
-    each_nibble(fours, d / 2, [&](size_t at, Bytes codes) { hn::Store(codes, B(), even + at); });
-    each_pair(twos, d / 2, [&](size_t at, Bytes codes) { hn::Store(codes, B(), odd + at); });
-    for (size_t i = 0; i < d / 2; i += 16) use(2 * i, hn::Load(B(), even + i), hn::Load(B(), odd + i));
-}
-
-// The same of six and four bits: an even code and two bits of the odd one are in bytes, the other two in a plane.
-template <class Use> HWY_INLINE void each_unequal_of_ten(const uint8_t* bytes, const uint8_t* twos, size_t d, Use&& use) {
+// Passes those of a vector of d channels.
+template <class Use> HWY_INLINE void each_unequal(uint32_t bits, const uint8_t* codes, size_t d, Use&& use) {
     HWY_ALIGN uint8_t above[128];
-    each_pair(twos, d / 2, [&](size_t at, Bytes codes) { hn::Store(codes, B(), above + at); });
+    if (bits == 5) each_pair(codes + d / 2, d / 2, [&](size_t at, Bytes two) { hn::Store(two, B(), above + at); });
     for (size_t i = 0; i < d / 2; i += 16) {
-        const Bytes v = hn::LoadU(B(), bytes + i);
-        use(2 * i, low_bits(v, 6), hn::Or(low_bits(shift_right<6>(v), 2), shift_left<2>(hn::Load(B(), above + i))));
+        const Bytes low = hn::LoadU(B(), codes + i);
+        if (bits == 4)
+            use_numbers<4>(2 * i, low, hn::Zero(B()), use);
+        else
+            use_numbers<5>(2 * i, low, hn::Load(B(), above + i), use);
     }
 }
 
@@ -115,7 +115,7 @@ template <class Use> HWY_INLINE void each_unequal_of_ten(const uint8_t* bytes, c
 // More bits need the sign apart, or two tables. Codes of 8 bits have evenly spaced levels and are computed. Blocks of ggml's
 // types have the code itself, less 8.
 struct Levels {
-    enum class Kind { codes, table, table_and_sign, two_tables_and_sign, uniform, nibbles } kind;
+    enum class Kind { codes, table, table_and_sign, two_tables_and_sign, odd_and_sign, uniform, nibbles } kind;
     Bytes low, high; // levels of codes 0 .. 15 and 16 .. 31
 
     HWY_INLINE explicit Levels(KvType type) : kind(Kind::codes), low(hn::Zero(B())), high(low) {
@@ -128,15 +128,16 @@ struct Levels {
         }
         set_magnitudes(magnitude_bits(type));
     }
-    // Of the odd channels of a type of unequal bits.
-    static HWY_INLINE Levels odd(KvType type) {
+    // Of a quarter of a type of unequal bits.
+    static HWY_INLINE Levels of_quarter(KvType type, size_t quarter) {
         Levels out(KvType::f32);
-        if (is_unequal(type)) out.set_magnitudes(magnitude_bits(type, 1));
+        if (is_unequal(type)) out.set_magnitudes(magnitude_bits(type, quarter));
         return out;
     }
 
     HWY_INLINE void set_magnitudes(uint32_t magnitudes) {
         kind = magnitudes < 4 ? Kind::table : magnitudes == 4 ? Kind::table_and_sign : Kind::two_tables_and_sign;
+        if (magnitudes == 6) kind = Kind::odd_and_sign;
         if (magnitudes == 7) kind = Kind::uniform;
         HWY_ALIGN int8_t table[32] = {};
         const std::vector<uint32_t>& levels = codebook(magnitudes).levels;
@@ -159,6 +160,7 @@ struct Levels {
             return with_sign(hn::IfThenElse(is_high, hn::TableLookupBytes(high, index), hn::TableLookupBytes(low, index)), code,
                              32);
         }
+        case Kind::odd_and_sign: return with_sign(hn::Or(shift_left<1>(low_bits(code, 6)), hn::Set(B(), 1)), code, 64);
         case Kind::uniform: { // level 2 m + 1 or its negative is 2 l + 1, l = m or ~m
             const auto code_s = hn::BitCast(s, code);
             return hn::BitCast(B(), hn::IfThenElse(hn::Lt(code_s, hn::Zero(s)), hn::Xor(code_s, hn::Set(s, 127)), code_s));
@@ -228,7 +230,8 @@ HWY_INLINE void load_levels(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRIC
 class CodedVectors {
   public:
     HWY_INLINE explicit CodedVectors(const KvCodec& codec)
-        : codec_(codec), levels_(codec.type), odd_levels_(Levels::odd(codec.type)),
+        : codec_(codec), levels_(codec.type), second_(Levels::of_quarter(codec.type, 1)),
+          third_(Levels::of_quarter(codec.type, 2)), fourth_(Levels::of_quarter(codec.type, 3)),
           block_(codec.head_dim() / std::max(1u, codec.scales())) {}
 
     // to[head_dim] = the decoded vector.
@@ -260,23 +263,22 @@ class CodedVectors {
         HWY_ALIGN uint8_t bytes[256];
         const size_t d = codec_.head_dim();
         const auto use = [&](size_t at, Bytes even, Bytes odd) {
-            const Bytes a = levels_.of(even), b = odd_levels_.of(odd);
+            const Bytes a = hn::IfVecThenElse(later_quarters(), third_.of(even), levels_.of(even)),
+                        b = hn::IfVecThenElse(later_quarters(), fourth_.of(odd), second_.of(odd));
             hn::Store(hn::InterleaveLower(B(), a, b), B(), bytes + at);
             hn::Store(hn::InterleaveUpper(B(), a, b), B(), bytes + at + 16);
         };
-        switch (code_bits(codec_.type)) {
-        case 3: each_unequal(codes, codes + d / 4, d, use); break;
-        case 4: each_unequal(codes, d, use); break;
-        default: each_unequal_of_ten(codes, codes + d / 2, d, use);
-        }
-        const V by = hn::OddEven(hn::Set(F(), half_to_float(scales[1])), hn::Set(F(), half_to_float(scales[0])));
+        each_unequal(code_bits(codec_.type), codes, d, use);
+        HWY_ALIGN float of_quarters[KV_QUARTERS];
+        for (size_t i = 0; i < KV_QUARTERS; i++) of_quarters[i] = half_to_float(scales[i]);
+        const V by = hn::LoadDup128(F(), of_quarters);
         for (size_t i = 0; i < d; i += lanes)
             hn::StoreU(hn::Mul(load_floats(reinterpret_cast<const int8_t*>(bytes) + i), by), F(), to + i);
     }
 
     const KvCodec& codec_;
-    const Levels levels_, odd_levels_;
-    const size_t block_; // channels per scale
+    const Levels levels_, second_, third_, fourth_; // of all channels, or of the quarters
+    const size_t block_;                            // channels per scale
 };
 
 #else

@@ -35,7 +35,7 @@ uint32_t max_rows_of(const Tuning& t) {
 
 // Returns the entries of the tables of levels in shaders/kv_load.glsl.
 uint32_t level_table_entries(KvTypes types) {
-    return is_unequal(types.k) ? 128 : is_trellis(types.k) || is_trellis(types.v) ? 64 : 32;
+    return is_unequal(types.k) ? 256 : is_trellis(types.k) || is_trellis(types.v) ? 64 : 32;
 }
 
 Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {

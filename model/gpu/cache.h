@@ -43,7 +43,7 @@ struct CacheCodec : KvCodec {
     // Returns the rotation; ROTATION_NONE for a type that is not rotated.
     uint32_t rotation_constant() const {
         if (!is_turboquant(type)) return ROTATION_NONE;
-        return rotation.halves ? ROTATION_WHT_HALVES : uint32_t(rotation.kind);
+        return rotation.quarters ? ROTATION_WHT_QUARTERS : uint32_t(rotation.kind);
     }
 };
 

@@ -18,10 +18,11 @@
 namespace tq::gpu {
 
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation, uint32_t half) {
-    if (t.subgroup == 0 || rotation == ROTATION_HAAR || (rotation == ROTATION_WHT_HALVES && t.subgroup == 1)) return 0;
+    if (t.subgroup == 0 || rotation == ROTATION_HAAR) return 0;
     if (half == 0) half = head_dim / 2;
     // 64 channels per invocation do not stay in registers, and llvmpipe, with vectors of four, takes minutes to compile that.
     const uint32_t subgroup = std::min(std::bit_floor(t.subgroup), 1u << std::countr_zero(half));
+    if (rotation == ROTATION_WHT_QUARTERS && subgroup < KV_QUARTERS) return 0;
     return head_dim / subgroup <= 32 ? subgroup : 0;
 }
 

@@ -107,10 +107,10 @@ void unpack_codes(KvType type, std::span<uint32_t> codes, std::span<const uint32
     const uint32_t bits = code_bits(type), low = KV_LOW_BITS(bits), low_mask = (1u << low) - 1;
     for (size_t i = 0; i < codes.size(); i++) codes[i] = unpack_code(words, bits, codes.size(), i);
     for (size_t i = 0; is_unequal(type) && i < codes.size(); i += 2) {
-        const uint32_t a = codes[i], b = codes[i + 1], high = bits - low;
+        const uint32_t a = codes[i], b = codes[i + 1], high = bits - low, first = magnitude_bits(type, i) + 1;
         const uint32_t both = (a & low_mask) | (b & low_mask) << low | (a >> low | b >> low << high) << (2 * low);
-        codes[i] = both & ((2u << bits) - 1);
-        codes[i + 1] = both >> (bits + 1);
+        codes[i] = both & ((1u << first) - 1);
+        codes[i + 1] = both >> first;
     }
 }
 
@@ -119,7 +119,7 @@ void pack_codes(KvType type, std::span<uint32_t> words, std::span<const uint32_t
     if (!is_unequal(type)) return pack_codes(words, bits, codes);
     std::array<uint32_t, max_head_dim> equal{};
     for (size_t i = 0; i < codes.size(); i += 2) {
-        const uint32_t both = codes[i] | codes[i + 1] << (bits + 1), above = both >> (2 * low);
+        const uint32_t both = codes[i] | codes[i + 1] << (magnitude_bits(type, i) + 1), above = both >> (2 * low);
         equal[i] = (both & low_mask) | (above & ((1u << high) - 1)) << low;
         equal[i + 1] = (both >> low & low_mask) | above >> high << low;
     }
@@ -130,7 +130,7 @@ void encode(const KvCodec& codec, std::span<uint32_t> words, std::span<uint16_t>
     const size_t d = x.size();
     const KvType type = codec.type;
     ENSURE(d == codec.head_dim(), "head_dim {} for {}", d, codec.head_dim());
-    ENSURE(codec.rotation.halves == is_unequal(type), "the rotation of {}", name(type));
+    ENSURE(codec.rotation.quarters == is_unequal(type), "the rotation of {}", name(type));
     ENSURE(words.size() == codec.words() && scales.size() == codec.scales(), "{} words, {} scales for {}", words.size(),
            scales.size(), name(type));
     if (!is_coded(type)) return encode_plain(type, words, x);

@@ -35,7 +35,7 @@ bool is_finite(const KvCodec& codec, std::span<const uint32_t> codes, std::span<
 uint32_t unpack_code(std::span<const uint32_t> words, uint32_t bits, size_t head_dim, size_t i);
 // words = codes[head_dim], packed.
 void pack_codes(std::span<uint32_t> words, uint32_t bits, std::span<const uint32_t> codes);
-// The same for a type: codes[head_dim], which of unequal bits have a bit more where i is even, and one less where it is odd.
+// The same for a type: codes[head_dim], which of unequal bits have as many as KV_QUARTER_BITS says.
 void unpack_codes(KvType type, std::span<uint32_t> codes, std::span<const uint32_t> words);
 void pack_codes(KvType type, std::span<uint32_t> words, std::span<const uint32_t> codes);
 

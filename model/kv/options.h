@@ -69,7 +69,7 @@ inline constexpr auto kv_presets = std::array{
     KvPreset{"balanced", {KvType::tq4u, KvType::tq4}, 256},
     KvPreset{"accurate", {KvType::tq5u, KvType::tq4t}, 256},
     KvPreset{"compact", {KvType::tq4u, KvType::tq3t}, 256},
-    KvPreset{"smallest", {KvType::tq3u, KvType::tq2t}, 256},
+    KvPreset{"smallest", {KvType::tq3t, KvType::tq2t}, 256},
     KvPreset{"f16", {KvType::f16, KvType::f16}},
 };
 // The presets of published implementations, and ours that are nearest in bytes.

@@ -28,11 +28,10 @@ void flip(std::span<float> x, const Signs& signs) {
 }
 
 // In place: strides 1 and 2 together, then four elements at a time, all read before one is written, so that a compiler can
-// vectorise it. Without stride 1 even and odd channels are apart.
-void hadamard(std::span<float> x, bool halves = false) {
-    for (size_t i = 0; i < x.size(); i += 4) {
-        const float a = halves ? x[i] : x[i] + x[i + 1], b = halves ? x[i + 1] : x[i] - x[i + 1];
-        const float c = halves ? x[i + 2] : x[i + 2] + x[i + 3], d = halves ? x[i + 3] : x[i + 2] - x[i + 3];
+// vectorise it. Without strides 1 and 2 the quarters are apart.
+void hadamard(std::span<float> x, bool quarters = false) {
+    for (size_t i = 0; !quarters && i < x.size(); i += 4) {
+        const float a = x[i] + x[i + 1], b = x[i] - x[i + 1], c = x[i + 2] + x[i + 3], d = x[i + 2] - x[i + 3];
         x[i] = a + c;
         x[i + 1] = b + d;
         x[i + 2] = a - c;
@@ -53,10 +52,11 @@ void hadamard(std::span<float> x, bool halves = false) {
             }
 }
 
-// Returns the channel that goes to place i of a vector rotated by halves.
+// Returns the channel that goes to place i of a vector rotated by quarters. RoPE turns channels c and c + d / 2 equally fast, and
+// the more slowly the greater c is: c / (d / 8) is 3, 0, 2, 1 for i % 4 = 0, 1, 2, 3.
 size_t channel_at(size_t i, size_t d) {
-    const size_t quarter = d / 4, n = i / 2;
-    return n / quarter * 2 * quarter + (i % 2 == 0 ? quarter : 0) + n % quarter;
+    const size_t eighth = d / 8, n = i / 4, quarter = i % 4, by_speed = quarter % 2 == 0 ? 3 - quarter / 2 : quarter / 2;
+    return n / eighth * (d / 2) + by_speed * eighth + n % eighth;
 }
 
 // x[i] = before[channel_at(i)]; or, when `back`, the reverse.
@@ -88,7 +88,7 @@ Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t 
 
 void check_rotation(KvType type, RotationKind kind) {
     if (is_unequal(type) && kind != RotationKind::wht)
-        fail("{} is rotated in two halves, of more and of fewer bits, which {} cannot be: choose --kv-rotation wht or another "
+        fail("{} is rotated in quarters of different bits, which {} cannot be: choose --kv-rotation wht or another "
              "type",
              name(type), name(kind));
 }
@@ -96,15 +96,15 @@ void check_rotation(KvType type, RotationKind kind) {
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type) {
     check_rotation(type, kind);
     Rotation out = make_rotation(is_turboquant(type) ? kind : RotationKind::wht, layer, side, head_dim);
-    out.halves = is_unequal(type);
+    out.quarters = is_unequal(type);
     return out;
 }
 
 void rotate(std::span<float> x, const Rotation& rotation) {
     if (rotation.kind == RotationKind::wht) {
-        if (rotation.halves) move_channels(x, false);
+        if (rotation.quarters) move_channels(x, false);
         flip(x, rotation.signs);
-        return hadamard(x, rotation.halves);
+        return hadamard(x, rotation.quarters);
     }
     const size_t d = x.size();
     std::array<float, 256> y{};
@@ -121,9 +121,9 @@ void rotate(std::span<float> x, const Rotation& rotation) {
 void rotate_back(std::span<float> x, const Rotation& rotation) {
     const size_t d = x.size();
     if (rotation.kind == RotationKind::wht) {
-        hadamard(x, rotation.halves);
+        hadamard(x, rotation.quarters);
         flip(x, rotation.signs);
-        if (rotation.halves) move_channels(x, true);
+        if (rotation.quarters) move_channels(x, true);
     } else {
         std::array<float, 256> y{};
         for (size_t i = 0; i < d; i++)

@@ -17,10 +17,10 @@ struct Rotation {
     uint32_t head_dim = 128;
     Signs signs{};
     std::shared_ptr<const std::vector<float>> matrix; // haar: 16 Q, [head_dim][head_dim]; R is its transpose
-    bool halves = false; // wht: for types of unequal bits, whose even places and whose odd ones are rotated apart
+    bool quarters = false; // wht: for types of unequal bits, whose quarters, the places with the same i % 4, are rotated apart
 
     // Returns |rotate(x)|^2 / |x|^2: a power of two.
-    float gain() const { return kind == RotationKind::haar ? 256.0f : float(halves ? head_dim / 2 : head_dim); }
+    float gain() const { return kind == RotationKind::haar ? 256.0f : float(quarters ? head_dim / KV_QUARTERS : head_dim); }
 };
 
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim);
@@ -29,9 +29,9 @@ void check_rotation(KvType type, RotationKind kind);
 // Returns the one for vectors of a type, whose bits may be unequal. Throws Error as check_rotation() does.
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type);
 
-// x = R x: H (signs * x) with the unnormalised Hadamard matrix H, or 16 Q^T x. By halves: H of half the size on the even places
-// and on the odd ones, where the channels with bit head_dim / 4 of their number, which RoPE turns slowly, have gone to even
-// places. Products and sums in the order of turboquant.md.
+// x = R x: H (signs * x) with the unnormalised Hadamard matrix H, or 16 Q^T x. By quarters: H of a quarter of the size on
+// the places with the same i % 4, where channels have gone by how fast RoPE turns them: the slowest to 0, then 2, 3, and 1.
+// Products and sums in the order of turboquant.md.
 void rotate(std::span<float> x, const Rotation& rotation);
 
 // x = R^T x / gain: undoes rotate().

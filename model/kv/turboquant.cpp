@@ -1,6 +1,6 @@
 // TurboQuant's codec for one rotated vector y of head_dim channels (turboquant.md): each component becomes a sign and the index
-// of a level, by thresholds on its square, and the vector gets one fp16 scale. Types of unequal bits have two halves, the even
-// and the odd channels, with a scale each. Trellis types choose all codes together (model/kv/trellis.h).
+// of a level, by thresholds on its square, and the vector gets one fp16 scale. Types of unequal bits have four quarters,
+// the places with the same i % 4, with a scale each. Trellis types choose all codes together (model/kv/trellis.h).
 // Every device must store the same bits. So there are only +, -, *, comparison and integer operations between input and bytes, in
 // fixed orders: sums are trees of halves, thresholds are compared with squares (y^2 >= B * n2), and scales are quotients, or
 // roots of such, that are rounded once, by integers (model/kv/exact.h).
@@ -43,6 +43,14 @@ Codebook make_codebook(uint32_t magnitude_bits) {
         const auto rest = bytes_of({TQ6_LEVELS_4, TQ6_LEVELS_5, TQ6_LEVELS_6, TQ6_LEVELS_7}, 16);
         levels.insert(levels.end(), rest.begin(), rest.end());
         return {levels, {TQ6_THRESHOLDS}};
+    }
+    case 6: {
+        Codebook book{odd_numbers(64), {}};
+        for (uint32_t i = 1; i < 64; i++) {
+            const float threshold = float(i * i) * std::bit_cast<float>(TQ7_THRESHOLD);
+            book.thresholds.push_back(std::bit_cast<uint32_t>(threshold));
+        }
+        return book;
     }
     default: return {odd_numbers(128), {}};
     }
@@ -107,7 +115,7 @@ void choose_codes(KvType type, uint32_t magnitudes, std::span<uint32_t> codes, s
 
 const Codebook& codebook(uint32_t magnitude_bits) {
     static const std::array books{Codebook{},       make_codebook(1), make_codebook(2), make_codebook(3),
-                                  make_codebook(4), make_codebook(5), Codebook{},       make_codebook(7)};
+                                  make_codebook(4), make_codebook(5), make_codebook(6), make_codebook(7)};
     return books[magnitude_bits];
 }
 
@@ -132,26 +140,26 @@ static void encode_with_one_scale(KvType type, uint32_t magnitudes, ScaleRule ru
     scales[0] = scale_of(rule, norm2, projected, square_levels, e);
 }
 
-// The even channels of y are a vector of their own, and the odd ones.
-static void encode_halves(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
-                          std::span<const float> y, int e) {
-    const size_t count = y.size() / 2;
-    for (uint32_t half = 0; half < 2; half++) {
-        Vector of_half{};
-        std::array<uint32_t, max_head_dim> codes_of_half{};
-        for (size_t i = 0; i < count; i++) of_half[i] = y[2 * i + half];
-        const std::span from(of_half.data(), count);
-        const std::span to(codes_of_half.data(), count);
-        scales[half] = 0;
+// Each quarter of y is a vector of its own.
+static void encode_quarters(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
+                            std::span<const float> y, int e) {
+    const size_t count = y.size() / KV_QUARTERS;
+    for (uint32_t quarter = 0; quarter < KV_QUARTERS; quarter++) {
+        Vector of_quarter{};
+        std::array<uint32_t, max_head_dim> codes_of_quarter{};
+        for (size_t i = 0; i < count; i++) of_quarter[i] = y[KV_QUARTERS * i + quarter];
+        const std::span from(of_quarter.data(), count);
+        const std::span to(codes_of_quarter.data(), count);
+        scales[quarter] = 0;
         if (std::ranges::any_of(from, [](float v) { return v != 0; }))
-            encode_with_one_scale(type, magnitude_bits(type, half), rule, to, scales.subspan(half, 1), from, e);
-        for (size_t i = 0; i < count; i++) codes[2 * i + half] = to[i];
+            encode_with_one_scale(type, magnitude_bits(type, quarter), rule, to, scales.subspan(quarter, 1), from, e);
+        for (size_t i = 0; i < count; i++) codes[KV_QUARTERS * i + quarter] = to[i];
     }
 }
 
 void encode_turboquant(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
                        std::span<const float> y, int e) {
-    if (is_unequal(type)) return encode_halves(type, rule, codes, scales, y, e);
+    if (is_unequal(type)) return encode_quarters(type, rule, codes, scales, y, e);
     encode_with_one_scale(type, is_trellis(type) ? 0 : magnitude_bits(type), rule, codes, scales, y, e);
 }
 
@@ -164,7 +172,7 @@ void decode_turboquant(KvType type, std::span<float> y, std::span<const uint32_t
     for (size_t i = 0; is_unequal(type) && i < d; i++) {
         const uint32_t magnitudes = magnitude_bits(type, i), sign = 1u << magnitudes;
         const float level = float(codebook(magnitudes).levels[codes[i] & (sign - 1)]);
-        y[i] = ((codes[i] & sign) != 0 ? -level : level) * half_to_float(scales[i % 2]);
+        y[i] = ((codes[i] & sign) != 0 ? -level : level) * half_to_float(scales[i % KV_QUARTERS]);
     }
     if (is_unequal(type)) return;
     const uint32_t sign_bit = 1u << magnitude_bits(type);

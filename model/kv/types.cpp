@@ -34,7 +34,7 @@ KvType parse_kv_type(std::string_view given) {
     if (const FormerName* former = find_former_type(text)) text = former->now;
     for (const KvTypeName& known : kv_types)
         if (text == known.name) return known.type;
-    fail("unknown KV cache type '{}': use tq2 to tq6 or tq8 (tq3t: a trellis, tq3u: unequal bits), q8_0 or q4_0, f16, bf16 or "
+    fail("unknown KV cache type '{}': use tq2 to tq6 or tq8 (tq3t: a trellis, tq4u: unequal bits), q8_0 or q4_0, f16, bf16 or "
          "f32; "
          "tq-run codec info lists them",
          printable(given));

@@ -25,10 +25,10 @@ enum class KvType : uint32_t {
     tq2t = KV_TRELLIS_TYPE(2u), // trellis-coded levels
     tq3t = KV_TRELLIS_TYPE(3u),
     tq4t = KV_TRELLIS_TYPE(4u),
-    tq3u = KV_UNEQUAL_TYPE(3u), // unequal bits, for keys: 4 for the channels that RoPE turns slowly, 2 for the others
-    tq4u = KV_UNEQUAL_TYPE(4u), // 5 and 3
-    tq5u = KV_UNEQUAL_TYPE(5u), // 6 and 4
-    q8_0 = KV_BLOCKS_TYPE(8u),  // ggml's blocks of 32
+    // Unequal bits, for keys: 6, 5, 3 and 2 for quarters of the channels, those that RoPE turns slowest first; 7, 6, 4 and 3.
+    tq4u = KV_UNEQUAL_TYPE(4u),
+    tq5u = KV_UNEQUAL_TYPE(5u),
+    q8_0 = KV_BLOCKS_TYPE(8u), // ggml's blocks of 32
     q4_0 = KV_BLOCKS_TYPE(4u),
 };
 
@@ -43,8 +43,8 @@ inline constexpr auto kv_types = std::array{
     KvTypeName{KvType::tq8, "tq8"},   KvTypeName{KvType::tq6, "tq6"},   KvTypeName{KvType::tq5, "tq5"},
     KvTypeName{KvType::tq4, "tq4"},   KvTypeName{KvType::tq3, "tq3"},   KvTypeName{KvType::tq2, "tq2"},
     KvTypeName{KvType::tq4t, "tq4t"}, KvTypeName{KvType::tq3t, "tq3t"}, KvTypeName{KvType::tq2t, "tq2t"},
-    KvTypeName{KvType::tq5u, "tq5u"}, KvTypeName{KvType::tq4u, "tq4u"}, KvTypeName{KvType::tq3u, "tq3u"},
-    KvTypeName{KvType::q8_0, "q8_0"}, KvTypeName{KvType::q4_0, "q4_0"},
+    KvTypeName{KvType::tq5u, "tq5u"}, KvTypeName{KvType::tq4u, "tq4u"}, KvTypeName{KvType::q8_0, "q8_0"},
+    KvTypeName{KvType::q4_0, "q4_0"},
 };
 
 const char* name(KvType type);
@@ -57,9 +57,10 @@ struct FormerName {
     std::string_view name, now;
 };
 inline constexpr auto former_kv_types = std::array{
-    FormerName{"tq4q", "tq4"},   FormerName{"tq3q", "tq3"}, FormerName{"tq2q", "tq2"}, FormerName{"q8_0r", "q8_0"},
-    FormerName{"q4_0r", "tq4t"}, FormerName{"a8", "tq8"},   FormerName{"a6", "tq6"},   FormerName{"a4", "tq4"},
-    FormerName{"a3", "tq3"},     FormerName{"a2", "tq2"}, // and a4_32, a4_64, a4_128 as a4, and so on
+    FormerName{"tq4q", "tq4"},   FormerName{"tq3q", "tq3"}, FormerName{"tq2q", "tq2"},  FormerName{"q8_0r", "q8_0"},
+    FormerName{"q4_0r", "tq4t"}, FormerName{"a8", "tq8"},   FormerName{"a6", "tq6"},    FormerName{"a4", "tq4"},
+    FormerName{"a3", "tq3"},     FormerName{"a2", "tq2"},   FormerName{"tq3u", "tq3t"}, // and a4_32, a4_64, a4_128 as a4, and so
+                                                                                        // on
 };
 // Returns the entry for a former name of a type, or null.
 const FormerName* find_former_type(std::string_view text);
@@ -68,11 +69,11 @@ constexpr uint32_t family(KvType t) { return KV_FAMILY(uint32_t(t)); }
 constexpr bool is_turboquant(KvType t) { return family(t) == KV_TURBOQUANT; } // these are stored after the rotation
 constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }        // codes and scales rather than plain values
 constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; }  // a level depends on the codes before its own
-constexpr bool is_unequal(KvType t) { return KV_UNEQUAL(uint32_t(t)) != 0; }  // even places have a bit more, odd ones a bit less
+constexpr bool is_unequal(KvType t) { return KV_UNEQUAL(uint32_t(t)) != 0; }  // bits by quarters (KV_QUARTER_BITS)
 constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }       // for a coded type
 // For a place of a vector of a TurboQuant type without a trellis; only where bits are unequal does the place matter.
 constexpr uint32_t magnitude_bits(KvType t, size_t place = 0) {
-    if (is_unequal(t)) return code_bits(t) - (place % 2 == 0 ? 0 : 2);
+    if (is_unequal(t)) return KV_QUARTER_BITS(code_bits(t), place % KV_QUARTERS) - 1;
     return code_bits(t) - 1;
 }
 // Returns the type of values beside keys of a type: unequal bits are for keys.

@@ -13,7 +13,7 @@
 namespace tq {
 namespace {
 
-constexpr int page_format_version = 5; // of page_file.h, page_name.h, and of the codes and scales of every cache type
+constexpr int page_format_version = 6; // of page_file.h, page_name.h, and of the codes and scales of every cache type
 
 std::string rope_text(const Config& c) {
     const RopeScaling& r = c.rope_scaling;

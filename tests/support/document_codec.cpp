@@ -2,6 +2,7 @@
 #include "tests/support/document_trellis.h"
 #include "tests/support/rounded.h"
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numbers>
@@ -182,34 +183,35 @@ Codes document_turboquant(const KvCodec& codec, const Floats& y, int e) {
     return out;
 }
 
-// The types of the even and of the odd places, as vectors of their own.
-KvType half_type(KvType type, size_t half) {
-    if (type == KvType::tq5u) return half == 0 ? KvType::tq6 : KvType::tq4;
-    if (type == KvType::tq4u) return half == 0 ? KvType::tq5 : KvType::tq3;
-    return half == 0 ? KvType::tq4 : KvType::tq2;
+// The type of a quarter as a vector of its own: there is none of seven bits, but a codebook.
+KvType quarter_type(KvType type, size_t quarter) {
+    const uint32_t b = code_bits(type), bits = std::array{b + 2, b - 2, b + 1, b - 1}[quarter];
+    return KvType(KV_TURBOQUANT_TYPE(bits));
 }
 
-// The channels of the even places (half 0), or of the odd ones.
-std::vector<size_t> channels_of(size_t half, size_t d) {
+// The channels of a quarter: in each half of the vector an eighth, of which the last turns the most slowly.
+std::vector<size_t> channels_of(size_t quarter, size_t d) {
+    const size_t eighth = std::array{3, 0, 2, 1}[quarter];
     std::vector<size_t> out;
     for (size_t c = 0; c < d; c++)
-        if (((c & d / 4) != 0) == (half == 0)) out.push_back(c);
+        if (c % (d / 2) / (d / 8) == eighth) out.push_back(c);
     return out;
 }
 
 Codes document_unequal(const KvCodec& codec, const Floats& y, int e) {
     const size_t d = y.size();
-    Codes out{std::vector<uint32_t>(d / 2), std::vector<uint16_t>(2)};
-    for (size_t half = 0; half < 2; half++) {
+    Codes out{std::vector<uint32_t>(d / 2), std::vector<uint16_t>(4)};
+    for (size_t quarter = 0; quarter < 4; quarter++) {
         Floats z;
-        for (const size_t c : channels_of(half, d))
-            z.push_back(is_negated(codec.rotation.signs, 2 * z.size() + half) ? -y[c] : y[c]);
+        for (const size_t c : channels_of(quarter, d))
+            z.push_back(is_negated(codec.rotation.signs, 4 * z.size() + quarter) ? -y[c] : y[c]);
         document_hadamard(std::span(z));
         if (std::ranges::all_of(z, [](float v) { return v == 0; })) continue;
-        const Codes of_half = document_turboquant({half_type(codec.type, half), codec.scale_rule, {}}, z, e);
-        for (size_t i = 0; i < d / 2; i++)
-            out.codes[i] += of_half.codes[i] << (half == 0 ? 0 : code_bits(half_type(codec.type, 0)));
-        out.scales[half] = of_half.scales[0];
+        const Codes own = document_turboquant({quarter_type(codec.type, quarter), codec.scale_rule, {}}, z, e);
+        for (size_t i = 0; i < d / 4; i++)
+            out.codes[2 * i + quarter / 2] += own.codes[i]
+                                              << (quarter % 2 == 0 ? 0 : code_bits(quarter_type(codec.type, quarter - 1)));
+        out.scales[quarter] = own.scales[0];
     }
     return out;
 }
@@ -289,6 +291,15 @@ double document_level(KvType type, uint32_t code) { // signed
     return (code & sign_bit) != 0 ? -double(level) : level;
 }
 
+DocumentCodebook document_seven_bits() {
+    DocumentCodebook out;
+    for (uint32_t i = 0; i < 64; i++) {
+        out.levels.push_back(2 * i + 1);
+        if (i > 0) out.thresholds.push_back(std::bit_cast<uint32_t>(float(i * i * double(std::bit_cast<float>(0x37d3f061)))));
+    }
+    return out;
+}
+
 } // namespace
 
 const DocumentCodebook& document_codebook(KvType type) {
@@ -306,12 +317,13 @@ const DocumentCodebook& document_codebook(KvType type) {
     static const DocumentCodebook tq4{{5, 15, 25, 36, 48, 62, 79, 104},
                                       {0x3a0cc453, 0x3b0cc453, 0x3ba3af7d, 0x3c1b320c, 0x3c851196, 0x3cdaa3bb, 0x3d38256c}};
     static const DocumentCodebook tq3{{13, 40, 71, 114}, {0x3b0046d5, 0x3c0ca9e7, 0x3cc35dc1}};
-    static const DocumentCodebook tq2{{30, 100}, {0x3bf6bada}};
-    switch (type) {
-    case KvType::tq6: return tq6;
-    case KvType::tq5: return tq5;
-    case KvType::tq4: return tq4;
-    case KvType::tq3: return tq3;
+    static const DocumentCodebook tq2{{30, 100}, {0x3bf6bada}}, seven_bits = document_seven_bits();
+    switch (code_bits(type)) {
+    case 7: return seven_bits;
+    case 6: return tq6;
+    case 5: return tq5;
+    case 4: return tq4;
+    case 3: return tq3;
     default: return tq2;
     }
 }
@@ -352,22 +364,23 @@ DocumentStored document_encode(const KvCodec& codec, std::span<const float> x) {
 static std::vector<double> decode_unequal(const KvCodec& codec, const DocumentStored& stored) {
     const size_t d = codec.head_dim();
     std::vector<double> x(d);
-    for (size_t half = 0; half < 2; half++) {
-        const KvType type = half_type(codec.type, half);
-        std::vector<double> z(d / 2);
-        for (size_t i = 0; i < d / 2; i++) {
+    for (size_t quarter = 0; quarter < 4; quarter++) {
+        const KvType type = quarter_type(codec.type, quarter);
+        std::vector<double> z(d / 4);
+        for (size_t i = 0; i < d / 4; i++) {
             uint32_t both = 0, below = 0;
             for (const uint32_t width : twice(planes(code_bits(codec.type)))) {
-                both |= get_bits(stored.codes, d / 2 * below + i * width, width) << below;
+                both |= get_bits(stored.codes, d / 2 * below + (2 * i + quarter / 2) * width, width) << below;
                 below += width;
             }
-            const uint32_t code = half == 0 ? both % (1u << code_bits(type)) : both >> code_bits(half_type(codec.type, 0));
-            z[i] = document_level(type, code) * signed_half_value(stored.scales[half]);
+            const uint32_t code =
+                quarter % 2 == 0 ? both % (1u << code_bits(type)) : both >> code_bits(quarter_type(codec.type, quarter - 1));
+            z[i] = document_level(type, code) * signed_half_value(stored.scales[quarter]);
         }
         document_hadamard(std::span(z));
-        const std::vector<size_t> channels = channels_of(half, d);
-        for (size_t i = 0; i < d / 2; i++)
-            x[channels[i]] = (is_negated(codec.rotation.signs, 2 * i + half) ? -z[i] : z[i]) / double(d / 2);
+        const std::vector<size_t> channels = channels_of(quarter, d);
+        for (size_t i = 0; i < d / 4; i++)
+            x[channels[i]] = (is_negated(codec.rotation.signs, 4 * i + quarter) ? -z[i] : z[i]) / double(d / 4);
     }
     return x;
 }

@@ -36,7 +36,7 @@ SmallModel::SmallModel(const Config& shape) : config(shape) {
 std::vector<KvOptions> storage_types() {
     std::vector<KvOptions> all{
         {KvType::tq4, KvType::f32, RotationKind::wht, KvOptions().scale_rule, parse_kv_layers("1=tq2/q8_0")}};
-    for (const KvType type : {KvType::f32, KvType::f16, KvType::tq4, KvType::tq3t, KvType::q4_0, KvType::q8_0, KvType::tq3u})
+    for (const KvType type : {KvType::f32, KvType::f16, KvType::tq4, KvType::tq3t, KvType::q4_0, KvType::q8_0, KvType::tq4u})
         all.push_back({type, values_beside(type)});
     return all;
 }

@@ -196,7 +196,6 @@ TEST_CASE("attention at every group, length and number of tokens") {
             check_attention(pool, {tq3, tq2, d, group, 2, 82, 1}, random);
             check_attention(pool, {tq2, tq4, d, group, 2, 82, 1}, random);
             check_attention(pool, {KvType::tq4u, tq4, d, group, 2, 82, 1}, random);
-            check_attention(pool, {KvType::tq3u, tq3, d, group, 2, 82, 1}, random);
             check_attention(pool, {KvType::tq5u, f16, d, group, 2, 82, 1}, random);
         }
     }

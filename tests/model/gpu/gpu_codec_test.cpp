@@ -12,7 +12,7 @@ namespace {
 enum : uint32_t { ext_inst = 12, decorate = 71, no_contraction = 42 };
 enum : uint32_t { f_add = 129, f_sub = 131, f_mul = 133, f_div = 136, f_rem = 140, dot = 148 };
 enum : uint32_t { group_all = 261, group_last = 271, group_non_uniform = 333, group_non_uniform_last = 366 };
-enum : uint32_t { shuffle_xor = 346, group_i_add = 349, group_u_max = 357 }; // their order does not matter
+enum : uint32_t { shuffle = 345, shuffle_xor = 346, group_i_add = 349, group_u_max = 357 }; // their order does not matter
 enum : uint32_t { f_abs = 4, inverse_sqrt = 32, u_min = 38, s_min = 39, u_max = 41, find_u_msb = 75 }; // of GLSL.std.450
 
 struct Arithmetic {
@@ -49,7 +49,8 @@ void check_exact(const AnyShader& shader, int norms) {
         CHECK(arithmetic.never_contracted.contains(result));
     }
     CHECK(arithmetic.between(f_rem, dot) == 0);
-    const int exact = arithmetic.count[shuffle_xor] + arithmetic.count[group_i_add] + arithmetic.count[group_u_max];
+    const int exact =
+        arithmetic.count[shuffle] + arithmetic.count[shuffle_xor] + arithmetic.count[group_i_add] + arithmetic.count[group_u_max];
     CHECK(arithmetic.between(group_all, group_last) + arithmetic.between(group_non_uniform, group_non_uniform_last) == exact);
     CHECK((exact == 0) == (kernel.find("_subgroup") == kernel.npos));
     for (const auto& [instruction, count] : arithmetic.extended)

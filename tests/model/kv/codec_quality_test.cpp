@@ -276,7 +276,8 @@ TEST_CASE("for every vector, however odd: unbiased <x, x^> = |x|^2, norm |x^| = 
             for (size_t at = 0; is_turboquant(codec.type) && at < all.size(); at += d) {
                 const auto x = std::span(all).subspan(at, d);
                 const Stored stored = encoded(codec, x);
-                if (stored.scales[0] < 0x400 || stored.scales[0] >= 0x7bff) continue; // subnormal, saturated or not finite
+                const auto is_rounded = [](uint16_t scale) { return scale < 0x400 || scale >= 0x7bff; }; // or not finite
+                if (std::ranges::any_of(stored.scales, is_rounded)) continue;
                 const std::vector<float> x_hat = decoded(codec, stored);
                 const double exact = codec.scale_rule == ScaleRule::norm       ? std::sqrt(dot(x_hat, x_hat) / dot(x, x))
                                      : codec.scale_rule == ScaleRule::unbiased ? dot(x, x_hat) / dot(x, x)

@@ -70,8 +70,8 @@ TEST_CASE("bytes per vector") {
                         {KvType::tq8, {66, 130, 258}, 1},   {KvType::tq6, {50, 98, 194}, 1},   {KvType::tq5, {42, 82, 162}, 1},
                         {KvType::tq4, {34, 66, 130}, 1},    {KvType::tq3, {26, 50, 98}, 1},    {KvType::tq2, {18, 34, 66}, 1},
                         {KvType::q8_0, {68, 136, 272}, 4},  {KvType::q4_0, {36, 72, 144}, 4},  {KvType::tq3t, {26, 50, 98}, 1},
-                        {KvType::tq2t, {18, 34, 66}, 1},    {KvType::tq4t, {34, 66, 130}, 1},  {KvType::tq3u, {28, 52, 100}, 2},
-                        {KvType::tq4u, {36, 68, 132}, 2},   {KvType::tq5u, {44, 84, 164}, 2}};
+                        {KvType::tq2t, {18, 34, 66}, 1},    {KvType::tq4t, {34, 66, 130}, 1},  {KvType::tq4u, {40, 72, 136}, 4},
+                        {KvType::tq5u, {48, 88, 168}, 4}};
     CHECK(std::size(rows) == kv_types.size());
     for (const Row& row : rows) {
         CAPTURE(std::string(name(row.type)));
@@ -149,7 +149,7 @@ TEST_CASE("decoding is what turboquant.md says") {
 
 TEST_CASE("the bytes never change: no compiler, option or machine makes others") {
     CHECK(hash_of_codes(8) == 14415457910513148919u);
-    CHECK(hash_of_codes(8, true) == 4621706752643813891u);
+    CHECK(hash_of_codes(8, true) == 16965463415778316567u);
 }
 
 TEST_CASE("every instruction set finds the same paths of a trellis") {
@@ -211,13 +211,12 @@ TEST_CASE("the examples of turboquant.md") {
     check(wht_codec(KvType::tq3t, 64), {{0xf508fb44, 0xa7ed395d, 0x39f72578, 0x74fa0aec, 0x94ecdf58, 0x9c449fda}, {0x46ad}});
     check(wht_codec(KvType::tq4t, 64),
           {{0x932f59a3, 0x7324d519, 0xb8c6a14a, 0xe2b5ed35, 0x3d5a093d, 0x94d36949, 0x3842ed33, 0x6b229cb5}, {0x473e}});
-    check(wht_codec(KvType::tq3u, 64),
-          {{0x4a35a608, 0x5b9a58c9, 0xc1db1a33, 0xb821b391, 0xa66ac004, 0x0cc46aae}, {0x46ba, 0x4203}});
     check(wht_codec(KvType::tq4u, 64),
-          {{0x352c6031, 0xc813060b, 0x4bb199b3, 0x8a9653b4, 0x8395e786, 0x59a39bb7, 0xd7065302, 0x3630c423}, {0x482b, 0x42ce}});
-    check(wht_codec(KvType::tq5u, 64), {{0xaa9981e2, 0x51670d16, 0x16a37166, 0x546c6668, 0x076ace0b, 0x328776af, 0x6e4b2644,
-                                         0xaca00986, 0xa66ac004, 0x0cc46aae},
-                                        {0x484e, 0x446b}});
+          {{0x0c10b060, 0x58880317, 0xd91083b1, 0x9b88d029, 0x96a070d1, 0xc92883b8, 0x49a08360, 0x0529508a},
+           {0x46a0, 0x4045, 0x4546, 0x40ee}});
+    check(wht_codec(KvType::tq5u, 64), {{0x1794a1c0, 0x318a0721, 0x329407d6, 0x368a20cb, 0x2c41a196, 0x12ca07e2, 0x12c007c0,
+                                         0x0acb218c, 0xacca6009, 0x0668caa7},
+                                        {0x4567, 0x3fe9, 0x4587, 0x4347}});
     check(wht_codec(KvType::q8_0, 64),
           {{0x100c0804, 0x201c1814, 0x302c2824, 0x403c3834, 0x4f4b4743, 0x5f5b5753, 0x6f6b6763, 0x7f7b7773, 0x47454341,
             0x4f4d4b49, 0x57555351, 0x5f5d5b59, 0x67656361, 0x6f6d6b69, 0x77757371, 0x7f7d7b79},
@@ -298,7 +297,7 @@ TEST_CASE("packed codes are unpacked as they were") {
             for (size_t i = 0; i < d; i++) CHECK(unpack_code(words, bits, d, i) == codes[i]);
         }
     for (const uint32_t d : head_dims)
-        for (const KvType type : {KvType::tq5u, KvType::tq4u, KvType::tq3u}) {
+        for (const KvType type : {KvType::tq5u, KvType::tq4u}) {
             std::vector<uint32_t> codes(d), words(code_words(type, d)), back(d);
             for (size_t i = 0; i < d; i++) codes[i] = random.below(2u << magnitude_bits(type, i));
             pack_codes(type, words, codes);

@@ -49,7 +49,7 @@ TEST_CASE("former names are read as those that take their place, and numbers of 
     CHECK(std::string_view(parse_kv_preset("experimental-max").name) == "compact");
     CHECK(uint32_t(KvType::tq4) == 0x1043); // as before types were removed
     CHECK(uint32_t(KvType::tq3t) == 0x5033);
-    CHECK(uint32_t(KvType::tq4u) == 0x9043);
+    CHECK(uint32_t(KvType::tq4u) == 0x3043);
     CHECK(uint32_t(KvType::q8_0) == 0x184);
     CHECK(uint32_t(KvType::q4_0) == 0x144);
 }
@@ -71,7 +71,7 @@ TEST_CASE("unequal bits are for keys that are rotated by wht, and values beside 
     CHECK(values_beside(KvType::tq4u) == KvType::tq4);
     CHECK(values_beside(KvType::tq3t) == KvType::tq3t);
     CHECK_THROWS_WITH_AS(check_kv({KvType::tq4u, KvType::tq4u}, 2), doctest::Contains("choose another -ctv, such as tq4"), Error);
-    CHECK_THROWS_WITH_AS(check_kv(with_layers("1=tq3u"), 2), doctest::Contains("layer 1 has its values in it"), Error);
+    CHECK_THROWS_WITH_AS(check_kv(with_layers("1=tq5u"), 2), doctest::Contains("layer 1 has its values in it"), Error);
     KvOptions haar{KvType::tq5u, KvType::tq4};
     haar.rotation = RotationKind::haar;
     CHECK_THROWS_WITH_AS(check_kv(haar, 2), doctest::Contains("choose --kv-rotation wht"), Error);

@@ -141,5 +141,5 @@ TEST_CASE("the options are described, counted and checked") {
     CHECK(kv.layers_with_window(4) == 0);
     CHECK(kv_window_bytes(kv, 4, 8, 128) == 0);
     CHECK_THROWS_WITH_AS(check_kv(with_window({KvType::tq4, KvType::tq4}, 1025), 4), doctest::Contains("at most 1024"), Error);
-    CHECK_NOTHROW(check_kv(with_window({KvType::tq3u, KvType::tq4}, 1024), 4));
+    CHECK_NOTHROW(check_kv(with_window({KvType::tq4u, KvType::tq4}, 1024), 4));
 }

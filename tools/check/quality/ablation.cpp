@@ -96,7 +96,7 @@ const std::vector<Stage>& stages() {
         {"unequal bits",
          "bits by halves of the keys",
          "unequal bits: order of channels, the halves' rotation and scales, packing",
-         {KvType::tq3u, KvType::tq8},
+         {KvType::tq4u, KvType::tq8},
          15,
          "3-bit keys"},
         {"window", "window of 16", "the window: which tokens are read from it, and which as codes",

@@ -19,7 +19,7 @@ FAMILIES = [("TurboQuant", r"tq\d", BLUE), ("trellis", r"tq\dt", VERMILION),
             ("ggml's types, as in llama.cpp", r"q\d_\d", GREEN), ("not compressed", r"b?f\d+", GREY)]
 PAIRS = ("keys / values", GREY)
 NAMES = {"tq5u/tq4t+256": "accurate", "tq4u/tq4+256": "balanced (default)", "tq4u/tq3t+256": "compact",
-         "tq3u/tq2t+256": "smallest"}
+         "tq3t/tq2t+256": "smallest"}
 PEERS = ("q4_0", "q8_0", "f16")  # the types of other programs
 MARKERS = "osD^vP"
 STYLE = {"font.size": 10, "figure.dpi": 72, "savefig.dpi": 144, "savefig.bbox": "tight", "savefig.transparent": True,

@@ -268,7 +268,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
         }))
         .values(preset_names() + " FILE");
     add("--cache-type-k", a.type_k,
-        "cache type of the keys: tq2 to tq6, tq8, tq2t to tq4t, tq3u to tq5u, q8_0, q4_0, f16, ...; default: by --kv", "TYPE",
+        "cache type of the keys: tq2 to tq6, tq8, tq2t to tq4t, tq4u, tq5u, q8_0, q4_0, f16, ...; default: by --kv", "TYPE",
         cache_types(parse_kv_type))
         .values(kv_type_names());
     add("--cache-type-v", a.type_v, "cache type of the values: those of -ctk; default: by --kv", "TYPE",

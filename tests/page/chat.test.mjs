@@ -248,6 +248,7 @@ test('what is typed while the page loads is kept', () => withPage(async (page) =
             const field = document.getElementById('prompt');
             field.value = 'early';
             field.dispatchEvent(new Event('input'));
+            field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
         }).observe(document, { childList: true, subtree: true });
     });
     await page.reload();

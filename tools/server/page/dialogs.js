@@ -79,6 +79,7 @@ function thinkField(settings) {
 // The settings of the conversation; new conversations begin with the same.
 export async function settingsDialog() {
     const conversation = state.current;
+    if (!conversation) return; // the page loads
     const { settings } = conversation;
     const system = h('textarea', { id: 'set-system', rows: '4', placeholder: 'How the model is to answer' });
     system.value = settings.system ?? '';

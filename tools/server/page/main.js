@@ -48,7 +48,7 @@ function startKeys() {
         const command = event.ctrlKey || event.metaKey;
         if (event.key === 'Escape') {
             if (closeDrawer()) return;
-            if (state.running.has(state.current.id)) stop(state.current);
+            if (state.current && state.running.has(state.current.id)) stop(state.current);
             else if (!closePanel()) focusComposer();
         } else if (command && event.key.toLowerCase() === 'k') {
             event.preventDefault();

@@ -12,7 +12,7 @@
 
 // attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
 // the workgroup, whose subgroups have a strip of `m` rows each. Levels of codes and fp16 values are exact in fp16; queries
-// and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector, and f16.
+// and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector or quarter, and f16.
 // Heads of 256 channels are too long for the registers of a subgroup: two have a strip then (`sides`), each with half of the channels
 // of queries and values. A score is the sum of both sides' products, and both know all scores.
 // How fp16 is enough. Everything that enters a matrix is brought into fp16's range by a power of two, so that only the conversion

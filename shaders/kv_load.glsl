@@ -42,17 +42,23 @@ float plain_value(uint type, uint word, uint i) {
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
-const uint table_levels = KV_UNEQUAL(k_type) != 0 ? 128 : KV_TRELLIS(k_type) + KV_TRELLIS(v_type) != 0 ? 32 : 16;
-shared float level_table[2 * table_levels]; // of keys, then of values: two operations a value instead of nine
-bool has_level_table(uint type) { return KV_FAMILY(type) == KV_TURBOQUANT && KV_BITS(type) <= 4; }
+// The levels of a type that are in a table: two operations a value instead of nine.
+#define TABLE_LEVELS(type)                                                                                                       \
+    (KV_FAMILY(type) != KV_TURBOQUANT ? 0u                                                                                       \
+     : KV_BITS(type) > 4u             ? 0u                                                                                       \
+     : KV_UNEQUAL(type) != 0u         ? KV_QUARTER_CODES(KV_BITS(type))                                                          \
+     : KV_TRELLIS(type) != 0u         ? 32u                                                                                      \
+                                      : 16u)
+const uint key_levels = TABLE_LEVELS(k_type), all_levels = key_levels + (v_type == k_type ? 0 : TABLE_LEVELS(v_type));
+shared float level_table[all_levels == 0 ? 1 : all_levels]; // of keys, then of values
 void prepare_levels() {
-    for (uint i = gl_LocalInvocationID.x; i < 2 * table_levels; i += lanes)
-        level_table[i] = code_level(i < table_levels ? k_type : v_type, i & (table_levels - 1));
+    for (uint i = gl_LocalInvocationID.x; i < all_levels; i += lanes)
+        level_table[i] = i < key_levels ? code_level(k_type, i) : code_level(v_type, i - key_levels);
 }
 float level_of(uint type, uint code) {
-    if (!has_level_table(type)) return code_level(type, code);
+    if (TABLE_LEVELS(type) == 0) return code_level(type, code);
     const uint bits = KV_UNEQUAL(type) != 0 ? 7 : KV_TRELLIS(type) != 0 ? 5 : KV_BITS(type);
-    return level_table[(type == k_type ? 0 : table_levels) + (code & ((1u << bits) - 1u))];
+    return level_table[(type == k_type ? 0 : key_levels) + (code & ((1u << bits) - 1u))];
 }
 #endif
 

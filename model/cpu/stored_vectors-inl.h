@@ -84,7 +84,8 @@ template <class Use> HWY_INLINE void each_bit(const uint8_t* plane, size_t d, Us
     }
 }
 
-// True in the bytes of the third and the fourth quarter, where each is a number of two codes of unequal bits or one of them.
+// True in every other byte: of a vector of numbers, or of codes of even or of odd channels, those of the third and the fourth
+// quarter.
 HWY_INLINE Bytes later_quarters() { return hn::BitCast(B(), hn::Set(hn::FixedTag<uint16_t, 8>(), 0xff00)); }
 
 // Passes codes of unequal bits to use(at, even ones, odd ones), 16 of each, from the low 8 bits of 16 numbers of two, those above
@@ -99,8 +100,11 @@ template <int bits, class Use> HWY_INLINE void use_numbers(size_t at, Bytes low,
 
 // Passes those of a vector of d channels.
 template <class Use> HWY_INLINE void each_unequal(uint32_t bits, const uint8_t* codes, size_t d, Use&& use) {
-    HWY_ALIGN uint8_t above[128];
-    if (bits == 5) each_pair(codes + d / 2, d / 2, [&](size_t at, Bytes two) { hn::Store(two, B(), above + at); });
+    HWY_ALIGN uint8_t above[128], twos[32] = {}; // a copy: 64 channels have fewer than a vector's bytes of them
+    if (bits == 5) {
+        std::memcpy(twos, codes + d / 2, d / 8);
+        each_pair(twos, d / 2, [&](size_t at, Bytes two) { hn::Store(two, B(), above + at); });
+    }
     for (size_t i = 0; i < d / 2; i += 16) {
         const Bytes low = hn::LoadU(B(), codes + i);
         if (bits == 4)

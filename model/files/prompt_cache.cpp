@@ -23,7 +23,7 @@
 namespace tq {
 namespace {
 
-constexpr std::string_view prompt_cache_magic = "tq-run cache v8\n";
+constexpr std::string_view prompt_cache_magic = "tq-run cache v9\n";
 constexpr std::string_view window_magic = "tq-run window 1\n", states_magic = "tq-run states 1\n";
 constexpr size_t owner_at = 24, max_owner_bytes = 1 << 20;
 constexpr const char* another_file = "name another file with --prompt-cache, or delete this one to have it made again";

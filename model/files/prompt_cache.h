@@ -1,6 +1,6 @@
 // Files of a KV cache, which --prompt-cache writes and reads, so that a prompt is run only once. Untrusted until checked.
 //
-//   0    "tq-run cache v8\n"
+//   0    "tq-run cache v9\n"
 //   16   the length of the following text, 64 bits, little-endian
 //   24   JSON: the texts that identify the owner (model/prefix/owner.h), which a reader must compare
 //   then pages of 256 tokens, of which the last may have fewer, each as a file of the prefix cache (model/prefix/page_file.h)

@@ -35,7 +35,11 @@ uint32_t max_rows_of(const Tuning& t) {
 
 // Returns the entries of the tables of levels in shaders/kv_load.glsl.
 uint32_t level_table_entries(KvTypes types) {
-    return is_unequal(types.k) ? 256 : is_trellis(types.k) || is_trellis(types.v) ? 64 : 32;
+    const auto of = [](KvType type) -> uint32_t {
+        if (!is_turboquant(type) || code_bits(type) > 4) return 0;
+        return is_unequal(type) ? KV_QUARTER_CODES(code_bits(type)) : is_trellis(type) ? 32 : 16;
+    };
+    return std::max(1u, of(types.k) + (types.k == types.v ? 0 : of(types.v)));
 }
 
 Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {
@@ -69,15 +73,15 @@ bool one_scale_fp16(KvType type) { return type == KvType::f16 || is_turboquant(t
 uint32_t strips_of(const Tuning& t, Tile tile) { return (tile.heads * tile.tokens + t.matrix.m - 1) / t.matrix.m; }
 
 // shaders/attention_coopmat.comp
-uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, uint32_t head_dim) {
-    const uint32_t vectors = 2 * keys * (head_dim / 4 + 2) * 8, row = (keys + 4) * 4 + (keys + 8) * 2 + 4, scales = 2 * keys * 4,
-                   levels = 128 * 4;
+uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, const AttentionShape& shape) {
+    const uint32_t vectors = 2 * keys * (shape.head_dim / 4 + 2) * 8, row = (keys + 4) * 4 + (keys + 8) * 2 + 4,
+                   scales = 2 * keys * 4, levels = level_table_entries(shape.types) * 4;
     return vectors + strips_of(t, tile) * t.matrix.m * row + scales + levels;
 }
 
 // Returns the plan of attention_coopmat, or nothing where another kernel runs: for one token, whose few rows do not justify
 // passing every value through shared memory; by the tuning; for types whose values are not fp16 numbers times one scale per
-// vector; or for lack of shared memory.
+// vector or quarter; or for lack of shared memory.
 std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionShape& shape) {
     const uint32_t sides = shape.head_dim > 128 ? 2 : 1, edge = std::max(t.matrix.n, t.matrix.k), min_keys = sides * edge;
     uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, keys = 2 * edge;
@@ -89,7 +93,7 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
         const uint32_t subgroups = strips_of(t, tile) * sides;
         const bool fits = subgroups * t.matrix_subgroup <= t.max_workgroup &&
                           keys * shape.head_dim / 32 % t.matrix_subgroup == 0 &&
-                          shared_bytes_of_matrices(t, tile, keys, shape.head_dim) <= t.shared_bytes;
+                          shared_bytes_of_matrices(t, tile, keys, shape) <= t.shared_bytes;
         if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, subgroups};
         if (rows > t.matrix.m)
             rows /= 2;

@@ -34,7 +34,8 @@ Buffer floats(uint64_t count) { return Buffer::of_size(4 * count); }
 CacheCodec codec_of(KvType type, uint32_t head_dim, RotationKind rotation, ScaleRule rule) {
     std::optional<Buffer> matrix;
     if (rotation == RotationKind::haar && is_turboquant(type)) matrix = floats(uint64_t(head_dim) * head_dim);
-    return {KvCodec{type, rule, {.kind = rotation, .head_dim = head_dim}}, std::move(matrix)};
+    const bool quarters = is_unequal(type) && rotation == RotationKind::wht;
+    return {KvCodec{type, rule, {.kind = rotation, .head_dim = head_dim, .quarters = quarters}}, std::move(matrix)};
 }
 
 struct CacheKind {

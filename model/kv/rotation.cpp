@@ -53,7 +53,8 @@ void hadamard(std::span<float> x, bool quarters = false) {
 }
 
 // Returns the channel that goes to place i of a vector rotated by quarters. RoPE turns channels c and c + d / 2 equally fast, and
-// the more slowly the greater c is: c / (d / 8) is 3, 0, 2, 1 for i % 4 = 0, 1, 2, 3.
+// the more slowly the greater c is: c / (d / 8) is 3, 0, 2, 1 for i % 4 = 0, 1, 2, 3. (Where it turns fewer channels, the first
+// of the vector, the order is the same: no real weights have been measured.)
 size_t channel_at(size_t i, size_t d) {
     const size_t eighth = d / 8, n = i / 4, quarter = i % 4, by_speed = quarter % 2 == 0 ? 3 - quarter / 2 : quarter / 2;
     return n / eighth * (d / 2) + by_speed * eighth + n % eighth;

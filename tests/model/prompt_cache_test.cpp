@@ -71,7 +71,7 @@ TEST_CASE("a session saved and loaded goes on bit for bit") {
 
 TEST_CASE("a file is what its description says") {
     Saved saved;
-    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v8\n");
+    CHECK(saved.bytes.substr(0, 16) == "tq-run cache v9\n");
     uint64_t length = 0;
     std::memcpy(&length, saved.bytes.data() + 16, 8);
     CHECK(nlohmann::json::parse(saved.bytes.substr(24, length)) ==

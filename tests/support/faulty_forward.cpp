@@ -33,7 +33,7 @@ void spoil(Fault fault, const host::Pass& pass, const host::LayerCache& cache, K
             if (is_turboquant(type) && (fault == Fault::scale_twice || (fault == Fault::rule_twice && least_squares)))
                 scales[0] = float_to_half(scale * scale);
             if (is_trellis(type) && fault == Fault::trellis_shifted) shift(side.codes(cache.place(row), head));
-            if (is_unequal(type) && fault == Fault::halves_swapped) std::swap(scales[0], scales[1]);
+            if (is_unequal(type) && fault == Fault::quarters_swapped) std::swap(scales[0], scales[1]);
             if (cache.window && code_bits(type) == 3 && fault == Fault::window_shifted)
                 shift(cache.window->side(which).codes(cache.window_place(row), head));
         }

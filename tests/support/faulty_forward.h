@@ -18,7 +18,7 @@ enum class Fault {
     rule_twice,         // the same only under the scale rule least-squares
     conditioned_twice,  // queries are twice as long where keys are conditioned
     trellis_shifted,    // the words of a trellis' codes are each one further
-    halves_swapped,     // the scales of the halves of unequal bits are exchanged
+    quarters_swapped,   // the scales of two quarters of unequal bits are exchanged
     window_shifted,     // the fp16 words of a window beside codes of 3 bits are each one further
 };
 

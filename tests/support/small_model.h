@@ -24,7 +24,7 @@ struct SmallModel {
     explicit SmallModel(const Config& shape);
 };
 
-// All kinds of storage: words alone, one scale, two, a scale for each group of 32, and layers that differ.
+// All kinds of storage: words alone, one scale, four, a scale for each group of 32, and layers that differ.
 std::vector<KvOptions> storage_types();
 
 // The same, and a window with codes; a window is not part of what is saved and repeated.

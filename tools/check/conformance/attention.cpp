@@ -270,6 +270,7 @@ void add_matrices(Rows& rows, const Capabilities& device) {
             if (is_turboquant(type.type) || type.type == KvType::f16)
                 row(variant, {{type.type, values_beside(type.type)}, 64, 4, 2, 77, 9});
         for (const AttentionCase& shape : {AttentionCase{tq4, 128, 4, 2, 77, 9},
+                                           {{KvType::tq5u, KvType::tq4}, 128, 4, 2, 77, 9},
                                            {tq4, 128, 10, 2, 513, 2, 1},
                                            {mixed, 64, 10, 2, 40, 11},
                                            {mixed, 64, 16, 2, 70, 33, 1},

@@ -138,7 +138,7 @@ void tell_former_types(const std::string& text) {
     constexpr const char* of_names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     for (size_t at = text.find_first_of(of_names), end; at != std::string::npos; at = text.find_first_of(of_names, end)) {
         end = std::min(text.find_first_not_of(of_names, at), text.size());
-        const std::string name = text.substr(at, end - at);
+        const std::string name = lowercase(text.substr(at, end - at));
         tell_former(find_former_type(name), name, "a cache type");
     }
 }
@@ -155,7 +155,7 @@ KvOptions KvArguments::options() const {
     } else if (!preset.empty() || by_default)
         kv.set(by_default ? kv_presets.front() : parse_kv_preset(preset));
     if (by_default && !rotation.empty() && parse_rotation(rotation) != RotationKind::wht)
-        kv.set(KvSide::key, values_beside(kv.k)); // the halves of keys of unequal bits are rotated apart, by wht
+        kv.set(KvSide::key, values_beside(kv.k)); // the quarters of keys of unequal bits are rotated apart, by wht
     if (!type_k.empty()) kv.set(KvSide::key, parse_kv_type(type_k));
     if (!type_v.empty()) kv.set(KvSide::value, parse_kv_type(type_v));
     if (!rotation.empty()) kv.rotation = parse_rotation(rotation);

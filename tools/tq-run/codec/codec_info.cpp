@@ -96,7 +96,8 @@ Normalised normalised(KvType type) {
 }
 
 bool has_codebook(KvType type) {
-    return is_turboquant(type) && !is_trellis(type) && magnitude_bits(type) >= 1 && magnitude_bits(type) <= 5;
+    return is_turboquant(type) && !is_trellis(type) && !is_unequal(type) && magnitude_bits(type) >= 1 &&
+           magnitude_bits(type) <= 5;
 }
 
 // A trellis has levels of both signs in its states; the positive ones are shown, as for the other types.
@@ -118,6 +119,8 @@ double ratio_to_f16(KvType type, uint32_t head_dim) {
     return double(kv_vector_bytes(KvType::f16, head_dim)) / kv_vector_bytes(type, head_dim);
 }
 
+constexpr size_t speeds[KV_QUARTERS] = {0, 2, 3, 1}; // the quarters of unequal bits, by how fast RoPE turns their channels
+
 Json describe(const CodecInfoArguments& a, KvType type) {
     Json bytes, layouts = Json::array(), measured = Json::array();
     for (const uint32_t d : {64u, 128u, 256u}) bytes[std::to_string(d)] = kv_vector_bytes(type, d);
@@ -132,7 +135,10 @@ Json describe(const CodecInfoArguments& a, KvType type) {
              {"bits_per_value", kv_vector_bytes(type, a.head_dim) * 8.0 / a.head_dim},
              {"times_smaller_than_f16", ratio_to_f16(type, a.head_dim)},
              {"layouts", layouts}};
-    if (is_turboquant(type)) out["levels"] = magnitudes(type);
+    for (size_t quarter = 0; is_unequal(type) && quarter < KV_QUARTERS; quarter++) // the slowest of RoPE first
+        out["quarters"].push_back({{"bits", magnitude_bits(type, speeds[quarter]) + 1},
+                                   {"levels", codebook(magnitude_bits(type, speeds[quarter])).levels}});
+    if (is_turboquant(type) && !is_unequal(type)) out["levels"] = magnitudes(type);
     if (has_codebook(type)) {
         const Normalised book = normalised(type);
         out["centroids"] = book.centroids;
@@ -172,6 +178,8 @@ void print_details(const CodecInfoArguments& a, const Json& info) {
     if (info.contains("levels") && info["levels"].size() <= 32) line("levels, +-", join(info["levels"], "{} "));
     if (info.contains("levels") && info["levels"].size() > 32)
         line("levels, +-", "1 3 5 ... 255, of 256ths of the largest component");
+    for (const Json& quarter : info.value("quarters", Json::array()))
+        line(fmt::format("a quarter's {} bits, +-", quarter["bits"].get<int>()), join(quarter["levels"], "{} "));
     if (info.contains("centroids")) {
         line("centroids, +-", join(info["centroids"], "{:.4f} ") + "standard deviations");
         line("thresholds", join(info["thresholds"], "{:.4f} ") + "standard deviations");

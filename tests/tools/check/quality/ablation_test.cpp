@@ -91,7 +91,7 @@ TEST_CASE("a planted fault is found, and named by its stage") {
                                      {Fault::rule_twice, "least-squares"},
                                      {Fault::other_haar, "haar"},
                                      {Fault::trellis_shifted, "trellis"},
-                                     {Fault::halves_swapped, "unequal bits"},
+                                     {Fault::quarters_swapped, "unequal bits"},
                                      {Fault::window_shifted, "window"}}) {
         CAPTURE(run);
         const Findings findings = ablate(with(fault));

@@ -174,7 +174,7 @@ TEST_CASE("on the CPU a file's weights need not fit, and plan and generate say s
     CHECK(limited.output.size() > 8);
 
     const Finished made =
-        tq_run({"generate", "-p", "x", "--synthetic", "qwen3-0.6b:q8_0", "--device", "cpu", "--memory", "300M"});
+        tq_run({"generate", "-p", "x", "--synthetic", "qwen3-0.6b:q8_0", "--device", "cpu", "--memory", "320M"});
     CHECK(made.status == 1);
     CHECK(contains(made.error, "does not fit"));
     CHECK(contains(made.error, "a GGUF file without --weights: 604.1 MiB of these weights are made in memory"));

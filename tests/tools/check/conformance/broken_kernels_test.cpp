@@ -107,9 +107,12 @@ void check_caught(const Fault& fault) {
         CAPTURE(finished->error);
         CHECK(finished->status == 1);
     }
-    CHECK(replaced(folder, "bench"));
+    CAPTURE(got.bench.error);
+    if (!contains(got.bench.error, "fails the check of its kernels, so it is not used")) { // at the first use
+        CHECK(replaced(folder, "bench"));
+        CHECK(contains(got.bench.error, "the device computes wrong results, so nothing is timed"));
+    }
     CHECK(replaced(folder, "validate"));
-    CHECK(contains(got.bench.error, "the device computes wrong results, so nothing is timed"));
     CHECK_FALSE(contains(got.bench.output, speed));
     CHECK(contains(got.validate.output, "THEY DIFFER"));
     CHECK_FALSE(contains(got.validate.output, "they agree"));

@@ -1,6 +1,7 @@
 // Reads the cache of `k_type` and `v_type`. `at` is a vector's number in the slice, or in the window. All
 // invocations of a workgroup call prepare_levels() first, and then a barrier.
 #include "kv_levels.glsl"
+#include "level_table.h"
 #include "read.glsl"
 #include "half_value.glsl"
 READ_VECTORS(CACHE_BINDING, cache)
@@ -42,13 +43,6 @@ float plain_value(uint type, uint word, uint i) {
 void prepare_levels() {}
 float level_of(uint type, uint code) { return code_level(type, code); }
 #else
-// The levels of a type that are in a table: two operations a value instead of nine.
-#define TABLE_LEVELS(type)                                                                                                       \
-    (KV_FAMILY(type) != KV_TURBOQUANT ? 0u                                                                                       \
-     : KV_BITS(type) > 4u             ? 0u                                                                                       \
-     : KV_UNEQUAL(type) != 0u         ? KV_QUARTER_CODES(KV_BITS(type))                                                          \
-     : KV_TRELLIS(type) != 0u         ? 32u                                                                                      \
-                                      : 16u)
 const uint key_levels = TABLE_LEVELS(k_type), all_levels = key_levels + (v_type == k_type ? 0 : TABLE_LEVELS(v_type));
 shared float level_table[all_levels == 0 ? 1 : all_levels]; // of keys, then of values
 void prepare_levels() {

@@ -11,6 +11,7 @@
 #include "base/ensure.h"
 #include "model/gpu/kv_append.h"
 #include "shaders.gen.h"
+#include "shaders/level_table.h"
 #include <algorithm>
 #include <optional>
 
@@ -35,11 +36,8 @@ uint32_t max_rows_of(const Tuning& t) {
 
 // Returns the entries of the tables of levels in shaders/kv_load.glsl.
 uint32_t level_table_entries(KvTypes types) {
-    const auto of = [](KvType type) -> uint32_t {
-        if (!is_turboquant(type) || code_bits(type) > 4) return 0;
-        return is_unequal(type) ? KV_QUARTER_CODES(code_bits(type)) : is_trellis(type) ? 32 : 16;
-    };
-    return std::max(1u, of(types.k) + (types.k == types.v ? 0 : of(types.v)));
+    const auto k = uint32_t(types.k), v = uint32_t(types.v);
+    return std::max(1u, TABLE_LEVELS(k) + (k == v ? 0 : TABLE_LEVELS(v)));
 }
 
 Tile tile_of_vectors(const Tuning& t, const AttentionShape& shape) {

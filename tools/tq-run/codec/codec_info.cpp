@@ -119,8 +119,6 @@ double ratio_to_f16(KvType type, uint32_t head_dim) {
     return double(kv_vector_bytes(KvType::f16, head_dim)) / kv_vector_bytes(type, head_dim);
 }
 
-constexpr size_t speeds[KV_QUARTERS] = {0, 2, 3, 1}; // the quarters of unequal bits, by how fast RoPE turns their channels
-
 Json describe(const CodecInfoArguments& a, KvType type) {
     Json bytes, layouts = Json::array(), measured = Json::array();
     for (const uint32_t d : {64u, 128u, 256u}) bytes[std::to_string(d)] = kv_vector_bytes(type, d);
@@ -135,9 +133,9 @@ Json describe(const CodecInfoArguments& a, KvType type) {
              {"bits_per_value", kv_vector_bytes(type, a.head_dim) * 8.0 / a.head_dim},
              {"times_smaller_than_f16", ratio_to_f16(type, a.head_dim)},
              {"layouts", layouts}};
-    for (size_t quarter = 0; is_unequal(type) && quarter < KV_QUARTERS; quarter++) // the slowest of RoPE first
-        out["quarters"].push_back({{"bits", magnitude_bits(type, speeds[quarter]) + 1},
-                                   {"levels", codebook(magnitude_bits(type, speeds[quarter])).levels}});
+    const uint32_t b = is_unequal(type) ? code_bits(type) : 0;
+    for (uint32_t bits = b + 2; b != 0 && bits >= b - 2; bits--) // of the quarters, that which RoPE turns slowest first
+        if (bits != b) out["quarters"].push_back({{"bits", bits}, {"levels", codebook(bits - 1).levels}});
     if (is_turboquant(type) && !is_unequal(type)) out["levels"] = magnitudes(type);
     if (has_codebook(type)) {
         const Normalised book = normalised(type);

@@ -2,6 +2,7 @@
 // takes little time for any size; load.cpp reads them. What a file has and this program does not use is told as a note.
 // Sampling is recommended by the file if it says anything (general.sampling.*), and otherwise as the model's card does.
 #include "model/model.h"
+#include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/formats/open.h"

@@ -43,7 +43,8 @@ static std::string name_of_matrices(uint32_t bytes) { return fmt::format("matric
 
 // Adds tunings whose tile has 64 columns, or is decoded ahead, in the least shared memory in which it is that tile; and one of
 // which each subgroup has eight matrices of sums, several each way: the smallest tile has one or a few.
-static void add_matrices(std::vector<NamedTuning>& out, const Capabilities& device, gpu::Tuning tuning) {
+static void add_matrices([[maybe_unused]] std::vector<NamedTuning>& out, [[maybe_unused]] const Capabilities& device,
+                         [[maybe_unused]] gpu::Tuning tuning) {
 #if TQ_COOPERATIVE_MATRIX
     constexpr uint32_t max_table_bytes = 4096, few_formats = 16400; // more than a tile takes that runs with all formats
     const auto add_least = [&](const char* name, gpu::Tuning t, uint32_t from, auto is_wanted) {

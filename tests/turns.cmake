@@ -25,15 +25,15 @@ tq_turn(5 "conformance-kv_(append|decode)")
 tq_turn(6 "conformance-spec-minimum")
 tq_turn(7 "conformance-mobile")
 
-tq_turn(1 "fault_sweep_test|gpu_architectures_larger_set_test@lavapipe-512|soak-deterministic")
+tq_turn(1 "fault_sweep_test|gpu_(architectures|hybrid)_larger_set_test@lavapipe-512|soak-deterministic")
 # Every kind of cache and model, divided over two devices in each way.
 tq_turn(2 "gpu_split_test|soak@lavapipe|gpu_sizes_test")
 # Three minutes, most of which it waits: drivers hang until their time is over.
-tq_turn(3 "fault_proof_test|gpu_shape_test|gpu_architectures_larger_set_test@lavapipe-128")
+tq_turn(3 "fault_proof_test|gpu_shape_test|gpu_(architectures|hybrid)_larger_set_test@lavapipe-128|gpu_mtp_test@swiftshader")
 # Each kind of span in each kind of cache.
-tq_turn(4 "gpu_spans_test|cpu_spans_test-avx-vnni|gpu_architectures_larger_set_test@swiftshader|fault_lost_test")
+tq_turn(4 "gpu_spans_test|cpu_spans_test-avx(2|-vnni)|gpu_architectures_larger_set_test@swiftshader|fault_lost_test")
 # Three commands with and without a fault in a kernel, each of which measures before it refuses.
-tq_turn(5 "broken_kernels_test|serve_soak|cli_bench_test")
+tq_turn(5 "broken_kernels_test|serve_soak|cli_bench_test|gpu_hybrid_larger_set_test@swiftshader")
 # A context of a million tokens is filled; the search of bench --tune tries every kernel.
 tq_turn(6 "gpu_million_test|cli_bench_tune_test|gpu_golden_test@swiftshader|fleet_(replicas|store|network)")
 # Some of PyPI's clients are 100 to 600 MB to install, or slow to start.

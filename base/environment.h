@@ -6,6 +6,12 @@
 
 namespace tq {
 
+#ifdef _WIN32
+inline constexpr const char* path_separator = ";"; // between the paths of a variable
+#else
+inline constexpr const char* path_separator = ":";
+#endif
+
 // Returns the value of a variable; nothing if it is not set, or is empty.
 std::optional<std::string> environment_variable(const std::string& name);
 

@@ -10,6 +10,7 @@
 #include "model/kv/conditioning.h"
 #include "model/kv/window.h"
 #include "model/pass_rows.h"
+#include "model/saved_slot.h"
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -35,18 +36,6 @@ class PageKeeper {
     // Releases this page, which slots have too, if it retains it.
     virtual void give_up_page(uint32_t page) = 0;
 };
-
-// What a slot of `tokens` tokens has beside its pages: its full-precision window, which holds its last tokens
-// (CacheVectors::read_window()), and its recurrent states (read_state()). Empty if it has neither.
-struct SavedSlot {
-    uint32_t tokens = 0, window_tokens = 0;
-    std::vector<std::byte> window = {}, state = {};
-
-    uint64_t bytes() const { return window.size() + state.size(); }
-};
-
-// Writes the bytes of the tokens from `position` on, which are in one page (model/kv/page_layout.h).
-using PageSource = std::function<void(uint32_t position, std::span<std::byte> bytes)>;
 
 class Cache {
   public:

@@ -8,6 +8,7 @@
 #include "model/halves.h"
 #include "model/kv/options.h"
 #include "model/kv/stored.h"
+#include "model/progress.h"
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,10 +19,6 @@
 #include <vector>
 
 namespace tq {
-
-// Called with the tokens done so far: after each block of a long run, and between the layers of one block (on a device between
-// its submissions). If it returns false, the run stops there.
-using Progress = std::function<bool(uint32_t done, uint32_t total)>;
 
 // A part of a sequence: ids that follow those of a slot. logits: what is wanted: the logits that follow the last id, or each
 // id; or (hidden) the last id's state after the last norm, which embeddings are made of. certain: ids from this one on are drafts

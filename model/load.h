@@ -2,6 +2,7 @@
 // place.
 #pragma once
 #include "base/thread_pool.h"
+#include "model/progress.h"
 #include "model/weights/channel_scales.h"
 #include <functional>
 #include <memory>
@@ -9,17 +10,12 @@
 
 namespace tq {
 
-// Called now and then with the bytes read and the total (in the formats of `Weights`); returning false stops the loading.
-using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
-inline constexpr uint64_t progress_bytes = 16 << 20; // between two calls
+inline constexpr uint64_t progress_bytes = 16 << 20; // between two calls of LoadProgress
 
 // One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm or bias
 // exceeds this, fp16's greatest number. An overflow in spite of that is found in the results (Forward::run()), possibly later
 // where numbers have more range.
 constexpr float max_norm_weight = 65504;
-
-// Thrown when the LoadProgress stopped the loading.
-struct LoadStopped {};
 
 // Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they
 // are still in the cache when they are used, on all threads. body must not throw. Throws an Error naming the tensor and row

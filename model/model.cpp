@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/files/formats/open.h"
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 // The content of a model file, checked and ready for a forward pass.
 #pragma once
 #include "model/config.h"
-#include "model/engine/sampling/sampler.h"
 #include "model/text/chat_template.h"
 #include "model/text/tokenizer.h"
 #include "model/weights/weights.h"
@@ -9,6 +8,8 @@
 #include <string>
 
 namespace tq {
+
+struct SamplerOptions;
 
 struct Model {
     ModelFile file; // the weights and the tokenizer point into it

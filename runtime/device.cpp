@@ -6,9 +6,9 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "runtime/device_impl.h"
 #include <algorithm>
-#include <charconv>
 
 namespace tq {
 namespace {
@@ -45,8 +45,7 @@ uint64_t timeout_of_environment() {
     constexpr uint64_t default_seconds = 600; // a software driver may take minutes for one submission
     const std::string text = environment_variable("TQ_GPU_TIMEOUT").value_or("");
     uint64_t seconds = default_seconds;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (!text.empty() && (error != std::errc() || end != text.data() + text.size() || seconds > 1'000'000))
+    if (!text.empty() && (!parse_number(text, seconds) || seconds > 1'000'000))
         fail("TQ_GPU_TIMEOUT is \"{}\"; it can be the seconds that a GPU may take for one piece of work, up to 1000000, or 0 for "
              "any time",
              printable(text));

@@ -37,6 +37,18 @@ void limit_subgroup(Capabilities& c, uint32_t max) {
     for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) limit_to(*size, max);
 }
 
+// Of memory the least that Vulkan 1.2 promises, but for what differs between the two profiles.
+void limit_memory(Capabilities& c, uint32_t shared_bytes, uint32_t storage_buffers, uint32_t alignment) {
+    limit_to(c.shared_memory_bytes, shared_bytes);
+    limit_to(c.push_constant_bytes, 128u);
+    limit_to(c.storage_buffers_per_stage, storage_buffers);
+    limit_to(c.storage_range_bytes, 128 * mib);
+    limit_to(c.texel_range_bytes, 1 * mib);
+    limit_to(c.allocation_bytes, 1024 * mib);
+    limit_to(c.allocation_count, 4096u);
+    c.storage_alignment = std::max(c.storage_alignment, alignment);
+}
+
 // The minimum limits of Vulkan 1.2 ("Limits" in its specification); a subgroup of one invocation is one.
 void to_spec_minimum(Capabilities& c) {
     without_fp16(c);
@@ -46,14 +58,7 @@ void to_spec_minimum(Capabilities& c) {
     c.narrow_barriers = false;
     c.int8 = c.int16 = c.storage_8bit = c.storage_16bit = false;
     limit_workgroup(c, 128, {128, 128, 64});
-    limit_to(c.shared_memory_bytes, 16384u);
-    limit_to(c.push_constant_bytes, 128u);
-    limit_to(c.storage_buffers_per_stage, 4u);
-    limit_to(c.storage_range_bytes, 128 * mib);
-    limit_to(c.texel_range_bytes, 1 * mib);
-    limit_to(c.allocation_bytes, 1024 * mib);
-    limit_to(c.allocation_count, 4096u);
-    c.storage_alignment = std::max(c.storage_alignment, 256u);
+    limit_memory(c, 16384, 4, 256);
     c.timestamp_ns = 0;
     c.timestamp_mask = 0;
 }
@@ -68,14 +73,7 @@ void to_mobile(Capabilities& c) {
     c.cooperative_matrix = c.storage_8bit = c.storage_16bit = false;
     limit_subgroup(c, 16);
     limit_workgroup(c, 512, {512, 512, 64});
-    limit_to(c.shared_memory_bytes, 32768u);
-    limit_to(c.push_constant_bytes, 128u);
-    limit_to(c.storage_buffers_per_stage, 24u);
-    limit_to(c.storage_range_bytes, 128 * mib);
-    limit_to(c.texel_range_bytes, 1 * mib);
-    limit_to(c.allocation_bytes, 1024 * mib);
-    limit_to(c.allocation_count, 4096u);
-    c.storage_alignment = std::max(c.storage_alignment, 64u);
+    limit_memory(c, 32768, 24, 64);
 }
 
 constexpr DeviceProfile profiles[] = {

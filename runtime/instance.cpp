@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "runtime/device.h"
 #include <cstdio>
 #include <cstdlib>
@@ -64,17 +65,9 @@ VkDebugUtilsMessengerCreateInfoEXT loader_messenger_info(std::string& first) {
 
 // The first file of a list in the environment's variables for drivers that is not there, and the variable; empty without any.
 std::string missing_driver_file() {
-#ifdef _WIN32
-    constexpr char separator = ';';
-#else
-    constexpr char separator = ':';
-#endif
     for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) {
-        const std::string files = environment_variable(variable).value_or("");
-        for (size_t begin = 0, end; begin < files.size(); begin = end + 1) {
-            end = std::min(files.find(separator, begin), files.size());
+        for (const std::string& file : split(environment_variable(variable).value_or(""), path_separator)) {
             std::error_code error;
-            const std::string file = files.substr(begin, end - begin);
             if (!file.empty() && !std::filesystem::exists(utf8_path(file), error))
                 return fmt::format("{} names {}, which is not there", variable, printable(file, 300));
         }

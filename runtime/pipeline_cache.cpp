@@ -1,10 +1,9 @@
 // File: 8 bytes of magic, size and FNV-1a hash of the driver's data (8 bytes each, this machine's byte order), the data.
 #include "runtime/pipeline_cache.h"
+#include "base/whole_file.h"
 #include "runtime/device_files.h"
 #include <cstring>
-#include <fmt/format.h>
 #include <fstream>
-#include <random>
 
 namespace tq {
 namespace {
@@ -57,20 +56,12 @@ std::vector<std::byte> read_pipeline_cache(const std::filesystem::path& path, co
     return data;
 }
 
-// The draft gets the file's name when it is whole, so a reader finds the old file or the new one. Whatever fails is no error: the
-// next run compiles again.
+// Whatever fails is no error: the next run compiles again.
 void write_pipeline_cache(const std::filesystem::path& path, std::span<const std::byte> data) noexcept try {
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);
-    std::filesystem::path draft = path;
-    draft += fmt::format(".{:08x}", std::random_device{}()); // unique to this writer, so that two at once do not mix
     const FileHeader header{magic, data.size(), hash_of(data)};
-    std::ofstream out(draft, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&header), sizeof header);
-    out.write(reinterpret_cast<const char*>(data.data()), std::streamsize(data.size()));
-    out.close();
-    if (out) std::filesystem::rename(draft, path, error);
-    if (!out || error) std::filesystem::remove(draft, error);
+    write_whole_file(path, {std::as_bytes(std::span(&header, 1)), data});
 } catch (...) {
     return; // no memory or no such path: the next run compiles again
 }

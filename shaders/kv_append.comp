@@ -6,7 +6,7 @@
 #include "params.h"
 #include "context.glsl"
 
-// Stores x[t][head], a key (after k-norm, RoPE and channel scaling) or a value, at the row's position of its slot, in the cache's
+// Stores x[t][head], a key (after k-norm, RoPE, the page's mean and channel scaling) or a value, at the row's position of its slot, in the cache's
 // type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
 // rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they need no weights: binding 2 is the
 // matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The

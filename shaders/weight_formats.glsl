@@ -1,4 +1,9 @@
-// The weight formats of weights.glsl, one of which a kernel is compiled for.
+// The weight formats of weights.glsl, one of which a kernel is compiled for. s is the number of 256 weights in a row, j that of 32
+// weights in them, k that of four in these 32. A weight is scale * level - offset.
+// Work is cut where memory makes a kernel wait: fetch32 only loads (Raw32), and decode32 only computes, so that loads of several
+// rows can be in flight. A quantised format gives codes4 (four codes as bytes), levels_of (their levels) and scales32; decode32 is
+// then common to all. Each format's #elif says how a row lies in memory: levels first, or blocks with their scales.
+// Where 256 weights share a header, header_at says where; a kernel with texel buffers loads it once (Header), others word by word.
 
 // Returns four nibbles of weights 4 k ..., each in a byte.
 uint nibbles_of(uvec4 v, uint k) { return (k < 4 ? v[k] : v[k - 4] >> 4) & 0x0f0f0f0fu; }

@@ -2,6 +2,10 @@
 // bytes, and Floats, 16 numbers. levels(block, v): the levels of columns 64 v .. 64 v + 63 as unsigned bytes. scales(block): a
 // lane for each run of 16 columns. Levels are less than 2^level_bits. A weight is scale * (level - 2^offset_bits), or scale *
 // level + minimum where the format has minimums. Block layouts: model/files/formats/blocks.cpp and blocks_k.cpp.
+// Lanes stand for runs in the order of runs(): 0, 4, 8, 12, 1, ... This is what transpose() leaves when it turns four vectors of
+// 64 consecutive levels into four steps, each with four columns of every run, as dot products of bytes take them. Scales are made
+// in that order. Levels are unsigned because such products take unsigned times signed; what makes them signed, 2^offset_bits
+// times the sum of the activations' digits, is subtracted once for each run (factors of fixed_point.h).
 
 struct Scales {
     Floats scale, minimum; // the latter where has_minimum

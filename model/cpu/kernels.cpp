@@ -48,9 +48,8 @@ HWY_EXPORT(norm_and_rope_vector);
 HWY_EXPORT(swiglu_range);
 HWY_EXPORT(encode_window_vector);
 
-// Stores vector i of x[rows][kv heads][head_dim].
-// One key or value: norm and RoPE (keys), conditioning, coding. The exact vector is kept beside it in fp16 for the first tokens
-// of a page and for a window, in the same space as the codes, rotated where they are.
+// Stores vector i of x[rows][kv heads][head_dim], a key or value: norm and RoPE (keys), conditioning, coding. The exact vector is
+// kept beside it in fp16 for the first tokens of a page and for a window, in the same space as the codes, rotated where they are.
 void append(const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w, const Rope& rope,
             std::optional<float> eps, const HeadConditions& conditions, uint32_t i) {
     const CacheSide& side = cache.side(which);

@@ -5,6 +5,7 @@
 // A device that is lost is opened again within the step (reopen()); the tokens of the slot are run again from their ids, and the
 // answer goes on.
 #include "model/engine/session.h"
+#include "model/engine/serving/batch.h"
 #include "model/engine/speculation/speculation.h"
 #include <algorithm>
 
@@ -17,12 +18,25 @@ using serving::Stream;
 using serving::Update;
 
 Session::Session(Forward& forward, PrefixCache* prefix, Reuse reuse)
-    : forward_(forward), prefix_(prefix),
-      batch_(
-          {&forward, prefix}, [this](const Error* e) { return reopen(e); }, batch_options(reuse)) {}
+    : forward_(forward), prefix_(prefix), batch_(make_batch(reuse)) {}
+
+Session::~Session() = default;
+
+std::unique_ptr<serving::Batch> Session::make_batch(Reuse reuse) {
+    const serving::Batch::Model model{&forward_, prefix_};
+    const auto reopened = [this, model](const Error* error) {
+        reopen(error);
+        return model;
+    };
+    serving::BatchOptions options;
+    options.is_end = [this](uint32_t id) { return is_end_ && is_end_(id); };
+    options.reuse = reuse;
+    options.one_caller = true;
+    return std::make_unique<serving::Batch>(model, reopened, options);
+}
 
 // A device that is lost again and again is given up by Forward::reopen().
-serving::Batch::Model Session::reopen(const Error* error) {
+void Session::reopen(const Error* error) {
     if (const auto* lost = dynamic_cast<const DeviceLost*>(error)) {
         lost_ = true;
         bool reopened = false;
@@ -35,15 +49,6 @@ serving::Batch::Model Session::reopen(const Error* error) {
         if (!reopened) throw *lost;
         if (prefix_) prefix_->device_lost();
     }
-    return {&forward_, prefix_};
-}
-
-serving::BatchOptions Session::batch_options(Reuse reuse) {
-    serving::BatchOptions out;
-    out.is_end = [this](uint32_t id) { return is_end_ && is_end_(id); };
-    out.reuse = reuse;
-    out.one_caller = true;
-    return out;
 }
 
 void Session::require_fits(std::span<const uint32_t> prompt) const {
@@ -61,12 +66,12 @@ std::shared_ptr<Stream> Session::submit(std::span<const uint32_t> prompt, Reques
     sequence->request = std::move(request);
     auto stream = sequence->stream = std::make_shared<Stream>();
     timings_ = {};
-    batch_.add(std::move(sequence));
+    batch_->add(std::move(sequence));
     return stream;
 }
 
 Update Session::step(Stream& stream) {
-    batch_.step();
+    batch_->step();
     Update update = stream.wait(std::chrono::milliseconds(0));
     note_timings(update);
     return update;
@@ -165,6 +170,14 @@ Generated Session::finish(Generated result, const Update& update, bool has_answe
     return result;
 }
 
+uint32_t Session::context_size() const { return forward_.context_size(); }
+
+SavedSlot Session::save_slot() const { return forward_.cache().save_slot(slot); }
+
+std::vector<uint32_t> Session::cached_ids() const { return batch_->content(slot).ids; }
+
+uint32_t Session::cold_tokens() const { return batch_->content(slot).cold; }
+
 void Session::read_page(uint32_t position, std::span<std::byte> bytes) const {
     const Cache& cache = forward_.cache();
     const uint32_t tokens = std::min(page_tokens, uint32_t(cached_ids().size()) - position);
@@ -172,12 +185,12 @@ void Session::read_page(uint32_t position, std::span<std::byte> bytes) const {
 }
 
 void Session::restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved) {
-    batch_.restore(slot, {std::move(ids), cold}, source, saved);
+    batch_->restore(slot, {std::move(ids), cold}, source, saved);
 }
 
 uint32_t Session::resume(std::span<const uint32_t> ids) {
     require_fits(ids);
-    return batch_.resume(slot, ids);
+    return batch_->resume(slot, ids);
 }
 
 } // namespace tq

@@ -2,13 +2,23 @@
 // (model/engine/serving/batch.h): the cache is reused for the common prefix of the next prompt and the last one, or any earlier
 // one if there is a prefix cache, and only the rest is run.
 #pragma once
-#include "model/engine/serving/batch.h"
+#include "model/engine/serving/request.h"
+#include "model/progress.h"
+#include "model/saved_slot.h"
 #include <functional>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace tq {
+
+namespace serving {
+class Batch;
+}
+class Forward;
+class PrefixCache;
+struct Error;
 
 using serving::Reuse;
 
@@ -51,6 +61,7 @@ class Session {
   public:
     // prefix: finds the beginnings of prompts, and keeps pages that were run; null: no prefix cache. Both outlive the session.
     explicit Session(Forward& forward, PrefixCache* prefix = nullptr, Reuse reuse = Reuse::all);
+    ~Session();
 
     // Throws Error with the numbers when the prompt is empty or exceeds the context.
     void require_fits(std::span<const uint32_t> prompt) const;
@@ -70,7 +81,7 @@ class Session {
     // Reads the content of the cache for the tokens of cached_ids() from `position` on that are in one page: a PageSource.
     void read_page(uint32_t position, std::span<std::byte> bytes) const;
     // Returns the window and the states that belong to these tokens.
-    SavedSlot save_slot() const { return forward_.cache().save_slot(slot); }
+    SavedSlot save_slot() const;
     // Replaces the content of the cache with tokens, the first `cold` of which have the bits of a cold run, and with the window
     // and states in `saved`. Throws as Cache::restore() does; the cache is then empty.
     void restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved = {});
@@ -78,16 +89,17 @@ class Session {
     // on with them. Returns the number of its tokens, which is less than that of all ids.
     uint32_t resume(std::span<const uint32_t> ids);
 
-    std::vector<uint32_t> cached_ids() const { return batch_.content(slot).ids; }
-    uint32_t cold_tokens() const { return batch_.content(slot).cold; } // of cached_ids(), with the bits of a cold run
-    const Timings& timings() const { return timings_; }                // of the latest prefill or generate
+    std::vector<uint32_t> cached_ids() const;
+    uint32_t cold_tokens() const;                       // of cached_ids(), with the bits of a cold run
+    const Timings& timings() const { return timings_; } // of the latest prefill or generate
     Forward& forward() { return forward_; }
+    uint32_t context_size() const;
 
   private:
     static constexpr uint32_t slot = 0;
 
-    serving::Batch::Model reopen(const Error* error);
-    serving::BatchOptions batch_options(Reuse reuse);
+    void reopen(const Error* error);
+    std::unique_ptr<serving::Batch> make_batch(Reuse reuse);
     std::shared_ptr<serving::Stream> submit(std::span<const uint32_t> prompt, serving::Request request);
     serving::Update step(serving::Stream& stream);
     void note_timings(const serving::Update& update);
@@ -96,7 +108,7 @@ class Session {
     Forward& forward_;
     PrefixCache* const prefix_;
     std::function<bool(uint32_t id)> is_end_; // of the answer that is generated
-    serving::Batch batch_;
+    const std::unique_ptr<serving::Batch> batch_;
     bool lost_ = false;         // the device, once
     std::vector<float> logits_; // of the last prefill
     Timings timings_;

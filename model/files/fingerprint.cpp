@@ -5,12 +5,12 @@
 // file that was modified just now may change again within one tick. The checksum of such a file is computed but not kept
 // (is_settled()).
 // The file fingerprint is of the identities alone, and costs nothing.
-// The text of a kept checksum has the whole key in it, not only its hash in the name, so that a collision is noticed. It is
-// written under another name and renamed, as several processes may do this at once.
+// The text of a kept checksum has the whole key in it, not only its hash in the name, so that a collision is noticed.
 #include "model/files/fingerprint.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
 #include "base/mapped_file.h"
+#include "base/whole_file.h"
 #include "model/load.h"
 #include "model/prefix/page_name.h"
 #include <algorithm>
@@ -18,7 +18,6 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
-#include <random>
 
 namespace tq {
 namespace {
@@ -122,13 +121,8 @@ struct Kept {
         if (path.empty()) return;
         std::error_code ignored;
         fs::create_directories(path.parent_path(), ignored);
-        fs::path draft = path;
-        draft += fmt::format(".{:08x}", std::random_device{}());
-        std::ofstream file(draft, std::ios::binary);
-        file << text << sum << '\n';
-        file.close();
-        if (file) fs::rename(draft, path, ignored);
-        fs::remove(draft, ignored);
+        const std::string all = text + sum + '\n';
+        write_whole_file(path, {std::as_bytes(std::span(all))});
     }
 };
 

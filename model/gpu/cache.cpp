@@ -1,6 +1,11 @@
 // The cache's vectors on a device: one buffer for each layer, cut into slices of kv heads where a binding is too small for all.
 // Within a slice: codes of keys, their scales, first tokens in fp16, then the same of values; each as [page][head][token]. Pages
 // go to and from the host through one copy of the whole page, since few large transfers cost less than many.
+// Three places hold vectors. Pages, by the slot's table: page_part() gives the offsets of one page within a slice. The window:
+// one buffer for all layers, keys in its first half and values in the second, each with a block and then rings. States:
+// states.cpp. A page's bytes have two orders. each_copied_part() walks the device's (layer, slice, side), each_copied_head()
+// finds the same parts in the copy by head, and PageLayout has the order of files, without slices: so a page fits a device with
+// other limits.
 #include "model/gpu/cache.h"
 #include "base/ensure.h"
 #include "base/error.h"

@@ -1,6 +1,6 @@
 // The KV cache on the device: per layer one buffer, or several with some of the kv heads each where one would exceed the limit
-// of a binding. Each has the codes of the keys, their scales, the codes of the values, their scales (model/kv/turboquant.md),
-// page after page (model/cache.h).
+// of a binding. Each has, of keys and then of values, the codes, the scales and the first tokens in fp16
+// (model/kv/turboquant.md), page after page (model/cache.h).
 #pragma once
 #include "model/cache.h"
 #include "model/config.h"

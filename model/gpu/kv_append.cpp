@@ -65,8 +65,8 @@ struct SideOfSlice {
     }
 };
 
-// The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE and channel scaling come first; else x is divided
-// by w, where that has heads.
+// The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE, the mean and channel scaling come first; else x
+// is divided by w, where that has heads.
 struct AppendSource {
     const CacheCodec& codec;
     const Buffer& x;

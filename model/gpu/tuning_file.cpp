@@ -6,6 +6,7 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/whole_file.h"
 #include "model/files/formats/json.h"
 #include "model/gpu/tuning_fields.h"
 #include "runtime/device_files.h"
@@ -14,7 +15,6 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 
 namespace tq::gpu {
 namespace {
@@ -99,14 +99,9 @@ fs::path write_draft(const fs::path& path, const std::string& text) {
     if (path.empty()) fail("there is no directory to store the tuning in: set the environment variable TQ_CACHE_DIR to one");
     std::error_code error;
     fs::create_directories(path.parent_path(), error); // the next step reports an error
-    fs::path draft = path;
-    draft += fmt::format(".{:08x}", std::random_device{}());
+    fs::path draft = draft_beside(path);
     try {
-        errno = 0;
-        std::ofstream out(draft, std::ios::binary);
-        out.write(text.data(), std::streamsize(text.size()));
-        out.close();
-        if (!out) fail("{}", std::strerror(errno));
+        if (const std::error_code failed = write_file(draft, {std::as_bytes(std::span(text))})) fail("{}", failed.message());
         flush_to_disk(draft);
     } catch (const Error& failure) {
         fs::remove(draft, error);

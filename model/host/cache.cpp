@@ -151,16 +151,31 @@ PageLayout KvVectors::page_layout() const {
     return {kv_heads_, std::move(vectors)};
 }
 
-static void copy_bytes(std::span<std::byte> to, const void* from) {
-    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+// Copies what the cache has at `here` into the caller's bytes, or, if these are const, the bytes to `here`.
+static void transfer(std::span<std::byte> bytes, void* here) {
+    if (!bytes.empty()) std::memcpy(bytes.data(), here, bytes.size());
 }
-static void copy_bytes(void* to, std::span<const std::byte> from) {
-    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+static void transfer(std::span<const std::byte> bytes, void* here) {
+    if (!bytes.empty()) std::memcpy(here, bytes.data(), bytes.size());
 }
 
-// Calls use(vector in `bytes`, vector in the ring) for each vector of a slot's window at these positions.
-template <class Byte, class Use>
-void KvVectors::each_window_vector(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) const {
+template <class Byte> void KvVectors::transfer_page(uint32_t page, uint32_t tokens, std::span<Byte> bytes) const {
+    const PageLayout layout = page_layout();
+    ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
+    for (uint32_t layer = 0; layer < layers_.size(); layer++)
+        for (const KvSide which : {KvSide::key, KvSide::value}) {
+            const CacheSide& side = layers_[layer].side(which);
+            for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
+                transfer(layout.codes(bytes, tokens, layer, which, head), side.codes({page, 0}, head).data());
+                transfer(layout.scales(bytes, tokens, layer, which, head), side.scales({page, 0}, head).data());
+                transfer(layout.sink(bytes, tokens, layer, which, head), side.sink({page, 0}, head).data());
+            }
+        }
+}
+
+// Each vector of a slot's window at these positions.
+template <class Byte>
+void KvVectors::transfer_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes) const {
     const PageLayout layout = window_layout(page_layout());
     ENSURE(bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
@@ -171,47 +186,21 @@ void KvVectors::each_window_vector(uint32_t slot, uint32_t first, uint32_t token
                 const std::span<Byte> vectors = layout.codes(bytes, tokens, layer, which, head);
                 const size_t size = tokens == 0 ? 0 : vectors.size() / tokens;
                 for (uint32_t i = 0; i < tokens; i++)
-                    use(vectors.subspan(i * size, size), ring.codes({slot, (first + i) % ring.block_tokens}, head));
+                    transfer(vectors.subspan(i * size, size), ring.codes({slot, (first + i) % ring.block_tokens}, head).data());
             }
         }
 }
 
-void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
-    const PageLayout layout = page_layout();
-    ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
-    for (uint32_t layer = 0; layer < layers_.size(); layer++)
-        for (const KvSide which : {KvSide::key, KvSide::value}) {
-            const CacheSide& side = layers_[layer].side(which);
-            for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
-                copy_bytes(layout.codes(bytes, tokens, layer, which, head), side.codes({page, 0}, head).data());
-                copy_bytes(layout.scales(bytes, tokens, layer, which, head), side.scales({page, 0}, head).data());
-                copy_bytes(layout.sink(bytes, tokens, layer, which, head), side.sink({page, 0}, head).data());
-            }
-        }
-}
-
-void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
-    const PageLayout layout = page_layout();
-    ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
-    for (uint32_t layer = 0; layer < layers_.size(); layer++)
-        for (const KvSide which : {KvSide::key, KvSide::value}) {
-            const CacheSide& side = layers_[layer].side(which);
-            for (uint32_t head = 0; head < side.heads && side.blocks > 0; head++) {
-                copy_bytes(side.codes({page, 0}, head).data(), layout.codes(bytes, tokens, layer, which, head));
-                copy_bytes(side.scales({page, 0}, head).data(), layout.scales(bytes, tokens, layer, which, head));
-                copy_bytes(side.sink({page, 0}, head).data(), layout.sink(bytes, tokens, layer, which, head));
-            }
-        }
-}
-
-void KvVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
-    each_window_vector(slot, first, tokens, bytes,
-                       [](std::span<std::byte> there, std::span<uint32_t> here) { copy_bytes(there, here.data()); });
-}
-
-void KvVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) {
-    each_window_vector(slot, first, tokens, bytes,
-                       [](std::span<const std::byte> there, std::span<uint32_t> here) { copy_bytes(here.data(), there); });
+// The states of each layer that is held, and at the end the last hidden state.
+template <class Byte> void KvVectors::transfer_state(uint32_t slot, uint32_t tokens, std::span<Byte> bytes) const {
+    ENSURE(bytes.size() == state_bytes(), "{} bytes of states", bytes.size());
+    for (const LayerCache& layer : layers_) {
+        if (!layer.recurrent) continue;
+        const uint64_t size = layer.recurrent->state_bytes();
+        if (layer.states) transfer(bytes.first(size), layer.states->of(slot).data());
+        bytes = bytes.subspan(size);
+    }
+    if (last_states_) transfer(bytes, last_states_->at({slot, tokens - 1}).data());
 }
 
 uint64_t KvVectors::state_bytes() const {
@@ -220,25 +209,23 @@ uint64_t KvVectors::state_bytes() const {
     return bytes + (last_states_ ? 4ull * last_states_->cols : 0);
 }
 
-// Calls use(bytes of a layer's state, its states) for each layer that is held.
-template <class Byte, class Use> void KvVectors::each_state(std::span<Byte> bytes, const Use& use) const {
-    ENSURE(bytes.size() == state_bytes(), "{} bytes of states", bytes.size());
-    for (const LayerCache& layer : layers_) {
-        if (!layer.recurrent) continue;
-        const uint64_t size = layer.recurrent->state_bytes();
-        if (layer.states) use(bytes.first(size), *layer.states);
-        bytes = bytes.subspan(size);
-    }
+void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+    transfer_page(page, tokens, bytes);
 }
-
+void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
+    transfer_page(page, tokens, bytes);
+}
+void KvVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
+    transfer_window(slot, first, tokens, bytes);
+}
+void KvVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) {
+    transfer_window(slot, first, tokens, bytes);
+}
 void KvVectors::read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const {
-    each_state(bytes, [&](std::span<std::byte> there, LayerStates& here) { copy_bytes(there, here.of(slot).data()); });
-    if (last_states_) copy_bytes(bytes.last(4ull * last_states_->cols), last_states_->at({slot, tokens - 1}).data());
+    transfer_state(slot, tokens, bytes);
 }
-
 void KvVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) {
-    each_state(bytes, [&](std::span<const std::byte> there, LayerStates& here) { copy_bytes(here.of(slot).data(), there); });
-    if (last_states_) copy_bytes(last_states_->at({slot, tokens - 1}).data(), bytes.last(4ull * last_states_->cols));
+    transfer_state(slot, tokens, bytes);
 }
 
 // Pending inputs are copied with the state: it does not have their tokens yet.

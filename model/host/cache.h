@@ -193,9 +193,9 @@ class KvVectors final : public CacheVectors {
 
   private:
     std::string where(std::string what, uint32_t slot) const; // with the slot if there are several
-    template <class Byte, class Use> void each_state(std::span<Byte> bytes, const Use& use) const;
-    template <class Byte, class Use>
-    void each_window_vector(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) const;
+    template <class Byte> void transfer_page(uint32_t page, uint32_t tokens, std::span<Byte> bytes) const;
+    template <class Byte> void transfer_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes) const;
+    template <class Byte> void transfer_state(uint32_t slot, uint32_t tokens, std::span<Byte> bytes) const;
 
     const Cache& sequences_;
     const uint32_t kv_heads_;

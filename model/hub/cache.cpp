@@ -7,15 +7,17 @@
 #include "model/hub/cache.h"
 #include "base/error.h"
 #include "base/path_text.h"
+#include "base/whole_file.h"
 #include "model/hub/names.h"
 #include <algorithm>
 #include <fstream>
-#include <random>
 
 namespace tq {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view new_suffix = ".new";
 
 void require(const std::error_code& error, const char* what, const fs::path& path) {
     if (error) fail("cannot {} {}: {}; set HF_HOME to another directory for the cache", what, utf8_text(path), error.message());
@@ -33,12 +35,6 @@ bool is_whole(const fs::path& path, uint64_t size) {
 }
 
 std::string folder_name(std::string repository) { return "models--" + repository.replace(repository.find('/'), 1, "--"); }
-
-// Returns a path beside the one that it will be renamed to; no other process uses the same name.
-fs::path temporary(const fs::path& path) {
-    fs::path name = path;
-    return name += fmt::format(".{:08x}.new", std::random_device{}());
-}
 
 } // namespace
 
@@ -85,7 +81,7 @@ void HubCache::make_folders() const {
 }
 
 void HubCache::add_to_snapshot(const std::string& commit, const HubFile& file) const {
-    const fs::path link = snapshot(commit) / utf8_path(file.path), fresh = temporary(link);
+    const fs::path link = snapshot(commit) / utf8_path(file.path), fresh = draft_beside(link, new_suffix);
     make_directories(link.parent_path());
     std::error_code error;
     fs::create_symlink(blob(file).lexically_relative(link.parent_path()), fresh, error);
@@ -97,7 +93,7 @@ void HubCache::add_to_snapshot(const std::string& commit, const HubFile& file) c
 }
 
 void HubCache::set_commit(const std::string& commit) const {
-    const fs::path path = folder_ / "refs" / "main", fresh = temporary(path);
+    const fs::path path = folder_ / "refs" / "main", fresh = draft_beside(path, new_suffix);
     std::ofstream file(fresh, std::ios::binary);
     file << commit << std::flush;
     if (!file) fail("cannot write {}", utf8_text(fresh));

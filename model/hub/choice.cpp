@@ -9,10 +9,10 @@
 #include "model/hub/choice.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "model/hub/names.h"
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/ranges.h>
 #include <set>
 
@@ -28,10 +28,7 @@ struct Part {
 
 // A part's number has five digits, as llama.cpp's gguf-split and Hugging Face write it: other endings in digits are part of the
 // name.
-bool is_number(std::string_view digits, uint32_t& value) {
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return digits.size() == 5 && error == std::errc() && end == digits.data() + digits.size();
-}
+bool is_number(std::string_view digits, uint32_t& value) { return digits.size() == 5 && parse_number(digits, value); }
 
 Part split_name(const std::string& path) {
     constexpr std::string_view sample = "-00001-of-00003";

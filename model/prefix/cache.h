@@ -80,14 +80,7 @@ class PrefixCache final : public PageKeeper {
     // Call it after a device was lost and forward.reopen() has made another cache: pages in memory and on the disk stay known.
     void device_lost();
 
-    struct Statistics {
-        uint64_t device_pages = 0, memory_pages = 0, memory_states = 0, memory_bytes = 0;  // now
-        uint64_t device_tokens = 0, memory_tokens = 0, disk_tokens = 0, shared_tokens = 0; // of all prompts, found there
-        uint64_t remote_tokens = 0;                                                        // that another machine has computed
-        uint64_t memory_states_found = 0, disk_states_found = 0, shared_states_found = 0;  // with which beginnings were found
-        std::optional<SharedPages::Statistics> shared{};
-        std::optional<RemotePages::Statistics> remote{};
-    };
+    using Statistics = PrefixStatistics;
     Statistics statistics() const;
 
     void flush(); // returns when all is on the disk, and nothing waits to be shared

@@ -11,15 +11,13 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/text.h"
+#include "base/whole_file.h"
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <queue>
-#include <random>
 
 namespace tq {
 namespace {
@@ -32,11 +30,6 @@ constexpr auto abandoned = std::chrono::minutes(10); // the age of a draft whose
 
 uint32_t beginning_of(std::span<const uint32_t> ids) {
     return uint32_t(checksum(std::as_bytes(ids.first(std::min<size_t>(ids.size(), beginning_ids)))));
-}
-
-template <class T> bool parse_number(std::string_view text, T& value, int base) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-    return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
 // Links are not followed.
@@ -72,7 +65,7 @@ std::optional<PageEntry> parse_entry(std::string_view name) {
     const size_t dot = rest.find('.');
     const bool is_page = name[32] == '.' && name[65] == '.' && dot != rest.npos &&
                          parse_page_name(name.substr(0, 32), entry.parent) && parse_page_name(name.substr(33, 32), entry.name) &&
-                         parse_number(rest.substr(0, dot), entry.tokens, 10) &&
+                         parse_number(rest.substr(0, dot), entry.tokens) &&
                          parse_number(rest.substr(dot + 1), entry.beginning, 16) && entry.file_name() == name;
     return is_page ? std::optional(entry) : std::nullopt;
 }
@@ -86,22 +79,10 @@ bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
            entry.beginning == beginning_of(ids.first(std::min<size_t>(ids.size(), std::min(entry.tokens, beginning_ids))));
 }
 
-// The draft's name has random digits, because several processes may write the same page at once. Whose rename comes last stays;
-// both wrote the same name's content.
+// Several processes may write the same page at once. Whose rename comes last stays; both wrote the same name's content.
 void write_whole(const fs::path& path, std::initializer_list<std::span<const std::byte>> parts) {
-    fs::path draft = path;
-    draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);
-    errno = 0;
-    std::ofstream file(draft, std::ios::binary);
-    for (const std::span<const std::byte> part : parts)
-        file.write(reinterpret_cast<const char*>(part.data()), std::streamsize(part.size()));
-    file.close();
-    const int why = errno;
-    std::error_code error, ignored;
-    if (file) fs::rename(draft, path, error);
-    if (file && !error) return;
-    fs::remove(draft, ignored);
-    fail("cannot write {}: {}", printable(utf8_text(path), 300), error ? error.message() : std::strerror(why));
+    const std::error_code error = write_whole_file(path, parts, draft_suffix);
+    if (error) fail("cannot write {}: {}", printable(utf8_text(path), 300), error.message());
 }
 
 // At most `max` bytes, whatever the file says that it has. A file that shrinks meanwhile gives what it had; the checksum tells.
@@ -129,10 +110,8 @@ fs::path make_owner_directory(const fs::path& directory, const OwnerTexts& owner
     fs::create_directories(own, error);
     if (!fs::is_directory(own, unknown)) fail("cannot create the directory {}: {}", utf8_text(own), error.message());
     if (fs::exists(description, error)) return own;
-    fs::path draft = description;
-    draft += fmt::format(".{:08x}{}", std::random_device{}(), draft_suffix);
-    std::ofstream(draft, std::ios::binary) << nlohmann::ordered_json(owner).dump(1) << '\n';
-    fs::rename(draft, description, error);
+    const std::string text = nlohmann::ordered_json(owner).dump(1) + '\n'; // for people alone: what fails is no error
+    write_whole_file(description, {std::as_bytes(std::span(text))}, draft_suffix);
     return own;
 }
 

@@ -1,8 +1,16 @@
 // The signature at the end of a page of a shared store: "tq-run signature" and the 32 bytes of PageSigner, of all bytes before.
 #pragma once
-#include "model/prefix/shared_store.h"
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
 
 namespace tq {
+
+// Returns the signature of bytes, by a key that only those have whose pages are trusted.
+using PageSignature = std::array<std::byte, 32>;
+using PageSigner = std::function<PageSignature(std::span<const std::byte> bytes)>;
 
 inline constexpr size_t page_signature_bytes = 16 + sizeof(PageSignature);
 

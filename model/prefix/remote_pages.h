@@ -4,7 +4,9 @@
 #pragma once
 #include "model/kv/page_layout.h"
 #include "model/prefix/fetched_pages.h"
+#include "model/prefix/page_signature.h"
 #include "model/prefix/shared_store.h"
+#include "model/prefix/statistics.h"
 
 namespace tq {
 
@@ -33,14 +35,7 @@ class RemotePages : public FetchedPages {
         std::chrono::milliseconds warning_pause{60000};  // between two warnings
         std::chrono::milliseconds retry_pause{60000};    // before a machine is tried again that would take longer than this one
     };
-    struct Statistics {
-        uint64_t asked = 0, skipped = 0; // prompts; skipped: the other machine would have taken longer
-        uint64_t found = 0, missing = 0; // pages: that came, and that did not
-        uint64_t late = 0, failed = 0;   // prompts: not all was there in time; an error
-        uint64_t rejected = 0;           // likewise: a page was damaged, another one, or not signed by the key
-        uint64_t read_bytes = 0;
-        bool paused = false; // after a failure
-    };
+    using Statistics = RemotePageStatistics;
 
     RemotePages(const Options& options, const PageLayout& layout);
     ~RemotePages();

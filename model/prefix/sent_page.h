@@ -3,6 +3,7 @@
 #pragma once
 #include "model/kv/page_layout.h"
 #include "model/prefix/page_file.h"
+#include "model/prefix/page_signature.h"
 #include "model/prefix/shared_store.h"
 
 namespace tq {

@@ -6,7 +6,9 @@
 #pragma once
 #include "model/kv/page_layout.h"
 #include "model/prefix/fetched_pages.h"
+#include "model/prefix/page_signature.h"
 #include "model/prefix/shared_store.h"
+#include "model/prefix/statistics.h"
 
 namespace tq {
 
@@ -23,14 +25,7 @@ class SharedPages : public FetchedPages {
         std::chrono::milliseconds warning_pause{60000};     // between two warnings
         std::chrono::milliseconds confirm_pause{10000};     // of a silent store, before it is asked whether it is still there
     };
-    struct Statistics {
-        uint64_t found = 0, missed = 0; // lookups of a page
-        uint64_t late = 0, failed = 0;  // not there in time; an error of the store
-        uint64_t rejected = 0;          // pages that were damaged, not what they were asked for, or not signed by the key
-        uint64_t written = 0, not_written = 0;
-        uint64_t read_bytes = 0, written_bytes = 0;
-        bool reads_paused = false, writes_paused = false; // after failures
-    };
+    using Statistics = SharedPageStatistics;
 
     // max_state_bytes: of a state's content.
     SharedPages(const Options& options, const PageLayout& layout, uint64_t max_state_bytes = 0);

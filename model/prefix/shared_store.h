@@ -2,9 +2,7 @@
 // give is not trusted, but checked (shared_pages.h).
 #pragma once
 #include "model/prefix/page_directory.h"
-#include <array>
 #include <chrono>
-#include <functional>
 
 namespace tq {
 
@@ -27,9 +25,5 @@ class SharedStore {
     // How often it has connected so far. What answers by another connection may have none of the pages that were kept before.
     virtual uint64_t connections() const { return 0; }
 };
-
-// Returns the signature of bytes, by a key that only those have whose pages are trusted.
-using PageSignature = std::array<std::byte, 32>;
-using PageSigner = std::function<PageSignature(std::span<const std::byte> bytes)>;
 
 } // namespace tq

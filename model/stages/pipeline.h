@@ -4,6 +4,7 @@
 // longer for more of them (PassLimits::min_separate_rows). If the weights of a part are uploaded for each block
 // (Split::stream_rows), all slices pass it before its device begins with the next part, so that the weights come once.
 #pragma once
+#include "base/ensure.h"
 #include "model/config.h"
 #include "model/stages/split.h"
 #include "model/stages/stage.h"
@@ -21,27 +22,50 @@ class SplitVectors final : public CacheVectors {
     // Both must outlive it.
     SplitVectors(const Split& split, const std::vector<std::unique_ptr<Stage>>& stages) : split_(split), stages_(stages) {}
 
-    PageLayout page_layout() const override;
-    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;
-    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override;
-    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override;
-    void copy_window(uint32_t from_slot, uint32_t to_slot) override;
-    void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const override;
-    void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) override;
-    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override;
-    void repeat(uint32_t slot, uint32_t length, uint32_t to) override;
-    std::optional<std::string> find_nonfinite(uint32_t slot) const override;
-    uint64_t state_bytes() const override;
-    void read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const override;
-    void write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) override;
-    void settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) override;
-    void copy_state(uint32_t from_slot, uint32_t to_slot) override;
-    void clear_state(uint32_t slot) override;
+    PageLayout page_layout() const override { return first().page_layout(); }
+    uint64_t state_bytes() const override { return first().state_bytes(); }
+    StoredSide stored(uint32_t slot, uint32_t layer, KvSide side) const override {
+        ENSURE(layer < split_.layers(), "layer {} of {}", layer, split_.layers());
+        return stages_[split_.device_of(attention_of(layer))]->vectors().stored(slot, layer, side);
+    }
+    std::optional<std::string> find_nonfinite(uint32_t slot) const override {
+        for (const auto& stage : stages_)
+            if (auto where = stage ? stage->vectors().find_nonfinite(slot) : std::nullopt) return where;
+        return std::nullopt;
+    }
+
+    void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override {
+        each(&CacheVectors::read_page, page, tokens, bytes);
+    }
+    void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) override {
+        each(&CacheVectors::write_page, page, tokens, bytes);
+    }
+    void copy_page(uint32_t from, uint32_t to, uint32_t tokens) override { each(&CacheVectors::copy_page, from, to, tokens); }
+    void copy_window(uint32_t from, uint32_t to) override { each(&CacheVectors::copy_window, from, to); }
+    void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const override {
+        each(&CacheVectors::read_window, slot, first, tokens, bytes);
+    }
+    void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) override {
+        each(&CacheVectors::write_window, slot, first, tokens, bytes);
+    }
+    void repeat(uint32_t slot, uint32_t length, uint32_t to) override { each(&CacheVectors::repeat, slot, length, to); }
+    void read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const override {
+        each(&CacheVectors::read_state, slot, tokens, bytes);
+    }
+    void write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) override {
+        each(&CacheVectors::write_state, slot, tokens, bytes);
+    }
+    void settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) override {
+        each(&CacheVectors::settle_state, slot, settled, tokens);
+    }
+    void copy_state(uint32_t from, uint32_t to) override { each(&CacheVectors::copy_state, from, to); }
+    void clear_state(uint32_t slot) override { each(&CacheVectors::clear_state, slot); }
 
   private:
-    template <class F> void each(const F& use) const {
+    CacheVectors& first() const { return stages_[split_.device_of(0)]->vectors(); }
+    template <class Member, class... Arguments> void each(Member member, Arguments... arguments) const {
         for (const auto& stage : stages_)
-            if (stage) use(stage->vectors());
+            if (stage) (stage->vectors().*member)(arguments...);
     }
 
     const Split& split_;

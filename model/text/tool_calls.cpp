@@ -247,20 +247,22 @@ void AnswerParser::give_up() {
     state_ = State::broken;
 }
 
+bool AnswerParser::scan_string(char c) {
+    if (escaped_ || (in_string_ && c == '\\')) return escaped_ = !escaped_, true;
+    if (c != '"' || depth_ == 0) return in_string_;
+    in_string_ = !in_string_;
+    return true;
+}
+
 // Returns where the value in whose middle the parser is ends; otherwise npos.
 size_t AnswerParser::json_end() {
     const std::string_view text = rest();
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
-        if (escaped_)
-            escaped_ = false;
-        else if (in_string_ && c == '\\')
-            escaped_ = true;
-        else if (c == '"')
-            in_string_ = !in_string_;
-        else if (!in_string_ && (c == '{' || c == '['))
+        if (scan_string(c)) continue;
+        if (c == '{' || c == '[')
             ++depth_;
-        else if (!in_string_ && (c == '}' || c == ']') && --depth_ == 0)
+        else if ((c == '}' || c == ']') && --depth_ == 0)
             return i + 1;
     }
     return text.npos;

@@ -89,6 +89,7 @@ class AnswerParser {
     bool step_value();
     bool step_text_value();
     bool step_call_close();
+    bool scan_string(char c); // whether the next character of JSON is of a text, quotes included
     size_t json_end();
     void finish_call();
 
@@ -132,9 +133,5 @@ struct ParsedAnswer {
     std::string reasoning, content;
     std::vector<Call> calls; // the valid ones; the others are in the content, as the model wrote them
 };
-
-// A whole answer at once.
-ParsedAnswer parse_answer(std::string_view text, bool in_thinking = false, ToolTypes types = {},
-                          UntaggedCalls untagged = UntaggedCalls::none);
 
 } // namespace tq

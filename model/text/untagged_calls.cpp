@@ -124,17 +124,12 @@ bool AnswerParser::step_untagged() {
     bool can_be = read_untagged_head(text.substr(fence.end), types_).match.found != Match::no;
     for (; can_be && scanned_ < text.size(); ++scanned_) {
         const char c = text[scanned_];
-        if (escaped_)
-            escaped_ = false;
-        else if (in_string_ && c == '\\')
-            escaped_ = true;
-        else if (c == '"' && depth_ > 0)
-            in_string_ = !in_string_;
-        else if (!in_string_ && depth_ == 0 && c == '{')
+        if (scan_string(c)) continue;
+        if (depth_ == 0 && c == '{')
             depth_ = 1, objects_.push_back({scanned_});
-        else if (!in_string_ && (c == '{' || c == '['))
+        else if (c == '{' || c == '[')
             can_be = depth_++ > 0;
-        else if (!in_string_ && (c == '}' || c == ']'))
+        else if (c == '}' || c == ']')
             can_be = depth_ > 0 && depth_-- > 0;
         else if (depth_ == 0 && c == fence_mark[0] && !objects_.empty()) {
             const Match mark = match_fence(text.substr(scanned_));
@@ -143,7 +138,7 @@ bool AnswerParser::step_untagged() {
             scanned_ += mark.end - 1;
         } else if (depth_ == 0)
             can_be = is_json_space(c);
-        if (!can_be || depth_ != 0 || in_string_ || (c != '}' && c != ']')) continue;
+        if (!can_be || depth_ != 0 || (c != '}' && c != ']')) continue;
         objects_.back().end = scanned_ + 1;
         if (!native_ || fence.found == Match::yes) continue;
         can_be = add_untagged(text);

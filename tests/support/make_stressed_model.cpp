@@ -1,5 +1,5 @@
 // make_stressed_model: makes a variant of a model that says the same, with keys and values that are hard to quantise: by its
-// weights (stressed_model.h), and for what weights cannot express at the cache's door (tools/check/quality/stress.h). It writes
+// weights (stressed_model.h), and for what weights cannot express at the cache's door (tests/support/stress.h). It writes
 // the model, where weights hold all of the stress, and measures caches of it: a Markdown table of the KL divergence of the next
 // token's probabilities from those with an exact cache, and of how often the most probable token is the same, in the second half
 // of each chunk of a text.

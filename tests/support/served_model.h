@@ -1,6 +1,7 @@
 // A model that is served on the CPU, and its handlers called without HTTP.
 #pragma once
 #include "model/cpu/forward.h"
+#include "model/prefix/cache.h"
 #include "model/prefix/owner.h"
 #include "tools/server/api_error.h"
 #include "tools/server/handlers.h"

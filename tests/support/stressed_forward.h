@@ -1,8 +1,8 @@
-// A model whose cache holds what a type makes of stressed keys and values (tools/check/quality/stress.h).
+// A model whose cache holds what a type makes of stressed keys and values (tests/support/stress.h).
 #pragma once
 #include "model/forward.h"
 #include "model/model.h"
-#include "tools/check/quality/stress.h"
+#include "tests/support/stress.h"
 
 namespace tq::test {
 

@@ -10,7 +10,7 @@
 #include "tools/server/json_fields.h"
 #include "base/json.h"
 #include "base/printable.h"
-#include <charconv>
+#include "base/text.h"
 #include <cmath>
 
 namespace tq::server {
@@ -58,10 +58,8 @@ void read_stop(Sampling& sampling, const Json& body, size_t max) {
 uint32_t token_id(const Json& id, const std::string& field, uint32_t vocab_size) {
     std::optional<int64_t> number = whole_number(id);
     if (id.is_string()) { // the key of an object
-        const auto& text = id.get_ref<const std::string&>();
-        int64_t value = -1;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc() && end == text.data() + text.size()) number = value;
+        int64_t value = 0;
+        if (parse_number(id.get_ref<const std::string&>(), value)) number = value;
     }
     if (!number || *number < 0 || *number >= int64_t(vocab_size))
         bad_request(field, "\"logit_bias\" names {}, which is no token id: those of this model are 0 to {}", described(id),

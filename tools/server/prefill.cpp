@@ -1,6 +1,7 @@
 // POST /v1/prefill: the pages of a prompt for another machine, which has said what it takes (model/prefix/page_stream.h). They
 // are sent as they are computed. A page that is not there any more ends the reply: the other machine computes the rest.
 #include "base/printable.h"
+#include "model/cache.h"
 #include "model/prefix/page_stream.h"
 #include "model/prefix/sent_page.h"
 #include "tools/server/handlers.h"

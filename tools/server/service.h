@@ -2,6 +2,8 @@
 #pragma once
 #include "model/engine/serving/scheduler.h"
 #include "model/model.h"
+#include "model/prefix/owner.h"
+#include "model/prefix/page_signature.h"
 #include "model/text/grammar/grammar.h"
 #include "model/text/grammar/token_trie.h"
 #include "tools/server/item_memory.h"

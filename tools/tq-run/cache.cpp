@@ -8,6 +8,8 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/formats/json.h"
+#include "model/prefix/page_directory.h"
+#include "model/prefix/page_file.h"
 #include "model/prefix/page_signature.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/cli/table.h"

@@ -11,6 +11,7 @@
 #include "model/load.h"
 #include "model/text/unicode.h"
 #include "runtime/wrong_device.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/command_line.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"

@@ -13,12 +13,6 @@
 
 namespace tq::serving {
 
-// Which of the tokens that are in a slot, or in the prefix cache, a prompt reuses.
-enum class Reuse {
-    cold, // those with the bits of a cold run (model/prefix/cold.h): an answer does not depend on what ran before
-    all   // of its slot also sampled ones: a conversation goes on
-};
-
 struct BatchOptions {
     std::function<bool(uint32_t id)> is_end; // whether a token ends an answer; empty: none does
     Reuse reuse = Reuse::cold;

@@ -60,6 +60,12 @@ struct Request {
     std::function<bool(uint32_t done, uint32_t total)> on_prompt;
 };
 
+// Which of the tokens that are in a slot, or in the prefix cache, a prompt reuses.
+enum class Reuse {
+    cold, // those with the bits of a cold run (model/prefix/cold.h): an answer does not depend on what ran before
+    all   // of its slot also sampled ones: a conversation goes on
+};
+
 struct Token {
     uint32_t id;
     float logprob = 0;                           // of its softmax before penalties, temperature and constraints

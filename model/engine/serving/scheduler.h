@@ -5,14 +5,18 @@
 #include "base/error.h"
 #include "model/engine/serving/request.h"
 #include "model/engine/serving/status.h"
-#include "model/forward.h"
-#include "model/prefix/cache.h"
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+
+namespace tq {
+class Forward;
+class PrefixCache;
+struct KvOptions;
+} // namespace tq
 
 namespace tq::serving {
 
@@ -41,7 +45,7 @@ class Scheduler {
     // Makes a forward pass and its prefix cache (null: none): at first, and again when the device was lost.
     struct Model {
         std::unique_ptr<Forward> forward;
-        std::unique_ptr<PrefixCache> prefix; // of that forward
+        std::shared_ptr<PrefixCache> prefix; // of that forward
     };
     using Open = std::function<Model()>;
 

@@ -1,6 +1,6 @@
 // What a batch is doing, for metrics and people.
 #pragma once
-#include "model/prefix/cache.h"
+#include "model/prefix/statistics.h"
 #include <cstdint>
 #include <vector>
 
@@ -23,7 +23,7 @@ struct Status {
     uint64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0, passes = 0;                    // so far
     uint64_t drafted_tokens = 0, accepted_tokens = 0; // so far: verified, and right
     uint64_t prompt_ns = 0, decode_ns = 0;            // of passes with a slice of a prompt, and of those without
-    PrefixCache::Statistics found;
+    PrefixStatistics found;
 };
 
 } // namespace tq::serving

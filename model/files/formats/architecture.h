@@ -12,18 +12,19 @@ namespace tq {
 // Face's they are always the halves, which weights.h makes of the others.
 enum class RopePairs { halves, neighbours };
 
+// The values are those that most have.
 struct Architecture {
     std::string_view name;       // GGUF's general.architecture, with which its keys begin
     std::string_view model_type; // of config.json
     std::string_view class_name; // its "architectures"
-    bool qk_norm;                // the heads of q and k are normalised before RoPE
-    bool qkv_bias;               // q, k and v have biases
-    bool experts;                // its feed-forward is a mixture of experts
-    RopePairs gguf_pairs;
-    bool rope_factors; // files may have rope_freqs.weight
+    bool qk_norm = true;         // the heads of q and k are normalised before RoPE
+    bool qkv_bias = false;       // q, k and v have biases
+    bool experts = false;        // its feed-forward is a mixture of experts
+    RopePairs gguf_pairs = RopePairs::halves;
+    bool rope_factors = false; // files may have rope_freqs.weight
     // Every file has the keys of head_dim, num_key_value_heads and rope_theta. For others they are hidden_size /
     // num_attention_heads, num_attention_heads and 10000 where they are absent, as in llama.cpp and transformers.
-    bool complete;
+    bool complete = true;
     // Most layers are recurrent (gated DeltaNet, model/config.h). The output of the others' attention is multiplied by gates,
     // RoPE turns a part of each head, and each mixture of experts has an expert that all tokens share.
     bool hybrid = false;
@@ -34,77 +35,39 @@ struct Architecture {
 };
 
 inline constexpr Architecture architectures[] = {
-    {.name = "qwen3",
-     .model_type = "qwen3",
-     .class_name = "Qwen3ForCausalLM",
-     .qk_norm = true,
-     .qkv_bias = false,
-     .experts = false,
-     .gguf_pairs = RopePairs::halves,
-     .rope_factors = false,
-     .complete = true},
-    {.name = "qwen3moe",
-     .model_type = "qwen3_moe",
-     .class_name = "Qwen3MoeForCausalLM",
-     .qk_norm = true,
-     .qkv_bias = false,
-     .experts = true,
-     .gguf_pairs = RopePairs::halves,
-     .rope_factors = false,
-     .complete = false},
+    {.name = "qwen3", .model_type = "qwen3", .class_name = "Qwen3ForCausalLM"},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .class_name = "Qwen3MoeForCausalLM", .experts = true, .complete = false},
     {.name = "qwen2",
      .model_type = "qwen2",
      .class_name = "Qwen2ForCausalLM",
      .qk_norm = false,
      .qkv_bias = true,
-     .experts = false,
-     .gguf_pairs = RopePairs::halves,
-     .rope_factors = false,
      .complete = false},
     {.name = "llama",
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
      .qk_norm = false,
-     .qkv_bias = false,
-     .experts = false,
      .gguf_pairs = RopePairs::neighbours,
      .rope_factors = true,
      .complete = false},
     {.name = "qwen35",
      .model_type = "qwen3_5",
      .class_name = "Qwen3_5ForConditionalGeneration",
-     .qk_norm = true,
-     .qkv_bias = false,
-     .experts = false,
-     .gguf_pairs = RopePairs::halves,
-     .rope_factors = false,
-     .complete = true,
      .hybrid = true,
      .tiled_heads = true,
      .ffn_norm = "post_attention_norm"},
     {.name = "qwen35moe",
      .model_type = "qwen3_5_moe",
      .class_name = "Qwen3_5MoeForConditionalGeneration",
-     .qk_norm = true,
-     .qkv_bias = false,
      .experts = true,
-     .gguf_pairs = RopePairs::halves,
-     .rope_factors = false,
-     .complete = true,
      .hybrid = true,
      .tiled_heads = true,
      .ffn_norm = "post_attention_norm"},
     {.name = "qwen3next",
      .model_type = "qwen3_next",
      .class_name = "Qwen3NextForCausalLM",
-     .qk_norm = true,
-     .qkv_bias = false,
      .experts = true,
-     .gguf_pairs = RopePairs::halves,
-     .rope_factors = false,
-     .complete = true,
      .hybrid = true,
-     .tiled_heads = false,
      .ffn_norm = "post_attention_norm"},
 };
 

@@ -1,4 +1,8 @@
-// Reads GGUF. Every length and count is compared with the remaining bytes of the file before it is used or allocated for.
+// Reads GGUF: header, keys, descriptions of tensors, then, aligned, their data, which stays in the mapped file. The file is
+// untrusted: every length and count is compared with the remaining bytes before it is used or allocated for, and products of
+// dimensions are checked by division. Offsets are looked at only when all descriptions are read, because the data begins after
+// the last; tensors must then lie in the file and not overlap. An error that a broken download explains says so (cut_off).
+// A split model is read from any part: the others are found by name, and name and keys must agree.
 #include "model/files/formats/gguf.h"
 #include "base/error.h"
 #include "base/path_text.h"

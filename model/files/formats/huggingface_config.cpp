@@ -1,4 +1,8 @@
-// Converts config.json and generation_config.json to GGUF's keys. Refuses unknown settings that would change the arithmetic.
+// Converts config.json and generation_config.json to GGUF's keys, so that model/config.cpp has one set of keys to check.
+// take() copies a value under GGUF's name and keeps the file's own name for errors. expect() is for settings that change the
+// arithmetic and that tq-run has in one form only: absent or that value, else the file is refused. In RoPE's scaling every
+// unknown key is refused; other unknown keys are passed over. Hybrids may have their settings in text_config. Values that mean
+// something else in GGUF are converted here: attention_factor, partial_rotary_factor, do_sample false.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"

@@ -1,6 +1,7 @@
 // The signer of pages: HMAC-SHA256 with a key from a file. openssl/hmac.cpp implements it; no_openssl/hmac.cpp reports that this
 // build has no OpenSSL.
 #pragma once
+#include "model/prefix/page_signature.h"
 #include "model/prefix/shared_store.h"
 #include <string>
 

@@ -4,17 +4,12 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include <charconv>
+#include "base/text.h"
 
 namespace tq {
 namespace {
 
 constexpr std::string_view redis_scheme = "redis://";
-
-template <class T> bool whole_number(std::string_view text, T& value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return !text.empty() && error == std::errc() && end == text.data() + text.size();
-}
 
 // A user or password, in which bytes may be written as %NN.
 std::string percent_decoded(std::string_view text) {
@@ -23,8 +18,7 @@ std::string percent_decoded(std::string_view text) {
         uint8_t byte = uint8_t(text[i]);
         if (text[i] == '%') {
             const std::string_view digits = text.substr(i + 1, 2);
-            const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-            if (digits.size() != 2 || error != std::errc() || end != digits.data() + 2)
+            if (digits.size() != 2 || !parse_number(digits, byte, 16))
                 fail("the user or password of the redis:// address has a % without two hexadecimal digits: write %25 for a %");
             i += 2;
         }
@@ -51,7 +45,7 @@ RedisAddress parse_redis(std::string_view rest) {
     const std::string_view shown = rest;
     if (const size_t slash = rest.find('/'); slash != rest.npos) {
         const std::string_view database = rest.substr(slash + 1);
-        if (!database.empty() && !whole_number(database, address.database)) refuse(shown, "has a database that is no number");
+        if (!database.empty() && !parse_number(database, address.database)) refuse(shown, "has a database that is no number");
         rest = rest.substr(0, slash);
     }
     const bool is_v6 = rest.starts_with('[');
@@ -60,7 +54,7 @@ RedisAddress parse_redis(std::string_view rest) {
     address.host = rest.substr(is_v6 ? 1 : 0, is_v6 ? host_end - 1 : host_end);
     rest.remove_prefix(std::min(rest.size(), is_v6 ? host_end + 1 : host_end));
     if (address.host.empty()) refuse(shown, "names no host");
-    if (!rest.empty() && (rest[0] != ':' || !whole_number(rest.substr(1), address.port) || address.port == 0))
+    if (!rest.empty() && (rest[0] != ':' || !parse_number(rest.substr(1), address.port) || address.port == 0))
         refuse(shown, "has a port that is none");
     return address;
 }

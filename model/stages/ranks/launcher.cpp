@@ -1,17 +1,16 @@
 #include "base/environment.h"
+#include "base/text.h"
 #include "model/stages/ranks/mpi_transport.h"
 #include <algorithm>
-#include <charconv>
 
 namespace tq {
 namespace {
 
 // The number in a variable; 0 where it is not set, or has none.
 uint32_t number_in(const char* name) {
-    const std::string text = environment_variable(name).value_or("");
     uint32_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && end == text.data() + text.size() ? number : 0;
+    parse_number(environment_variable(name).value_or(""), number);
+    return number;
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // Messages between the processes of one job, its ranks: over MPI (mpi_transport.h), and between threads for tests
-// (local_transport.h).
+// (tests/support/local_transport.h).
 #pragma once
 #include "base/error.h"
 #include <cstddef>

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "model/cache.h"
 #include "model/prefix/owner.h"
+#include "model/prefix/page_signature.h"
 #include "model/prefix/remote_pages.h"
 #include "model/prefix/sent_page.h"
 #include "tests/support/text.h"

@@ -1,5 +1,6 @@
 // The templates of Qwen3.5, 3.6, 3.8 and Qwen3-Coder-Next: their renderings, what they would refuse, and how they are recognised.
 #include "base/error.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/model.h"
 #include "model/text/chat_template.h"
 #include "tests/support/chat_cases.h"

@@ -2,6 +2,7 @@
 // call.
 #include "base/error.h"
 #include "model/text/tool_calls.h"
+#include "tests/support/parsed_answer.h"
 #include <algorithm>
 #include <array>
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // POST /v1/prefill with the demo model: the pages that an ordinary request leaves, and what is refused.
+#include "model/prefix/page_signature.h"
 #include "model/prefix/page_stream.h"
 #include "model/prefix/sent_page.h"
 #include "tests/support/served_model.h"

@@ -10,6 +10,7 @@
 #include "tests/tools/tq-run/quantized.h"
 #include <cmath>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace tq;
 using namespace tq::test;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "model/files/formats/json.h"
 #include "runtime/capabilities.h"
 #include <algorithm>
@@ -39,14 +40,11 @@ bool matches_glob(std::string_view text, std::string_view pattern) {
 }
 
 std::vector<std::string> lines_of(const std::filesystem::path& file) {
-    const std::string text = read_text_file(file, max_list_bytes);
-    std::vector<std::string> lines;
-    for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-        end = std::min(text.find('\n', begin), text.size());
-        std::string line = text.substr(begin, end - begin);
+    std::vector<std::string> lines = split(read_text_file(file, max_list_bytes), "\n");
+    for (std::string& line : lines) {
         line.erase(line.find_last_not_of(" \t\r") + 1);
         line.erase(0, line.find_first_not_of(" \t"));
-        lines.push_back(line.starts_with('#') ? "" : std::move(line));
+        if (line.starts_with('#')) line.clear();
     }
     return lines;
 }

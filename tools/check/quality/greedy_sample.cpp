@@ -1,5 +1,6 @@
 #include "tools/check/quality/greedy_sample.h"
 #include "base/ensure.h"
+#include "model/forward.h"
 #include <algorithm>
 
 namespace tq::quality {

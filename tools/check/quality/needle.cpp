@@ -7,6 +7,7 @@
 #include "tools/check/quality/needle.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/forward.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

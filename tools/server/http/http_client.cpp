@@ -5,6 +5,7 @@
 #include "tools/server/http_client.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "tools/server/http/connection.h"
 #include <charconv>
 #include <fmt/format.h>
@@ -28,12 +29,8 @@ Address read_address(const std::string& url) {
     rest.remove_prefix(address.tls ? 8 : 7);
     if (address.tls) address.port = 443;
     const size_t colon = rest.find(':', rest.starts_with('[') ? rest.find(']') : 0);
-    if (colon != rest.npos) {
-        const std::string_view digits = rest.substr(colon + 1);
-        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), address.port);
-        if (error != std::errc() || end != digits.data() + digits.size())
-            fail("{} has no port from 1 to 65535 behind its last colon, or a path behind that", printable(url));
-    }
+    if (colon != rest.npos && !parse_number(rest.substr(colon + 1), address.port))
+        fail("{} has no port from 1 to 65535 behind its last colon, or a path behind that", printable(url));
     std::string_view host = rest.substr(0, colon);
     if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
     if (host.empty() || host.find_first_of("/@ ") != host.npos)

@@ -1,4 +1,4 @@
-// TCP sockets that never block, and waiting for many of them. POSIX: sockets_posix.cpp, Windows: sockets_windows.cpp.
+// TCP sockets that never block, and waiting for many of them. What differs between systems: sockets_system.h.
 #pragma once
 #include <chrono>
 #include <cstddef>

@@ -1,4 +1,5 @@
 // GET /metrics for Prometheus: llama.cpp's names, those by which the Kubernetes inference gateway knows vLLM, and our own.
+#include "model/cache.h"
 #include "tools/server/handlers.h"
 
 namespace tq::server {
@@ -74,7 +75,7 @@ void add_parts(MetricsText& out, const char* name, const char* help, const char*
     for (const auto& [part, count] : parts) out.sample(name, fmt::format("{{{}=\"{}\"}}", label, part), double(count));
 }
 
-void add_shared(MetricsText& out, const SharedPages::Statistics& s, uint64_t tokens) {
+void add_shared(MetricsText& out, const SharedPageStatistics& s, uint64_t tokens) {
     out.sample("tqrun_found_tokens_total", "{place=\"shared\"}", double(tokens));
     add_parts(out, "tqrun_shared_reads_total", "Pages that the shared prefix cache was asked for, and what came.", "result",
               {{"found", s.found}, {"missed", s.missed}, {"late", s.late}, {"failed", s.failed}, {"rejected", s.rejected}});
@@ -87,7 +88,7 @@ void add_shared(MetricsText& out, const SharedPages::Statistics& s, uint64_t tok
     out.sample("tqrun_shared_paused", "{direction=\"written\"}", s.writes_paused ? 1 : 0);
 }
 
-void add_remote(MetricsText& out, const RemotePages::Statistics& s) {
+void add_remote(MetricsText& out, const RemotePageStatistics& s) {
     add_parts(out, "tqrun_remote_pages_total", "Pages that another machine was asked to compute, and whether they came.",
               "result", {{"found", s.found}, {"missing", s.missing}});
     add_parts(out, "tqrun_remote_prompts_total",

@@ -2,6 +2,8 @@
 // and vLLM's /tokenizer_info. Nothing here runs the model. Field names are those of llama-server and vLLM, since tools read them
 // by name; a field of ours that has no counterpart there stands beside them (kv_cache, pages, checkpoints, ...).
 #include "base/path_text.h"
+#include "model/forward.h"
+#include "model/kv/options.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai/messages.h"

@@ -7,6 +7,7 @@
 #include "tools/tq-run/bench/arguments.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/kv/options.h"
 #include <algorithm>
 #include <charconv>
 #include <filesystem>

@@ -1,5 +1,6 @@
 // The arguments of `tq-run bench`.
 #pragma once
+#include "model/kv/options.h"
 #include "tools/tq-run/engine/speculation.h"
 
 namespace tq::bench {

@@ -6,6 +6,8 @@
 #include "tools/tq-run/bench/speculation.h"
 #include "tools/tq-run/bench/tune.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/choose_device.h"
+#include "tools/tq-run/engine/proof.h"
 #include "tools/tq-run/engine/ranks.h"
 
 namespace tq::bench {

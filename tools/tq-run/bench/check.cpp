@@ -2,6 +2,7 @@
 #include "base/interrupt.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
+#include "tools/tq-run/engine/setup.h"
 
 namespace tq::bench {
 

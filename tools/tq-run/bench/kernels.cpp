@@ -10,6 +10,7 @@
 #include "model/load.h"
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/bench/run.h"
+#include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>

@@ -6,6 +6,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "base/statistics.h"
+#include "model/kv/options.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
 #include <algorithm>

@@ -3,6 +3,7 @@
 // fields follow them (result.cpp).
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/build.h"
+#include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>

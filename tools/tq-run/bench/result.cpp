@@ -12,7 +12,10 @@
 #include "model/weights/mixture.h"
 #include "model/weights/synthetic/synthetic.h"
 #include "tools/tq-run/bench/llama_bench.h"
+#include "tools/tq-run/build.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/devices.h"
+#include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>

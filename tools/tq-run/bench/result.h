@@ -8,6 +8,7 @@
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/bench/sequences.h"
 #include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/setup.h"
 #include <optional>
 
 namespace tq::bench {

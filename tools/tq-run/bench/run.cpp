@@ -11,12 +11,14 @@
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
+#include "model/stages/ranks/rank_group.h"
 #include "tools/check/quality/ablation_record.h"
 #include "tools/tq-run/bench/layouts.h"
 #include "tools/tq-run/bench/schedule.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/setup.h"
 #include <chrono>
 #include <new>
 #include <thread>
@@ -132,10 +134,7 @@ void TestRun::wait() {
 std::unique_ptr<Forward> TestRun::make_forward(const Config& config, const Weights& weights, ForwardOptions options) {
     options.memory_bytes = setup_.options.memory_bytes;
     TransferStatus status(console_);
-    const auto on_load = [&](uint64_t done, uint64_t total) {
-        status.update(fmt::format("loading {}", setup_.model.name), done, total, done);
-        return !interrupted();
-    };
+    const LoadProgress on_load = status.loading(fmt::format("loading {}", setup_.model.name));
     Placing placing = setup_.placing();
     if (&weights != &setup_.model.weights) placing.ranks = nullptr; // a part of the model, for a check of this rank's device
     return placing.open(config, weights, options, on_load, {});

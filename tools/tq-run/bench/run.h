@@ -2,6 +2,7 @@
 #pragma once
 #include "tools/tq-run/bench/result.h"
 #include "tools/tq-run/cli/console.h"
+#include "tools/tq-run/engine/setup.h"
 
 namespace tq::bench {
 

@@ -16,6 +16,8 @@
 #include "tools/tq-run/bench/random_ids.h"
 #include "tools/tq-run/bench/run.h"
 #include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/engine/choose_device.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include <algorithm>
 #include <cmath>

@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "base/stopwatch.h"
 #include "model/gpu/forward.h"
+#include "tools/check/conformance/subject.h"
 #include "tools/tq-run/bench/random_ids.h"
 #include "tools/tq-run/bench/tune.h"
 #include <algorithm>

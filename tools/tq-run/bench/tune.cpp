@@ -13,6 +13,8 @@
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/bench/result.h"
 #include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/engine/choose_device.h"
+#include "tools/tq-run/engine/proof.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/ranges.h>

@@ -4,6 +4,7 @@
 #include "model/model.h"
 #include "runtime/device.h"
 #include "tools/check/conformance/logits.h"
+#include "tools/check/conformance/subject.h"
 #include "tools/tq-run/bench/arguments.h"
 #include <map>
 #include <memory>

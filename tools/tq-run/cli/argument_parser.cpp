@@ -6,9 +6,9 @@
 // - list() wraps every check that the option has so far, so that it sees one item at a time. It must therefore come last.
 #include "tools/tq-run/cli/argument_parser.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "tools/tq-run/cli/console.h"
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <type_traits>
 
 namespace tq {
@@ -74,12 +74,7 @@ Option Option::list(const std::string& help) const {
 
 std::vector<std::string> list_items(std::string_view list, const char* separators) {
     constexpr size_t max_items = 1024;
-    std::vector<std::string> out;
-    for (size_t at = 0; at <= list.size();) {
-        const size_t end = std::min(list.find_first_of(separators, at), list.size());
-        out.emplace_back(list.substr(at, end - at));
-        at = end + 1;
-    }
+    std::vector<std::string> out = split(list, separators);
     if (out.size() > max_items) fail("a list has at most {} items, not {}", max_items, out.size());
     return out;
 }

@@ -7,13 +7,14 @@
 #include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/text.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/files/kv_file.h"
 #include "model/kv/window.h"
 #include "model/weights/synthetic/synthetic.h"
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fmt/ranges.h>
@@ -206,12 +207,9 @@ std::string PromptArguments::read() const {
 
 std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {
     uint32_t shard = 0, shards = 0;
-    const char* const end = text.data() + text.size();
-    const auto first = std::from_chars(text.data(), end, shard);
-    if (first.ec == std::errc() && first.ptr != end && *first.ptr == '/') {
-        const auto second = std::from_chars(first.ptr + 1, end, shards);
-        if (second.ec == std::errc() && second.ptr == end && shard >= 1 && shard <= shards) return {shard, shards};
-    }
+    const std::vector<std::string> parts = split(text, "/");
+    if (parts.size() == 2 && parse_number(parts[0], shard) && parse_number(parts[1], shards) && shard >= 1 && shard <= shards)
+        return {shard, shards};
     fail("it must be like 2/3, the second of three parts, not {}", printable(text));
 }
 
@@ -369,6 +367,8 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add_flags(command, a.kv);
     add_flags(command, a.rope);
 }
+
+std::optional<ReasoningEffort> EffortArguments::effort() const { return find_effort(level); }
 
 void add_flags(ArgumentParser& command, EffortArguments& a) {
     const auto known = [](const std::string& level) {

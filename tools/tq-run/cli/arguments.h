@@ -1,11 +1,5 @@
 // The flags that commands share, with llama.cpp's names.
 #pragma once
-#include "model/config.h"
-#include "model/engine/sampling/sampler.h"
-#include "model/files/formats/blocks.h"
-#include "model/kv/options.h"
-#include "model/stages/placement.h"
-#include "model/text/chat_template.h"
 #include "tools/tq-run/cli/argument_parser.h"
 #include "tools/tq-run/cli/console.h"
 #include <functional>
@@ -17,6 +11,13 @@
 #include <vector>
 
 namespace tq {
+
+enum class GgmlType : uint32_t;
+enum class ReasoningEffort;
+struct KvOptions;
+struct PlacementWishes;
+struct RopeOverrides;
+struct SamplerOptions;
 
 // Runs the chosen command once the command line has been read; returns the exit status.
 using Action = std::function<int()>;
@@ -112,7 +113,7 @@ std::optional<GgmlType> weight_format(const ModelArguments& arguments);
 struct EffortArguments { // how much a model thinks that can be told
     std::string level;   // empty: as its chat template does
 
-    std::optional<ReasoningEffort> effort() const { return find_effort(level); }
+    std::optional<ReasoningEffort> effort() const;
 };
 
 struct SamplingArguments {

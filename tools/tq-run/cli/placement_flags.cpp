@@ -4,9 +4,10 @@
 // are counted as llama.cpp does: those on devices are the last N, and one more is the output matrix.
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/text.h"
+#include "model/stages/placement.h"
 #include "tools/tq-run/cli/arguments.h"
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 
 namespace tq {
@@ -20,9 +21,7 @@ bool PlacementArguments::given() const {
 PlacementWishes PlacementArguments::wishes() const {
     PlacementWishes wishes{.cpu_feed_forwards = cpu_moe ? UINT32_MAX : cpu_moe_layers, .fit = fit != "off"};
     uint32_t layers = 0;
-    const char* const end = gpu_layers.data() + gpu_layers.size();
-    const auto [at, error] = std::from_chars(gpu_layers.data(), end, layers);
-    if (!gpu_layers.empty() && error == std::errc() && at == end) wishes.gpu_layers = layers; // else auto or all
+    if (parse_number(gpu_layers, layers)) wishes.gpu_layers = layers; // else auto or all
     const std::vector<double> all = shares(), devices = device_shares();
     const auto sum = [](const std::vector<double>& of) { return std::accumulate(of.begin(), of.end(), 0.0); };
     if (sum(all) > 0) wishes.cpu_share = 1 - sum(devices) / sum(all);
@@ -51,8 +50,7 @@ std::vector<uint32_t> PlacementArguments::rank_layers() const {
     for (std::string_view rest = layers_per_rank; !rest.empty();) {
         const size_t length = std::min(rest.find(','), rest.size());
         uint32_t layers = 0;
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + length, layers);
-        if (error != std::errc() || end != rest.data() + length)
+        if (!parse_number(rest.substr(0, length), layers))
             fail("it must be auto or a list of numbers such as 12,12,8, not {}", printable(layers_per_rank));
         out.push_back(layers);
         rest.remove_prefix(std::min(length + 1, rest.size()));
@@ -65,8 +63,7 @@ std::vector<double> PlacementArguments::shares() const {
     for (std::string_view rest = tensor_split; !rest.empty();) {
         const size_t length = std::min(rest.find_first_of(",/;"), rest.size());
         double share = 0;
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + length, share);
-        if (error != std::errc() || end != rest.data() + length || !(share >= 0 && share <= 1e6))
+        if (!parse_number(rest.substr(0, length), share) || !(share >= 0 && share <= 1e6))
             fail("it must be a list of numbers such as 3,1, not {}", printable(tensor_split));
         out.push_back(share);
         rest.remove_prefix(std::min(length + 1, rest.size()));
@@ -82,9 +79,7 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
         "layers on devices, the last N, and with one more the output matrix; auto or all: as many as fit; default: auto", "N")
         .check([](std::string& text) {
             uint32_t number = 0;
-            const char* const end = text.data() + text.size();
-            const auto [at, error] = std::from_chars(text.data(), end, number);
-            const bool is_number = !text.empty() && error == std::errc() && at == end;
+            const bool is_number = parse_number(text, number);
             if (text == "-1") text = "auto"; // its former spelling
             return is_number || text == "auto" || text == "all" ? std::string()
                                                                 : "it must be a number, auto or all, not " + printable(text);

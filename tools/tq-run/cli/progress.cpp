@@ -1,4 +1,5 @@
 #include "tools/tq-run/cli/progress.h"
+#include "base/interrupt.h"
 
 namespace tq {
 
@@ -7,6 +8,13 @@ void TransferStatus::update(std::string_view what, uint64_t done, uint64_t total
     if (now - shown_ < std::chrono::milliseconds(100) && done < total) return;
     shown_ = now;
     console_.status(what, meter_.update(now, done, total, moved));
+}
+
+LoadProgress TransferStatus::loading(std::string what) {
+    return [this, what = std::move(what)](uint64_t done, uint64_t total) {
+        update(what, done, total, done);
+        return !interrupted();
+    };
 }
 
 WorkStatus::WorkStatus(Console& console, std::string unit) : TransferStatus(console, std::move(unit)) {

@@ -4,6 +4,7 @@
 // shows "perplexity of report.txt: 43 % of 8192 tokens, 210 tokens/s, 0:22 left", and nothing once it is gone.
 #pragma once
 #include "base/transfer_meter.h"
+#include "model/progress.h"
 #include "tools/tq-run/cli/console.h"
 
 namespace tq {
@@ -17,6 +18,8 @@ class TransferStatus {
     // Shows a new line at most ten times a second. `what`: "loading NAME", printable, shortened where there is no room for it;
     // the rest as TransferMeter.
     void update(std::string_view what, uint64_t done, uint64_t total, uint64_t moved);
+    // Returns what shows the progress of a loading, and stops it on Ctrl-C (base/interrupt.h). This must outlive it.
+    LoadProgress loading(std::string what);
 
   protected:
     TransferStatus(Console& console, std::string unit) : console_(console), meter_(std::move(unit)) {}

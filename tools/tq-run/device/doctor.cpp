@@ -14,12 +14,14 @@
 #include "base/system_memory.h"
 #include "runtime/device.h"
 #include "tools/check/conformance/report.h"
+#include "tools/check/conformance/subject.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/devices.h"
 #include "tools/tq-run/engine/drivers.h"
 #include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/proof.h"
 #include "tools/tq-run/engine/verdict_file.h"
 #include <fstream>
 #include <thread>

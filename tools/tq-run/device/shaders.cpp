@@ -10,6 +10,7 @@
 #include "base/printable.h"
 #include "base/stopwatch.h"
 #include "model/gpu/variants.h"
+#include "model/kv/types.h"
 #include "runtime/compiler.h"
 #include "runtime/specialise.h"
 #include "runtime/subgroup_size.h"

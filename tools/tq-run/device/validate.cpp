@@ -13,10 +13,13 @@
 #include "model/weights/channel_scales.h"
 #include "tools/check/conformance/agreement.h"
 #include "tools/check/conformance/logits.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
+#include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -214,10 +217,7 @@ std::optional<Agreement> compare(const Setup& setup, Device* other, const Forwar
         return [&, device, what](const Tap& tap) {
             ForwardOptions with_tap = forward;
             with_tap.tap = tap;
-            const LoadProgress on_load = [&](uint64_t done, uint64_t total) {
-                status.update(fmt::format("loading {}, {}", setup.model.name, what), done, total, done);
-                return !interrupted();
-            };
+            const LoadProgress on_load = status.loading(fmt::format("loading {}, {}", setup.model.name, what));
             return device != nullptr ? make_gpu_forward(*device, setup.model.config, weights, with_tap, on_load)
                                      : make_cpu_forward(setup.model.config, weights, with_tap, on_load);
         };

@@ -5,6 +5,8 @@
 #include "tools/tq-run/engine/choose_device.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/text.h"
+#include "runtime/device.h"
 #include "runtime/device_profile.h"
 #include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/engine/drivers.h"
@@ -50,13 +52,9 @@ std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu 
 }
 
 std::vector<std::string> device_names(const std::string& selectors) {
-    std::vector<std::string> names;
-    for (size_t begin = 0, end; begin <= selectors.size(); begin = end + 1) {
-        end = std::min(selectors.find_first_of(",/", begin), selectors.size());
-        names.push_back(selectors.substr(begin, end - begin));
-        if (names.back().empty() && !selectors.empty())
-            fail("--device {} has an empty name: separate devices by one comma", printable(selectors));
-    }
+    std::vector<std::string> names = split(selectors, ",/");
+    if (!selectors.empty() && std::ranges::find(names, "") != names.end())
+        fail("--device {} has an empty name: separate devices by one comma", printable(selectors));
     return names;
 }
 

@@ -19,11 +19,11 @@
 #ifdef _WIN32
 #include "base/registry.h"
 #endif
+#include "base/text.h"
 #include "tools/check/conformance/report.h"
 #include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/engine/verdict_file.h"
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 namespace tq {
@@ -32,28 +32,13 @@ namespace {
 namespace fs = std::filesystem;
 using conformance::Json;
 
-#ifdef _WIN32
-constexpr char separator = ';';
-#else
-constexpr char separator = ':';
-#endif
-
 constexpr uint32_t default_seconds = 30;
 
 std::string variable(const char* name, const std::string& otherwise = "") {
     return environment_variable(name).value_or(otherwise);
 }
 
-std::vector<std::string> split(const std::string& list) {
-    std::vector<std::string> out;
-    for (size_t begin = 0, end; begin < list.size(); begin = end + 1) {
-        end = std::min(list.find(separator, begin), list.size());
-        if (end > begin) out.push_back(list.substr(begin, end - begin));
-    }
-    return out;
-}
-
-// A file, or the .json files of a directory.
+// A file, or the .json files of a directory; none of an empty path.
 void add_manifests(std::vector<fs::path>& to, const fs::path& path) {
     std::error_code error;
     std::vector<fs::path> found;
@@ -92,7 +77,8 @@ void add_installed(std::vector<fs::path>& to, const Installed& kind) {
     const std::string home = variable("HOME");
     std::vector<std::string> places{variable("XDG_CONFIG_HOME", home + "/.config")};
     const auto add = [&](const std::string& list) {
-        for (std::string& one : split(list)) places.push_back(std::move(one));
+        for (std::string& one : split(list, path_separator))
+            if (!one.empty()) places.push_back(std::move(one));
     };
     add(variable("XDG_CONFIG_DIRS", "/etc/xdg"));
     add("/usr/local/etc:/etc:/opt/homebrew/etc");
@@ -161,10 +147,10 @@ Json survey() {
 std::vector<fs::path> driver_manifests() {
     std::vector<fs::path> out;
     for (const char* name : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) {
-        for (const std::string& one : split(variable(name))) add_manifests(out, utf8_path(one));
+        for (const std::string& one : split(variable(name), path_separator)) add_manifests(out, utf8_path(one));
         if (!out.empty()) return out;
     }
-    for (const std::string& one : split(variable("VK_ADD_DRIVER_FILES"))) add_manifests(out, utf8_path(one));
+    for (const std::string& one : split(variable("VK_ADD_DRIVER_FILES"), path_separator)) add_manifests(out, utf8_path(one));
     add_installed(out, installed_drivers);
     return out;
 }
@@ -172,7 +158,7 @@ std::vector<fs::path> driver_manifests() {
 std::vector<fs::path> layer_manifests() {
     std::vector<fs::path> out;
     for (const char* name : {"VK_IMPLICIT_LAYER_PATH", "VK_ADD_IMPLICIT_LAYER_PATH"})
-        for (const std::string& one : split(variable(name))) add_manifests(out, utf8_path(one));
+        for (const std::string& one : split(variable(name), path_separator)) add_manifests(out, utf8_path(one));
     if (variable("VK_IMPLICIT_LAYER_PATH").empty()) add_installed(out, installed_layers);
     return out;
 }
@@ -181,8 +167,7 @@ uint32_t proving_seconds() {
     const std::string text = variable("TQ_PROVE");
     uint32_t seconds = default_seconds;
     if (text.empty()) return seconds;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (error != std::errc() || end != text.data() + text.size() || seconds > 3600)
+    if (!parse_number(text, seconds) || seconds > 3600)
         fail("TQ_PROVE is \"{}\"; it can be the seconds that a driver may take for an answer, up to 3600, or 0 to check none",
              printable(text));
     return seconds;
@@ -215,7 +200,7 @@ std::string driver_variables() {
 
 std::vector<std::string> only_drivers(const std::vector<fs::path>& manifests) {
     std::string list;
-    for (const fs::path& one : manifests) list += (list.empty() ? "" : std::string(1, separator)) + utf8_text(one);
+    for (const fs::path& one : manifests) list += (list.empty() ? "" : path_separator) + utf8_text(one);
     return {"VK_DRIVER_FILES=" + list, "VK_ICD_FILENAMES=" + list, "VK_ADD_DRIVER_FILES="}; // older loaders know the second
 }
 

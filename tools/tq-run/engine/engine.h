@@ -1,70 +1,43 @@
 // A model on a device, ready to run, and its description for people.
 #pragma once
-#include "model/engine/session.h"
-#include "model/memory_plan.h"
 #include "model/model.h"
-#include "runtime/device_state.h"
-#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/arguments.h"
-#include "tools/tq-run/engine/choose_device.h"
-#include "tools/tq-run/engine/placement.h"
-#include <chrono>
+#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace tq {
 
+class Device;
+class Forward;
+class RankGroup;
+struct ForwardOptions;
+struct KeyCalibration;
+struct KeyConditioning;
+struct LostDevices;
+
 struct Engine {
+    explicit Engine(Model model);
+    ~Engine();
+
     Model model;
-    std::unique_ptr<Device> device;                          // none on the CPU
-    std::string device_name;                                 // with its driver
-    std::vector<std::unique_ptr<Device>> other_devices = {}; // that share the model
-    std::unique_ptr<Forward> forward = nullptr;
+    std::unique_ptr<Device> device;                     // none on the CPU
+    std::string device_name;                            // with its driver
+    std::vector<std::unique_ptr<Device>> other_devices; // that share the model
+    std::unique_ptr<Forward> forward;
     double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
     uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
 
     // How devices are opened again after one was lost.
     uint64_t memory_limit_bytes = 0;
-    PlacementArguments placement = {};
-    RankGroup* ranks = nullptr;                               // that share the model
-    std::shared_ptr<const KeyCalibration> measured = nullptr; // keys, if the cache is conditioned automatically
-    struct Loss {
-        DeviceIdentity device;
-        std::chrono::steady_clock::time_point at; // the last time
-    };
-    std::vector<Loss> losses = {};
-    std::vector<DeviceIdentity> left_out = {}; // devices that are not opened any more
+    PlacementArguments placement;
+    RankGroup* ranks = nullptr;                     // that share the model
+    std::shared_ptr<const KeyCalibration> measured; // keys, if the cache is conditioned automatically
+    std::unique_ptr<LostDevices> lost;              // so far (engine_devices.h)
 
     // Returns which ids the sampler must leave out: with `ignore_end` also those that end an answer.
     std::vector<bool> unsampled(bool ignore_end) const;
-};
-
-// The model, the device and the options, before anything is loaded.
-struct Setup {
-    std::filesystem::path file; // of the model; empty: random weights
-    Model model;
-    std::unique_ptr<Device> device; // none on the CPU
-    std::string device_name;        // with its driver
-    ForwardOptions options;
-    uint64_t memory_limit_bytes;                      // 0: none
-    bool imagined = false;                            // the limit is all the memory of a machine that need not be this one
-    std::optional<Capabilities> imagined_device = {}; // that machine's, used instead of `device`
-    std::vector<std::unique_ptr<Device>> other_devices = {};
-    PlacementArguments placement = {};
-    std::string selector = {};  // of the devices
-    RankGroup* ranks = nullptr; // that share the model; null: this process has all of it
-
-    Placing placing() const; // refers to this
-    // Returns the placement over devices; nullopt if the first device, or the CPU without one, has all.
-    std::optional<Split> split() const { return ranks ? std::nullopt : placing().choose(model.config, model.weights, options); }
-
-    // The plan with another cache. The memory that it takes does not depend on the contents of `model.weights`.
-    MemoryPlan plan(uint32_t context_size, const KvOptions& kv) const;
-    MemoryPlan plan(const ForwardOptions& changed) const; // with other options
-    // The plan if the first device, or the CPU without one, has everything.
-    MemoryPlan plan_alone(const ForwardOptions& changed) const;
-    MemoryPlan plan() const { return plan(options.context_size, options.kv); }
 };
 
 // What speculative decoding needs of a model.
@@ -76,21 +49,9 @@ struct Drafting {
     uint32_t pending = 0; // ForwardOptions::pending, if it has recurrent layers
 };
 
-// Opens the device and the model, after its download. Throws Error, or UsageError if flags contradict each other.
-Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise = WithoutGpu::cpu,
-             const Drafting& drafting = {});
-
-// For planning only. If arguments.memory_limit_bytes gives the memory, that of this machine does not count, and only a named
-// device is opened; without a name it is some GPU with that much memory.
-Setup set_up_plan(const ModelArguments& arguments, Console& console, const Drafting& drafting);
-
-// Throws UsageError if flags ask for several devices or for layers on the CPU. For commands that compare on one device.
-void require_one_device(const Setup& setup);
-
 // Loads the model onto the device, showing progress; from here on Ctrl-C sets a flag (base/interrupt.h). Throws Error, after a
 // table of the memory if that is too small; UsageError if flags contradict each other; LoadStopped on Ctrl-C.
 std::unique_ptr<Engine> start_engine(const ModelArguments& arguments, Console& console, const Drafting& drafting = {});
-std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
 // Opens the devices again after one was lost, without a device that was lost twice within a minute, and loads the model onto
 // them; over ranks the same devices, on all ranks. The forward pass is gone before. Throws Error.
 void restart_engine(Engine& engine, const ForwardOptions& options);

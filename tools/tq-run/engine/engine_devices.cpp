@@ -8,7 +8,10 @@
 #include "tools/tq-run/engine/engine_devices.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/forward.h"
 #include "model/gpu/tuning_file.h"
+#include "runtime/device.h"
+#include "tools/check/conformance/subject.h"
 #include "tools/tq-run/cli/console.h"
 #include <algorithm>
 #include <chrono>
@@ -117,7 +120,7 @@ Devices open_again(const Engine& engine, const ForwardOptions& options, const He
 Devices open_next(const Engine& engine, const ForwardOptions& options, const Here& here, const AllKnown& tried) {
     Devices devices;
     for (const Known& one : here.devices) {
-        if (one.capabilities.type == DeviceType::cpu || has(engine.left_out, one)) continue;
+        if (one.capabilities.type == DeviceType::cpu || has(engine.lost->left_out, one)) continue;
         if (std::ranges::count(tried, one.identity, &Known::identity) != 0) continue;
         if (auto device = open_again(engine, options, here, one)) {
             devices.push_back(std::move(device));
@@ -162,13 +165,13 @@ bool any_stuck(const Engine& engine) {
 void leave_out(Engine& engine, const AllKnown& lost, bool stuck) {
     const auto now = Clock::now();
     for (const Known& one : lost) {
-        const auto before = std::ranges::find(engine.losses, one.identity, &Engine::Loss::device);
-        const bool again = before != engine.losses.end() && now - before->at < soon;
-        if (again || stuck) engine.left_out.push_back(one.identity);
-        if (before != engine.losses.end())
+        const auto before = std::ranges::find(engine.lost->losses, one.identity, &LostDevices::Loss::device);
+        const bool again = before != engine.lost->losses.end() && now - before->at < soon;
+        if (again || stuck) engine.lost->left_out.push_back(one.identity);
+        if (before != engine.lost->losses.end())
             before->at = now;
         else
-            engine.losses.push_back({one.identity, now});
+            engine.lost->losses.push_back({one.identity, now});
     }
 }
 
@@ -195,7 +198,7 @@ Placing replace_devices(Engine& engine, const ForwardOptions& options) {
     close_devices(engine);
     const Here here = list_here();
     AllKnown wanted = before;
-    std::erase_if(wanted, [&](const Known& one) { return has(engine.left_out, one); });
+    std::erase_if(wanted, [&](const Known& one) { return has(engine.lost->left_out, one); });
     Devices devices = open_again(engine, options, here, wanted);
     if (devices.empty()) devices = open_next(engine, options, here, before);
     Placing placing = give_devices(engine, std::move(devices));

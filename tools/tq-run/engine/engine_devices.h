@@ -1,9 +1,23 @@
 // The devices of an engine: opened when it starts, and again when one is lost.
 #pragma once
-#include "tools/check/conformance/subject.h"
+#include "runtime/device_state.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/placement.h"
+#include <chrono>
+#include <vector>
 
 namespace tq {
+
+// The devices that an engine has lost so far.
+struct LostDevices {
+    struct Loss {
+        DeviceIdentity device;
+        std::chrono::steady_clock::time_point at; // the last time
+    };
+    std::vector<Loss> losses;
+    std::vector<DeviceIdentity> left_out; // that are not opened any more
+};
 
 std::string describe_device(Device& device); // with its driver
 

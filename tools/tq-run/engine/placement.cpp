@@ -18,7 +18,10 @@
 #include "model/gpu/tuning_file.h"
 #include "model/gpu/weight_stream.h"
 #include "model/stages/placed_forward.h"
+#include "model/stages/ranks/rank_group.h"
+#include "model/stages/ranks/stage_host.h"
 #include "model/stages/split_forward.h"
+#include "runtime/device.h"
 #include "tools/tq-run/cli/console.h"
 #include <algorithm>
 #include <numeric>
@@ -121,6 +124,8 @@ MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& 
         plan.available = std::min(plan.available, memory_limit_bytes);
     return plan;
 }
+
+const Capabilities& Placing::capabilities(size_t i) const { return imagined.empty() ? devices[i]->capabilities() : imagined[i]; }
 
 // The common case comes first and costs one plan: a single device that holds everything, without wishes. Returns nothing then, so
 // that no split forward stands between.

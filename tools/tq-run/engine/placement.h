@@ -1,16 +1,19 @@
 // Where the parts of a model run: the devices, the user's wishes (-ngl, --n-cpu-moe, -ts, --fit) and what fits.
 #pragma once
 #include "model/forward.h"
-#include "model/load.h"
 #include "model/memory_plan.h"
+#include "model/progress.h"
 #include "model/stages/placement.h"
-#include "model/stages/ranks/rank_group.h"
-#include "runtime/device.h"
+#include "runtime/capabilities.h"
 #include "tools/tq-run/cli/arguments.h"
 #include <memory>
 #include <optional>
 
 namespace tq {
+
+class Device;
+class RankGroup;
+struct RankModel;
 
 // A part of a placed model, and the memory that it takes.
 struct PlacedPart {
@@ -63,7 +66,7 @@ struct Placing {
     std::unique_ptr<Forward> load(const Config&, const Weights&, const ForwardOptions&, const LoadProgress& on_load,
                                   double& short_of) const;
     size_t count() const { return imagined.empty() ? devices.size() : imagined.size(); }
-    const Capabilities& capabilities(size_t i) const { return imagined.empty() ? devices[i]->capabilities() : imagined[i]; }
+    const Capabilities& capabilities(size_t i) const;
     MemoryPlan plan_on(size_t device, const Config&, const Weights&, const ForwardOptions&) const;
     // Returns the options of a device's part.
     ForwardOptions options_of(size_t device, const ForwardOptions& options, const Split& split) const;

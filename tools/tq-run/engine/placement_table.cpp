@@ -3,8 +3,12 @@
 // that are the same are shown once.
 #include "tools/tq-run/engine/placement_table.h"
 #include "base/printable.h"
+#include "model/stages/placement.h"
+#include "model/stages/split.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/placement.h"
+#include "tools/tq-run/engine/setup.h"
 #include <nlohmann/json.hpp>
 
 namespace tq {

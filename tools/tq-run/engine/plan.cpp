@@ -7,6 +7,7 @@
 #include "tools/tq-run/engine/plan.h"
 #include "model/engine/speculation/mtp.h"
 #include "model/gpu/predict.h"
+#include "model/memory_plan.h"
 #include "model/prefix/owner.h"
 #include "model/weights/mixture.h"
 #include "model/weights/synthetic/synthetic.h"
@@ -14,6 +15,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/placement_table.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/speculation.h"
 #include <algorithm>
 #include <cmath>

@@ -9,8 +9,11 @@
 #include "base/printable.h"
 #include "model/files/fingerprint.h"
 #include "model/files/formats/json.h"
+#include "model/forward.h"
 #include "model/prefix/cold.h"
+#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefill_client.h"
+#include "tools/tq-run/engine/prefix_pages.h"
 #include <mutex>
 
 namespace tq {

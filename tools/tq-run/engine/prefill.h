@@ -1,5 +1,7 @@
 // Prompts that a faster machine runs: the flags of the machine that asks, and what the one that is asked says of its pages.
 #pragma once
+#include "model/prefix/owner.h"
+#include "model/prefix/remote_pages.h"
 #include "tools/server/service.h"
 #include "tools/tq-run/engine/prefix.h"
 

@@ -12,12 +12,18 @@
 #include "base/printable.h"
 #include "base/system_memory.h"
 #include "model/files/fingerprint.h"
+#include "model/prefix/cache.h"
 #include "model/prefix/cold.h"
 #include "model/prefix/store/directory_store.h"
 #include "model/prefix/store/hmac.h"
 #include "model/prefix/store/redis_store.h"
+#include "tools/tq-run/build.h"
+#include "tools/tq-run/cli/arguments.h"
+#include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefill.h"
+#include "tools/tq-run/engine/prefix_pages.h"
 #include <algorithm>
 
 namespace tq {
@@ -171,7 +177,7 @@ void add_flags(ArgumentParser& command, PrefixArguments& a) {
 
 // The order of the last steps matters. remote_options() takes the owner's texts as they are, since the other machine compares
 // them with its own. share() adds to them, and mix() leaves those of a shared store alone.
-std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
+std::shared_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
                                                bool verbose) {
     const Forward& forward = *engine.forward;
     const auto say = [&](const std::string& text) {

@@ -1,9 +1,17 @@
 // The prefix cache of commands that run prompts: its flags, and its opening for an engine.
 #pragma once
-#include "model/prefix/cache.h"
-#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/cli/argument_parser.h"
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
 
 namespace tq {
+
+class Console;
+class PrefixCache;
+struct Engine;
 
 struct PrefixArguments {
     std::optional<int64_t> memory_bytes, disk_bytes;       // empty: not given
@@ -20,19 +28,11 @@ struct PrefixArguments {
 void add_flags(ArgumentParser& command, PrefixArguments& arguments);
 // The pages' last tier: the flag's address, else that of the environment variable TQ_CACHE_SHARED. Empty: none. Throws Error.
 std::string shared_address(const PrefixArguments& arguments);
-// The signer of pages for other machines, and its name.
-struct PageKey {
-    PageSigner sign; // empty: none
-    std::string name = "none";
-};
-PageKey page_key(const PrefixArguments& arguments);
-// Returns the owner of the engine's pages. fingerprint: of its model.
-OwnerTexts prefix_owner(const Engine& engine, const std::string& fingerprint);
 void add_directory_flag(ArgumentParser& command, PrefixArguments& arguments);
 
 // Opens the prefix cache; with `verbose` it says what that has. The engine must outlive it. Throws LoadStopped on Ctrl-C while a
 // model is read for its fingerprint.
-std::unique_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
+std::shared_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
                                                bool verbose);
 
 // Prints its warnings, and with `verbose` what was found where.

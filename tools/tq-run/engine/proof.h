@@ -1,13 +1,18 @@
 // A device proves itself before a model runs on it: a child runs conformance's rows of what the model needs. If a row is wrong,
 // crashes or hangs, simpler kernels are tried, and the CPU last. The verdict is kept for each device, driver and build.
 #pragma once
-#include "runtime/device.h"
-#include "tools/check/conformance/subject.h"
-#include "tools/tq-run/cli/console.h"
+#include "runtime/capabilities.h"
+#include <filesystem>
 #include <memory>
 #include <string>
 
 namespace tq {
+
+class Console;
+class Device;
+namespace conformance {
+struct Subject;
+}
 
 // A device that was chosen and is not open yet.
 struct ChosenDevice {

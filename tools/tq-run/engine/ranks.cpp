@@ -14,8 +14,13 @@
 #include "model/gpu/tuning_file.h"
 #include "model/prefix/owner.h"
 #include "model/stages/ranks/mpi_transport.h"
+#include "model/stages/ranks/rank_group.h"
+#include "model/stages/ranks/stage_host.h"
+#include "tools/check/conformance/subject.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/engine/engine_devices.h"
+#include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 
 namespace tq {

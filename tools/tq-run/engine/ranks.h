@@ -1,10 +1,12 @@
 // A job of several processes that MPI started, its ranks, which share a model (--layers-per-rank).
 #pragma once
-#include "model/stages/ranks/rank_group.h"
-#include "tools/tq-run/engine/engine.h"
 #include <optional>
+#include <string>
 
 namespace tq {
+
+struct ModelArguments;
+struct Setup;
 
 // On ranks other than 0 of a job that shares a model, has their part of it until rank 0 ends the job, and returns the exit
 // status. Nothing on rank 0, and where there is no such job. Commands that share a model call it before anything else.

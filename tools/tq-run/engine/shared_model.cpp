@@ -2,12 +2,12 @@
 // Over ranks the stages hold weights, so each forward() loads its own.
 #include "tools/tq-run/engine/shared_model.h"
 #include "base/error.h"
-#include "base/interrupt.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/tuning_file.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/setup.h"
 
 namespace tq {
 
@@ -16,10 +16,7 @@ SharedModel::SharedModel(Setup& setup, Console& console) : setup_(setup), consol
     if (setup.ranks) return; // each cache has its stages
     const Model& model = setup.model;
     TransferStatus status(console);
-    const auto on_load = [&](uint64_t done, uint64_t total) {
-        status.update(fmt::format("loading {}", model.name), done, total, done);
-        return !interrupted();
-    };
+    const LoadProgress on_load = status.loading(fmt::format("loading {}", model.name));
     warn_of_reading(setup);
     ThreadPool pool(setup.options.threads);
     if (setup.device) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "model/gpu/forward.h"
 #include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/setup.h"
 
 namespace tq {
 

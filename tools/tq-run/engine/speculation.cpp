@@ -9,15 +9,21 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "model/cpu/forward.h"
 #include "model/engine/speculation/draft_model.h"
 #include "model/engine/speculation/mtp.h"
 #include "model/engine/speculation/ngram.h"
+#include "model/engine/speculation/speculation.h"
 #include "model/engine/speculation/vocabulary.h"
 #include "model/files/prompt_cache.h"
+#include "model/forward.h"
 #include "model/gpu/forward.h"
+#include "tools/check/conformance/subject.h"
 #include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
+#include "tools/tq-run/engine/proof.h"
 #include <algorithm>
 
 namespace tq {
@@ -25,10 +31,7 @@ namespace tq {
 // Throws Error for a word that names none.
 static std::vector<std::string> drafters_of(const std::string& text) {
     std::vector<std::string> out;
-    for (size_t at = 0; at <= text.size();) {
-        const size_t end = std::min(text.find(',', at), text.size());
-        std::string word = text.substr(at, end - at);
-        at = end + 1;
+    for (std::string& word : split(text, ",")) {
         if (word == "draft-mtp") word = "mtp";
         if (word != "ngram" && word != "draft" && word != "mtp")
             fail("it must be none, or ngram, draft, mtp (also draft-mtp), or several of these with commas, not {}",
@@ -119,10 +122,7 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
         to.device = open_proven(*chosen, conformance::subject_of(model.config, model.weights, options.kv), console);
     Device* const device = arguments.device.empty() ? target.device : to.device.get();
     TransferStatus status(console);
-    const auto on_load = [&](uint64_t done, uint64_t total) {
-        status.update(fmt::format("loading {}", model.name), done, total, done);
-        return !interrupted();
-    };
+    const LoadProgress on_load = status.loading(fmt::format("loading {}", model.name));
     catch_interrupts();
     const auto open = [&](const ForwardOptions& with) {
         return device != nullptr ? make_gpu_forward(*device, model.config, model.weights, with, on_load)
@@ -134,6 +134,8 @@ std::unique_ptr<Forward> load_draft_model(Speculator& to, const SpeculationArgum
 }
 
 } // namespace
+
+Speculator::~Speculator() = default;
 
 std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
                                               Console& console) {

@@ -1,9 +1,11 @@
 // Speculative decoding of a command: its flags, and the draft model where there is one.
 #pragma once
-#include "model/engine/speculation/speculation.h"
 #include "tools/tq-run/engine/engine.h"
 
 namespace tq {
+
+class Speculation;
+struct SpeculationOptions;
 
 struct SpeculationArguments {
     // Any of "ngram", "draft" and "mtp" in their order, with commas, or "none"; empty: draft where there is a draft model, else
@@ -31,6 +33,8 @@ struct Speculator {
     std::unique_ptr<Device> device; // its own; none: the CPU, or the device of the model that it drafts for
     std::string description;        // "prompt lookup, at most 7 tokens"
     std::unique_ptr<Speculation> speculation;
+
+    ~Speculator();
 };
 
 // The model that is drafted for, and where it runs; all outlive what start_speculation() returns.

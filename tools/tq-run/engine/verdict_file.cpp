@@ -1,16 +1,12 @@
 // File: {"schema": "tq-run-verdicts", "version": 1, "entries": {KEY: {...}, ...}}
-// Written to a draft and renamed, so a reader sees an old file or a new one. Two writers at the same time: the later wins, and
-// what the other found is found again. A file that is too long or damaged counts as empty, since all it holds can be measured
-// again.
+// Of two writers at the same time the later wins, and what the other found is found again. A file that is too long or damaged
+// counts as empty, since all it holds can be measured again.
 #include "tools/tq-run/engine/verdict_file.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
-#include <cerrno>
-#include <cstring>
-#include <fmt/format.h>
+#include "base/whole_file.h"
 #include <fstream>
-#include <random>
 
 namespace tq {
 namespace {
@@ -61,17 +57,10 @@ std::string remember(const fs::path& file, const std::string& key, const Json& e
     while (entries.size() >= max_entries) entries.erase(entries.begin());
     entries[key] = entry;
     const Json all{{"schema", schema}, {"version", 1}, {"entries", entries}};
-    std::error_code error, ignored;
+    const std::string text = all.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+    std::error_code error;
     fs::create_directories(file.parent_path(), error); // the next step reports an error
-    fs::path draft = file;
-    draft += fmt::format(".{:08x}", std::random_device{}()); // unique to this writer
-    errno = 0;
-    std::ofstream out(draft, std::ios::binary);
-    out << all.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
-    out.close();
-    if (!out) error = {errno != 0 ? errno : EIO, std::generic_category()};
-    if (out) fs::rename(draft, file, error);
-    if (error) fs::remove(draft, ignored);
+    error = write_whole_file(file, {std::as_bytes(std::span(text))});
     return error ? error.message() : "";
 }
 

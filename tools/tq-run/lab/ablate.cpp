@@ -11,9 +11,11 @@
 #include "tools/check/quality/ablation_record.h"
 #include "tools/check/quality/greedy_sample.h"
 #include "tools/check/quality/run_log.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include <algorithm>

@@ -12,6 +12,7 @@
 #include "tools/check/quality/calibration_text.h"
 #include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include <algorithm>
 

@@ -3,7 +3,11 @@
 #include "base/printable.h"
 #include "model/files/formats/json.h"
 #include "model/hub/digest.h"
+#include "model/kv/options.h"
 #include "tools/check/quality/calibration_text.h"
+#include "tools/tq-run/build.h"
+#include "tools/tq-run/engine/setup.h"
+#include <nlohmann/json.hpp>
 
 namespace tq {
 namespace {
@@ -38,9 +42,13 @@ MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokeni
     return out;
 }
 
+std::string measurement_heading(const Setup& setup) {
+    return fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\n", printable(setup.model.name),
+                       setup.model.config.num_hidden_layers, setup.device_name, build_description());
+}
+
 std::string measurement_heading(const Setup& setup, const MeasuredText& text) {
-    return fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ntext    {}, {} tokens\n", printable(setup.model.name),
-                       setup.model.config.num_hidden_layers, setup.device_name, build_description(), text.name, text.ids.size());
+    return measurement_heading(setup) + fmt::format("text    {}, {} tokens\n", text.name, text.ids.size());
 }
 
 std::string cache_text(const Config& config, const KvOptions& kv) {
@@ -50,6 +58,19 @@ std::string cache_text(const Config& config, const KvOptions& kv) {
                        ratio == 1  ? std::string()
                        : ratio > 1 ? fmt::format(", {:.2f}x smaller than f16", ratio)
                                    : fmt::format(", {:.2f}x larger than f16", 1 / ratio));
+}
+
+nlohmann::json measurement_of_cache(const char* schema, const Setup& setup, const nlohmann::json& reference) {
+    return {{"schema", schema},
+            {"version", 1},
+            {"model", setup.model.name},
+            {"weight_bytes", setup.model.weights.bytes()},
+            {"kv", describe(setup.options.kv)},
+            {"reference", reference},
+            {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
+            {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
+            {"device", setup.device_name},
+            {"build", release_description()}};
 }
 
 } // namespace tq

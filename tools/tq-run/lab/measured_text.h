@@ -1,6 +1,9 @@
 // The text on which caches are measured.
 #pragma once
+#include "model/kv/options.h"
 #include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/engine/setup.h"
+#include <nlohmann/json_fwd.hpp>
 
 namespace tq {
 
@@ -15,8 +18,13 @@ struct MeasuredText {
 // chunk of `chunk_tokens` tokens.
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens);
 
-// The heading of a report of such a measurement: model, device, build, text, and the size of the cache.
+// The heading of a report of a measurement: model, device, build and, where there is one, the text.
+std::string measurement_heading(const Setup& setup);
 std::string measurement_heading(const Setup& setup, const MeasuredText& text);
 std::string cache_text(const Config& config, const KvOptions& kv); // "tq3/tq3, 800 bytes per token, 5.12x smaller than f16"
+
+// What the log of a measurement of the cache says of it, to which its command adds its own: schema (version 1), model, caches,
+// device, build. `reference`: the cache that it is compared with, null for none.
+nlohmann::json measurement_of_cache(const char* schema, const Setup& setup, const nlohmann::json& reference);
 
 } // namespace tq

@@ -7,6 +7,8 @@
 #include "base/printable.h"
 #include "tools/check/quality/compare.h"
 #include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/engine/choose_device.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/divergence_report.h"
 #include <algorithm>

@@ -13,6 +13,7 @@
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include "tools/tq-run/lab/shard.h"
@@ -213,24 +214,16 @@ void check(const NeedleArguments& arguments, uint32_t max) {
                  length, max);
 }
 
-json log_header(const NeedleArguments& arguments, const Setup& setup, const std::string& kv, const std::string& reference) {
-    return {{"schema", "tq-run-needle"},
-            {"version", 1},
-            {"model", setup.model.name},
-            {"weight_bytes", setup.model.weights.bytes()},
-            {"lengths", arguments.lengths},
-            {"depths", arguments.depths},
-            {"keys", arguments.keys},
-            {"digits", arguments.digits},
-            {"distractors", arguments.distractors ? json(*arguments.distractors) : json("by length")},
-            {"seed", arguments.seed},
-            {"text", arguments.file},
-            {"kv", kv},
-            {"reference", reference.empty() ? json() : json(reference)},
-            {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
-            {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
-            {"device", setup.device_name},
-            {"build", release_description()}};
+json log_header(const NeedleArguments& arguments, const Setup& setup, const std::string& reference) {
+    json what = measurement_of_cache("tq-run-needle", setup, reference.empty() ? json() : json(reference));
+    what.update({{"lengths", arguments.lengths},
+                 {"depths", arguments.depths},
+                 {"keys", arguments.keys},
+                 {"digits", arguments.digits},
+                 {"distractors", arguments.distractors ? json(*arguments.distractors) : json("by length")},
+                 {"seed", arguments.seed},
+                 {"text", arguments.file}});
+    return what;
 }
 
 // Reads the parts in `log` that `parts` lacks.
@@ -290,7 +283,7 @@ int run(const NeedleArguments& given) {
 
     Measurement measurement(arguments, setup, console, std::move(sentences));
     for (const uint32_t length : arguments.lengths) measurement.haystack(0, length); // fails before anything is loaded
-    ShardLog log(arguments.shard, log_header(arguments, setup, kv_name, reference_name), true);
+    ShardLog log(arguments.shard, log_header(arguments, setup, reference_name), true);
     std::vector<Part> parts;
     read_parts(arguments, plan, log, parts);
     catch_interrupts();
@@ -298,15 +291,9 @@ int run(const NeedleArguments& given) {
         measure_all(setup, reference_name.empty() ? nullptr : &reference, plan, measurement, console, arguments, log, parts);
     if (!shard.is_all()) return arguments.shard.end_shard(parts.size(), all.size());
     if (!parts.empty())
-        write_text(fmt::format("model   {}, {} layers\ndevice  {}\nbuild   {}\ncache   {}\n\n", printable(setup.model.name),
-                               setup.model.config.num_hidden_layers, setup.device_name, build_description(),
-                               cache_text(setup.model.config, setup.options.kv)) +
+        write_text(fmt::format("{}cache   {}\n\n", measurement_heading(setup), cache_text(setup.model.config, setup.options.kv)) +
                    report(arguments, parts, kv_name, reference_name));
-    if (parts.size() == plan.size()) return 0;
-    write_error(fmt::format("tq-run: stopped after {} of {} texts; {}\n", parts.size(), plan.size(),
-                            arguments.shard.log.empty() ? "with --log FILE the same command could continue from there"
-                                                        : "the same command continues from there"));
-    return 130;
+    return arguments.shard.end_all(parts.size(), plan.size(), "texts");
 }
 
 void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {

@@ -12,6 +12,7 @@
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/ranks.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/divergence_report.h"
 #include "tools/tq-run/lab/measured_text.h"
@@ -110,19 +111,10 @@ int run(const PerplexityArguments& given) {
     const KvType type = parse_kv_type(arguments.reference);
     const KvOptions reference{type, type};
     const std::string kv_name = describe(setup.options.kv), reference_name = describe(reference);
-    const json what{{"schema", "tq-run-perplexity"},
-                    {"version", 1},
-                    {"model", setup.model.name},
-                    {"weight_bytes", setup.model.weights.bytes()},
-                    {"text", arguments.file.empty() ? "built-in" : printable(arguments.file, 1000)},
-                    {"text_tokens", text.ids.size()},
-                    {"context", context},
-                    {"kv", kv_name},
-                    {"reference", reference_name},
-                    {"kv_bytes_per_token", kv_bytes_per_token(setup.model.config, setup.options.kv)},
-                    {"kv_window_bytes", kv_window_bytes(setup.model.config, setup.options.kv)},
-                    {"device", setup.device_name},
-                    {"build", release_description()}};
+    json what = measurement_of_cache("tq-run-perplexity", setup, reference_name);
+    what.update({{"text", arguments.file.empty() ? "built-in" : printable(arguments.file, 1000)},
+                 {"text_tokens", text.ids.size()},
+                 {"context", context}});
     ShardLog log(arguments.shard, what, true);
     Chunks chunks;
     read_chunks(log, shard, context, count, chunks);
@@ -135,11 +127,7 @@ int run(const PerplexityArguments& given) {
         write_text(
             fmt::format("{}cache   {}\n\n", measurement_heading(setup, text), cache_text(setup.model.config, setup.options.kv)) +
             divergence_report(chunks, context, kv_name, reference_name));
-    if (chunks.size() == count) return 0;
-    write_error(fmt::format("tq-run: stopped after {} of {} chunks; {}\n", chunks.size(), count,
-                            arguments.shard.log.empty() ? "with --log FILE the same command could continue from there"
-                                                        : "the same command continues from there"));
-    return 130;
+    return arguments.shard.end_all(chunks.size(), count, "chunks");
 }
 
 } // namespace

@@ -85,6 +85,14 @@ int ShardArguments::end_shard(size_t done, size_t parts) const {
     return complete ? 0 : 130;
 }
 
+int ShardArguments::end_all(size_t done, size_t parts, const char* what) const {
+    if (done == parts) return 0;
+    write_error(fmt::format("tq-run: stopped after {} of {} {}; {}\n", done, parts, what,
+                            log.empty() ? "with --log FILE the same command could continue from there"
+                                        : "the same command continues from there"));
+    return 130;
+}
+
 void add_flags(ArgumentParser& command, ShardArguments& a, const char* help) {
     auto log = command.add_option("--log", a.log, help).option_text("FILE");
     command

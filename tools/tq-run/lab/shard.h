@@ -21,6 +21,8 @@ struct ShardArguments {
     Shard shard() const; // "auto" is that of this process, which mpirun or srun started
     // Says that a shard has measured its `done` of `parts` parts, and how to go on. Returns the exit status.
     int end_shard(size_t done, size_t parts) const;
+    // The same without --shard; says nothing where all is measured. `what`: the parts' name, "chunks".
+    int end_all(size_t done, size_t parts, const char* what) const;
 };
 
 // The log of a shard, or of all: that has, beside its own parts, those in the logs of shards.

@@ -9,10 +9,12 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "model/files/kv_file.h"
 #include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/lab/type_search.h"
 #include <algorithm>
 
@@ -34,11 +36,9 @@ struct TuneArguments {
 // Parses "a,b" into types, each once.
 std::vector<KvType> parse_types(const std::string& list) {
     std::vector<KvType> out;
-    for (size_t at = 0; at <= list.size();) {
-        const size_t comma = std::min(list.find(',', at), list.size());
-        const KvType type = parse_kv_type(list.substr(at, comma - at));
+    for (const std::string& name : split(list, ",")) {
+        const KvType type = parse_kv_type(name);
         if (std::ranges::find(out, type) == out.end()) out.push_back(type);
-        at = comma + 1;
     }
     return out;
 }

@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "model/files/kv_file.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
+#include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 #include <iterator>
 

@@ -3,6 +3,7 @@
 #include "tools/check/quality/cache_cost.h"
 #include "tools/check/quality/mix.h"
 #include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
 #include "tools/tq-run/lab/measured_text.h"
 #include "tools/tq-run/lab/shard.h"

@@ -5,13 +5,19 @@
 // Ctrl-C or SIGTERM begins a drain: new requests get 503, those that run are answered, and replies that clients read slowly have
 // a minute. A second signal ends the process at once.
 #include "base/interrupt.h"
+#include "model/cache.h"
 #include "model/files/formats/open.h"
+#include "model/forward.h"
+#include "model/memory_plan.h"
 #include "tools/server/handlers.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefill.h"
 #include "tools/tq-run/engine/ranks.h"
+#include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/serve/arguments.h"
 #include <algorithm>
 #include <ctime>
@@ -202,8 +208,8 @@ int run(const ServeArguments& arguments) {
 
 void add_serve(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ServeArguments& a) { add_flags(command, a); };
-    add_command<ServeArguments>(app, action, "serve", "Serve a model: OpenAI's and Anthropic's APIs, and a page for chats", flags,
-                                run);
+    add_command<ServeArguments>(
+        app, action, "serve", "Serve a model: APIs of OpenAI, Anthropic, llama.cpp and Ollama, and a page for chats", flags, run);
 }
 
 } // namespace tq

@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/terminal.h"
 #include "model/files/formats/json.h"
+#include "model/forward.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"
 #include "tools/tq-run/talk/kept_conversation.h"

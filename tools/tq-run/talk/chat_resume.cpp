@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/input_waiting.h"
 #include "base/interrupt.h"
+#include "model/engine/session.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"
 #include "tools/tq-run/talk/kept_conversation.h"

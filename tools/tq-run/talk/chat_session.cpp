@@ -8,6 +8,8 @@
 #include "tools/tq-run/talk/chat_session.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "model/forward.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/engine/generation_text.h"
 #include "tools/tq-run/talk/answer.h"
 #include "tools/tq-run/talk/history.h"

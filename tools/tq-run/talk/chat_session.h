@@ -1,5 +1,6 @@
 // One run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
+#include "model/engine/session.h"
 #include "tools/tq-run/cli/grammar_arguments.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefix.h"
@@ -62,7 +63,7 @@ class Chat {
 
     void ask(std::string question);
     void refuse(const std::string& why) const;
-    uint32_t context_size() const { return engine_->forward->context_size(); }
+    uint32_t context_size() const { return session_.context_size(); }
     bool make_room(size_t answered); // the context then begins at a later turn; false if it begins at the last already
     void say_dropped();
     std::string too_long() const;
@@ -80,7 +81,7 @@ class Chat {
     Console& console_;
     const std::unique_ptr<Engine> engine_;
     const std::unique_ptr<Speculator> drafts_; // none: null
-    const std::unique_ptr<PrefixCache> prefix_;
+    const std::shared_ptr<PrefixCache> prefix_;
     Session session_;
     const ChatOptions options_;
     ChatSettings settings_;

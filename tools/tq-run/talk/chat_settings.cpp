@@ -4,9 +4,9 @@
 #include "tools/tq-run/talk/chat_settings.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "model/files/formats/json.h"
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -79,9 +79,7 @@ std::string text_of(const Setting& s, const ChatSettings& from) {
 void ChatSettings::set(std::string_view name, std::string_view value) {
     const Setting& s = find_setting(name);
     double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size())
-        fail("{} is not a number, and {} must be one", printable(value), s.name);
+    if (!parse_number(value, number)) fail("{} is not a number, and {} must be one", printable(value), s.name);
     put(*this, s, number);
 }
 

@@ -73,7 +73,7 @@ int run(const GenerateArguments& arguments) {
     }
     console.clear_status();
     show(stream.flush() + "\n");
-    write_error(console.dim(generation_line(result, session.cached_ids().size(), engine->forward->context_size())) + "\n");
+    write_error(console.dim(generation_line(result, session.cached_ids().size(), session.context_size())) + "\n");
     report_profile(*engine);
     report(prefix.get(), arguments.console.verbose);
     const bool saved = prompt_cache.finish();

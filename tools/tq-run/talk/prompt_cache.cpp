@@ -9,10 +9,19 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/cache.h"
+#include "model/engine/session.h"
 #include "model/files/formats/json.h"
+#include "model/files/prompt_cache.h"
+#include "model/forward.h"
 #include "model/load.h"
+#include "model/model.h"
+#include "model/prefix/owner.h"
+#include "model/saved_slot.h"
+#include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/engine/engine.h"
 #include <algorithm>
 
 namespace tq {
@@ -68,18 +77,20 @@ void add_flags(ArgumentParser& command, PromptCacheArguments& a) {
 }
 
 PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console)
-    : arguments_(arguments), session_(session), console_(console), owner_(owner_of(arguments, engine, console)),
-      shown_(printable(arguments.path, 200)) {
+    : arguments_(arguments), session_(session), console_(console),
+      owner_(std::make_unique<CacheOwner>(owner_of(arguments, engine, console))), shown_(printable(arguments.path, 200)) {
     if (!arguments.path.empty() && holds_something(utf8_path(arguments.path))) load();
 }
 
+PromptCache::~PromptCache() = default;
+
 void PromptCache::load() {
-    const PromptCacheFile file(utf8_path(arguments_.path), owner_);
+    const PromptCacheFile file(utf8_path(arguments_.path), *owner_);
     filed_ = file.ids();
     const Cache::Shape& shape = session_.forward().cache().shape();
     const auto tokens = uint32_t(std::min<size_t>(filed_.size(), shape.context_size));
     if (tokens < filed_.size() && shape.recurrent) return; // there are states after all of them alone
-    const uint64_t total = prompt_cache_bytes(owner_, tokens);
+    const uint64_t total = prompt_cache_bytes(*owner_, tokens);
     TransferStatus status(console_);
     session_.restore(
         {filed_.begin(), filed_.begin() + tokens}, std::min(file.cold(), tokens),
@@ -105,12 +116,12 @@ void PromptCache::save() {
     uint64_t total = 0;
     try {
         beside = session_.save_slot();
-        total = prompt_cache_bytes(owner_, uint32_t(ids.size()), beside);
+        total = prompt_cache_bytes(*owner_, uint32_t(ids.size()), beside);
         ByteOutput file(arguments_.path, ByteInput("-"));
         TransferStatus status(console_);
         uint64_t done = 0;
         write_prompt_cache(
-            owner_, ids, session_.cold_tokens(),
+            *owner_, ids, session_.cold_tokens(),
             [&](uint32_t position, std::span<std::byte> bytes) { session_.read_page(position, bytes); }, beside,
             [&](std::span<const std::byte> bytes) {
                 if (interrupted()) throw LoadStopped();

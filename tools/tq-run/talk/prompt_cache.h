@@ -1,9 +1,17 @@
 // --prompt-cache of commands that run prompts: saves the cache of one run for the next.
 #pragma once
-#include "model/files/prompt_cache.h"
-#include "tools/tq-run/engine/engine.h"
+#include "tools/tq-run/cli/argument_parser.h"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace tq {
+
+class Console;
+class Session;
+struct CacheOwner;
+struct Engine;
 
 struct PromptCacheArguments {
     std::string path; // empty: none
@@ -20,6 +28,7 @@ class PromptCache {
     // Loads the file, if there is one, into the session's cache, as far as the context reaches. Throws Error when it is damaged
     // or does not fit, and LoadStopped on Ctrl-C. All arguments outlive this object.
     PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console);
+    ~PromptCache();
 
     // Called after each prompt, once it is in the cache. Saves the first prompt, unless all of it was in the file, or the file
     // holds another one that is much longer, which is reported.
@@ -39,7 +48,7 @@ class PromptCache {
     const PromptCacheArguments& arguments_;
     Session& session_;
     Console& console_;
-    const CacheOwner owner_;
+    const std::unique_ptr<const CacheOwner> owner_;
     const std::string shown_;
     std::vector<uint32_t> filed_; // ids in the file, once it was read or written
     bool prompt_came_ = false, failed_ = false, kept_ = false;

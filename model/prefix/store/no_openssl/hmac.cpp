@@ -1,5 +1,6 @@
 #include "model/prefix/store/hmac.h"
 #include "base/error.h"
+#include "model/prefix/page_signature.h"
 
 namespace tq {
 

@@ -1,5 +1,6 @@
 #include "model/prefix/store/hmac.h"
 #include "base/ensure.h"
+#include "model/prefix/page_signature.h"
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 

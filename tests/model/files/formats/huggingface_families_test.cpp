@@ -1,6 +1,7 @@
 // Directories as the makers of models publish them: the names of tensors of models without a head, Llama 3's scaling and
 // tokenizer, tokens around every text, and settings of generation.
 #include "base/error.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/files/formats/gguf.h"
 #include "model/files/formats/gguf_writer.h"
 #include "model/files/formats/huggingface.h"

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "model/cpu/forward.h"
+#include "model/engine/sampling/sampler.h"
 #include "model/files/formats/huggingface.h"
 #include "model/files/formats/safetensors.h"
 #include "model/model.h"

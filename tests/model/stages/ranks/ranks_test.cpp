@@ -2,11 +2,11 @@
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/stage.h"
-#include "model/stages/ranks/local_transport.h"
 #include "model/stages/ranks/rank_group.h"
 #include "model/stages/ranks/stage_messages.h"
 #include "model/stages/split_forward.h"
 #include "tests/support/hybrids.h"
+#include "tests/support/local_transport.h"
 #include "tests/support/spans.h"
 #include <algorithm>
 #include <atomic>

@@ -5,6 +5,7 @@
 #include "model/text/grammar/tool_grammar.h"
 #include "model/text/tokenizer.h"
 #include "model/text/tool_calls.h"
+#include "tests/support/parsed_answer.h"
 #include "tests/support/vocabulary_file.h"
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -5,6 +5,7 @@
 #include "tools/check/conformance/report.h"
 #include "tools/check/conformance/runner.h"
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace tq::conformance;
 using tq::test::contains;

@@ -1,5 +1,4 @@
-// A whole answer at once.
-#include "model/text/tool_calls.h"
+#include "tests/support/parsed_answer.h"
 
 namespace tq {
 

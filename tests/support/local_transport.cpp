@@ -1,4 +1,4 @@
-#include "model/stages/ranks/local_transport.h"
+#include "tests/support/local_transport.h"
 
 namespace tq {
 

@@ -3,7 +3,7 @@
 // follow from seed, side, layer, head and position alone, so apply() before storing and undo() after reading agree without any
 // memory. The bias of a key is turned by RoPE as a real one would be: it is a vector before RoPE, turned by the position's
 // angles.
-#include "tools/check/quality/stress.h"
+#include "tests/support/stress.h"
 #include "base/ensure.h"
 #include "base/error.h"
 #include "base/splitmix64.h"

@@ -7,6 +7,7 @@
 #include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/files/formats/json.h"
 #include "model/files/kv_file.h"
 #include "model/kv/window.h"
 #include "model/weights/synthetic/synthetic.h"
@@ -22,6 +23,8 @@
 
 namespace tq {
 namespace {
+
+constexpr uint64_t max_prompt_bytes = 64u << 20; // of a file, as of standard input
 
 template <class T>
 void add_number(ArgumentParser& command, const char* name, T& value, double min, double max, const char* help) {
@@ -200,8 +203,7 @@ SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
 std::string PromptArguments::read() const {
     if (file.empty() && prompt != "-") return prompt;
     if (file.empty() || file == "-") return read_input();
-    const MappedFile mapped(utf8_path(file));
-    return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+    return read_text_file(utf8_path(file), max_prompt_bytes);
 }
 
 std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {

@@ -124,9 +124,9 @@ class CodeTile {
         for (size_t p = 0; p < count_; p++, codes += words_per_vector_ * bits) {
             uint32_t* const to = spread_ + p * words_per_vector_;
             if (is_trellis(type))
-                spread_trellis(spread_ + p * words_per_vector_, codes, bits);
+                spread_trellis(to, codes, bits);
             else
-                spread(spread_ + p * words_per_vector_, codes, bits);
+                spread(to, codes, bits);
         }
     }
 

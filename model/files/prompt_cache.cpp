@@ -88,7 +88,12 @@ OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file,
     if (text.size() < owner_at || length > std::min(max_owner_bytes, text.size() - owner_at))
         fail("{}: {} bytes, too few for its header: the file is damaged; {}", shown, text.size(), another_file);
     end = owner_at + length;
-    const nlohmann::json json = read_json(text.substr(owner_at, length), shown, 2);
+    nlohmann::json json;
+    try {
+        json = read_json(text.substr(owner_at, length), shown, 2);
+    } catch (const Error&) {
+        fail("{}: its header is not JSON: the file is damaged; {}", shown, another_file);
+    }
     OwnerTexts texts;
     if (!json.is_object()) fail("{}: its header is {}: the file is damaged; {}", shown, kind_of(json), another_file);
     for (const auto& [key, value] : json.items()) {

@@ -128,6 +128,36 @@ TEST_CASE("a named pipe is refused where a file is needed, and not waited for") 
     }
 }
 
+TEST_CASE("text is read from a pipe that the process was started with, such as a shell's <(git diff)") {
+    const auto generated = [](std::vector<std::string> more, const std::string& input) {
+        more.insert(more.begin(), {TQ_RUN, "generate", "--device", "cpu", "--temp", "0", "-n", "5"});
+        const Finished finished = run({more, input, {}});
+        CAPTURE(finished.error);
+        CHECK(finished.status == 0);
+        return finished.output;
+    };
+    const std::string text = "Once upon a time there was a fox";
+    CHECK(generated({"-f", "/dev/stdin"}, text) == generated({"-p", text}, ""));
+    CHECK(generated({"-f", "/dev/fd/0"}, "\xEF\xBB\xBF" + text) == generated({"-p", text}, ""));
+    CHECK(contains(generated({"-p", text, "--grammar-file", "/dev/stdin"}, "root ::= \"owl\""), "owl"));
+    const Place place;
+    REQUIRE(::mkfifo(place.model.c_str(), 0600) == 0);
+    const Finished other = run(command({"generate", "--device", "cpu", "-f", place.model.string()}));
+    CHECK(other.status == 1);
+    CHECK(contains(other.error, "is not a regular file"));
+}
+
+TEST_CASE("a text that is too long to be one is refused before it is read") {
+    const Place place;
+    std::ofstream(place.model) << "text";
+    fs::resize_file(place.model, uint64_t(1) << 40); // takes no room on the disk
+    for (const char* flag : {"-f", "--grammar-file"}) {
+        const Finished refused = run(command({"generate", "--device", "cpu", flag, place.model.string()}));
+        CHECK(refused.status == 1);
+        CHECK(contains(refused.error, "has 1099511627776 bytes, more than the "));
+    }
+}
+
 TEST_CASE("named pipes instead of files of the cache are not waited for") {
     const TemporaryDirectory home;
     Command talk = command({"generate", "--device", "cpu", "--temp", "0", "-n", "3", "-p", "Once upon a time"});

@@ -169,6 +169,12 @@ TEST_CASE("files that do not fit are refused and stay") {
     const Finished damaged = generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4"});
     CHECK(damaged.status == 1);
     CHECK(contains(damaged.error, "has a wrong checksum: the file is damaged"));
+    std::string header = bytes;
+    header[60] = '\xff';
+    files.directory.write("story.kv", header);
+    const Finished unreadable = generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4"});
+    CHECK(unreadable.status == 1);
+    CHECK(contains(unreadable.error, "its header is not JSON: the file is damaged; name another file with --prompt-cache"));
     files.directory.write("story.kv", bytes.substr(0, bytes.size() / 2));
     CHECK(generate(story, files.cache, {"--device", "cpu", "-ctk", "tq4"}).status == 1);
     files.directory.write("story.kv", ""); // as mktemp makes it

@@ -1,8 +1,8 @@
 // A recorded row as an AmberScript, for people who have Google's Amber and not tq-run, such as the authors of drivers. All of the
 // row is in the text: modules as SPIR-V in hexadecimal, already specialised, buffers as numbers, the dispatches in order, and
-// what the results must be. Amber has no NaN, so a poison of outputs becomes a number that no result has. The norm of a
-// difference is compared by Amber's RMSE where the buffer holds only what is compared and guard words; else each element must be
-// within the whole norm, which is weaker. SPIR-V capabilities become Amber's names of features, by number.
+// what the results must be, each where the row read it: a later dispatch may write the same buffer. Each element must be within
+// the whole norm of the difference, and the norm itself is compared by Amber's RMSE where the buffer holds only what is compared
+// and guard words. RMSE alone would not do: a NaN passes it. SPIR-V capabilities become Amber's names of features, by number.
 #include "tools/check/conformance/amber_script.h"
 #include "base/printable.h"
 #include "runtime/specialise.h"
@@ -75,22 +75,20 @@ template <class Value> std::string lines_of(size_t count, Value value) {
     return text;
 }
 
-// Amber takes what has no point for a whole number.
+// Amber takes what has no point for a whole number. It reads NaN, but no infinity: a number beyond its floats becomes one.
 std::string float_text(double value) {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value > 0 ? "1.0e+39" : "-1.0e+39";
     std::string text = fmt::format("{:.9g}", value);
     if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
     return text;
 }
 
-// Amber reads no NaN: the poison of an output is a number that no result has.
-float number(uint32_t word) {
-    const float value = std::bit_cast<float>(word);
-    return std::isfinite(value) ? value : 3e38f;
-}
+std::string float_text_of(uint32_t word) { return float_text(std::bit_cast<float>(word)); }
 
 std::string float_buffer(const std::string& name, const Words& words) {
     return fmt::format("BUFFER {} DATA_TYPE float DATA\n{}END\n\n", name,
-                       lines_of(words.size(), [&](size_t i) { return float_text(number(words[i])); }));
+                       lines_of(words.size(), [&](size_t i) { return float_text_of(words[i]); }));
 }
 
 std::string word_buffer(const std::string& name, const char* type, const Words& words) {
@@ -119,14 +117,16 @@ class Script {
     }
 
     std::string text() {
-        std::string out = fmt::format("#!amber\n# {}\n\n{}\n", printable(recording_.row, 1000), requirements(recording_));
+        std::string out = fmt::format("#!amber\n# {}\n\n{}SET ENGINE_DATA fence_timeout_ms 60000\n\n",
+                                      printable(recording_.row, 1000), requirements(recording_));
         for (const auto& [name, words] : recording_.buffers) out += buffer(name, words);
         for (size_t i = 0; i < recording_.steps.size(); i++) out += pipeline(i);
-        for (size_t i = 0; i < recording_.steps.size(); i++) {
-            const auto& groups = recording_.steps[i].groups;
-            out += fmt::format("RUN pipeline_{} {} {} {}\n", i, groups[0], groups[1], groups[2]);
+        for (size_t step = 0, i = 0; step <= recording_.steps.size(); step++) {
+            for (; i < recording_.comparisons.size() && recording_.comparisons[i].after == step; i++) out += expectation(i);
+            if (step == recording_.steps.size()) break;
+            const auto& groups = recording_.steps[step].groups;
+            out += fmt::format("RUN pipeline_{} {} {} {}\n", step, groups[0], groups[1], groups[2]);
         }
-        for (size_t i = 0; i < recording_.comparisons.size(); i++) out += expectation(i);
         return out;
     }
 
@@ -171,12 +171,13 @@ class Script {
             return fmt::format("# expected-{}.bin is not compared: the result was computed from buffers\n", i);
         const Words& before = recording_.buffers.at(one.buffer);
         const std::string name = name_of(one.buffer);
-        if (!has_floats(one.buffer) || !one.floats) return equal_words(name, one);
+        if (!has_floats(one.buffer)) return equal_words(name, one);
+        if (!one.floats) return equal_floats(name, one);
         // Each difference is at most the norm of all.
         if (!only_this_is_written(one.buffer)) return equal_floats(name, one);
         Words all = before;
         std::ranges::copy(one.expected, all.begin());
-        return float_buffer(fmt::format("expected_{}", i), all) +
+        return equal_floats(name, one) + float_buffer(fmt::format("expected_{}", i), all) +
                fmt::format("EXPECT {} RMSE_BUFFER expected_{} TOLERANCE {}\n", name, i,
                            float_text(one.allowed / std::sqrt(double(all.size()))));
     }
@@ -189,27 +190,29 @@ class Script {
             if (one.buffer == buffer) compared = one.expected.size(), count++;
         const Words& before = recording_.buffers.at(buffer);
         const auto rest = std::span(before).subspan(compared);
-        return count == 1 && std::ranges::all_of(rest, [&](uint32_t word) { return word == rest[0]; });
+        return count == 1 && std::ranges::all_of(rest, [&](uint32_t word) {
+                   return word == rest[0] && std::isfinite(std::bit_cast<float>(word));
+               });
     }
 
-    static std::string equal_words(const std::string& name, const Recording::Comparison& one) {
+    template <class Value>
+    static std::string equal(const std::string& name, const Words& expected, const std::string& how, Value value) {
         std::string out;
-        for (size_t at = 0; at < one.expected.size(); at += values_per_line) {
-            out += fmt::format("EXPECT {} IDX {} EQ", name, at * 4);
-            for (size_t i = at; i < std::min(at + values_per_line, one.expected.size()); i++) {
-                out += fmt::format(" {}", one.expected[i]);
-            }
-            out += "\n";
+        for (size_t at = 0; at < expected.size(); at += values_per_line) {
+            out += fmt::format("EXPECT {} IDX {} {}", name, at * 4, how);
+            for (size_t i = at; i < std::min(at + values_per_line, expected.size()); i++) out += ' ' + value(expected[i]);
+            out += '\n';
         }
         return out;
     }
 
+    static std::string equal_words(const std::string& name, const Recording::Comparison& one) {
+        return equal(name, one.expected, "EQ", [](uint32_t word) { return fmt::to_string(word); });
+    }
+
+    // Words are allowed to differ by 0: without a tolerance Amber would allow some.
     static std::string equal_floats(const std::string& name, const Recording::Comparison& one) {
-        std::string out;
-        for (size_t i = 0; i < one.expected.size(); i++)
-            out += fmt::format("EXPECT {} IDX {} TOLERANCE {} EQ {}\n", name, i * 4, float_text(one.allowed),
-                               float_text(number(one.expected[i])));
-        return out;
+        return equal(name, one.expected, fmt::format("TOLERANCE {} EQ", float_text(one.allowed)), float_text_of);
     }
 
     const Recording& recording_;

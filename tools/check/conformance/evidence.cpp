@@ -70,7 +70,7 @@ Evidence::~Evidence() { current = nullptr; }
 // there. Reading is itself work of the device and must not be noted (reading_).
 std::string Evidence::keep(const Buffer& buffer) {
     const auto [found, fresh] =
-        buffers_.try_emplace(&buffer.impl(), fmt::format("buffer-{}.bin", buffers_.size()), std::vector<uint32_t>());
+        buffers_.try_emplace(buffer.keep(), fmt::format("buffer-{}.bin", buffers_.size()), std::vector<uint32_t>());
     if (fresh && buffer.bytes() <= max_bytes) {
         reading_ = true;
         found->second.second = rig_.read(buffer);
@@ -104,20 +104,22 @@ void Evidence::compared(const char* type, std::span<const uint32_t> got, std::sp
                         double allowed) {
     if (current == nullptr || !current->contents_ || want.empty()) return;
     const std::span first = got.first(std::min(got.size(), want.size()));
-    const auto& [buffer, words] = current->read_;
+    const auto& [buffer, words, after] = current->read_;
     const bool is_of_buffer = words.size() >= first.size() && std::ranges::equal(first, std::span(words).first(first.size()));
     current->comparisons_.push_back({.type = type,
                                      .passed = passed,
                                      .allowed = allowed,
                                      .buffer = is_of_buffer ? buffer : "",
+                                     .after = after,
                                      .got = {first.begin(), first.end()},
                                      .want = {want.begin(), want.end()}});
 }
 
 void Evidence::was_read(const Buffer& buffer, std::span<const uint32_t> words) {
     if (current == nullptr || !current->contents_ || current->reading_) return;
-    const auto found = current->buffers_.find(&buffer.impl());
-    current->read_ = {found == current->buffers_.end() ? "" : found->second.first, {words.begin(), words.end()}};
+    const auto found = current->buffers_.find(buffer.keep());
+    current->read_ = {
+        found == current->buffers_.end() ? "" : found->second.first, {words.begin(), words.end()}, current->dispatches_.size()};
 }
 
 nlohmann::ordered_json Evidence::dispatches() const { return dispatches_; }
@@ -135,6 +137,7 @@ Json Evidence::description(Json about) const {
         Json json{{"type", one.type},
                   {"elements", one.want.size()},
                   {"passed", one.passed},
+                  {"after_dispatches", one.after},
                   {"result", fmt::format("result-{}.bin", i)},
                   {"expected", fmt::format("expected-{}.bin", i)}};
         if (one.type == std::string_view("float32")) json["allowed_norm_of_difference"] = one.allowed;

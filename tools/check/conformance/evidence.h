@@ -3,6 +3,7 @@
 #include "runtime/dispatch_watch.h"
 #include "tools/check/conformance/rig.h"
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 
 namespace tq::conformance {
@@ -38,6 +39,7 @@ class Evidence {
         bool passed;
         double allowed;
         std::string buffer; // that it is of; empty: values that were computed from some
+        size_t after;       // how many dispatches had run when it was read
         std::vector<uint32_t> got, want;
     };
     void note(const Dispatch& dispatch);
@@ -49,10 +51,16 @@ class Evidence {
     bool reading_ = false; // this object's own work is not recorded
     std::vector<nlohmann::ordered_json> dispatches_;
     std::vector<const AnyShader*> shaders_;
-    std::map<const Buffer::Impl*, std::pair<std::string, std::vector<uint32_t>>> buffers_; // name and content
+    // Name and content. By owner, not by address: a later buffer may have the address of one that is gone.
+    std::map<std::weak_ptr<Buffer::Impl>, std::pair<std::string, std::vector<uint32_t>>, std::owner_less<>> buffers_;
     std::vector<Comparison> comparisons_;
-    std::pair<std::string, std::vector<uint32_t>> read_; // the buffer that was read last, and its words then
-    bool complete_ = true;                               // every dispatch and buffer was kept
+    struct Read {
+        std::string buffer;
+        std::vector<uint32_t> words;
+        size_t after = 0; // dispatches
+    };
+    Read read_;            // the last one
+    bool complete_ = true; // every dispatch and buffer was kept
     DispatchWatch watch_;
 };
 

@@ -52,8 +52,12 @@ Recording::Step read_step(const json& from) {
 }
 
 Recording::Comparison read_comparison(const json& from, const fs::path& folder) {
-    Recording::Comparison one{
-        from.contains("buffer") ? plain_name(from.at("buffer").get<std::string>()) : "", from.at("type") == "float32", 0, {}, {}};
+    Recording::Comparison one{.buffer = from.contains("buffer") ? plain_name(from.at("buffer").get<std::string>()) : "",
+                              .after = from.at("after_dispatches").get<size_t>(),
+                              .floats = from.at("type") == "float32",
+                              .allowed = 0,
+                              .expected = {},
+                              .result = {}};
     if (!one.floats && from.at("type") != "uint32") fail("a comparison is of neither float32 nor uint32");
     if (one.floats) one.allowed = from.at("allowed_norm_of_difference").get<double>();
     one.expected = read_words(folder / utf8_path(plain_name(from.at("expected").get<std::string>())));
@@ -62,7 +66,8 @@ Recording::Comparison read_comparison(const json& from, const fs::path& folder) 
 }
 
 // Each module and each buffer is read once, though several dispatches name it. The values are those before the first dispatch,
-// and a replay runs all dispatches in their order. A comparison's buffer must be one of these, or it has none.
+// and a replay runs all dispatches in their order, and compares between them, as a later one may write the same buffer. A
+// comparison's buffer must be one of these, or it has none.
 void read_all(Recording& out, const json& from, const fs::path& folder) {
     out.row = from.at("row").get<std::string>();
     if (!from.value("complete", false))
@@ -80,6 +85,10 @@ void read_all(Recording& out, const json& from, const fs::path& folder) {
         const bool fits = comparison.buffer.empty() || out.buffers[comparison.buffer].size() >= comparison.expected.size();
         if (!fits || comparison.expected.empty() || comparison.result.size() != comparison.expected.size())
             fail("a comparison has {} expected words of a result of {}", comparison.expected.size(), comparison.result.size());
+        const size_t earlier = out.comparisons.empty() ? 0 : out.comparisons.back().after;
+        if (comparison.after < earlier || comparison.after > out.steps.size())
+            fail("a comparison is after {} of {} dispatches, and the one before it after {}", comparison.after, out.steps.size(),
+                 earlier);
         out.comparisons.push_back(std::move(comparison));
     }
 }

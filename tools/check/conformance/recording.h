@@ -26,6 +26,7 @@ struct Recording {
     };
     struct Comparison {
         std::string buffer; // whose first words are the result; empty: not known
+        size_t after;       // how many steps run before it: never fewer than before the comparison that precedes it
         bool floats;
         double allowed; // of floats: the greatest norm of the difference
         Words expected, result;

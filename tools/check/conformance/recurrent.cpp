@@ -100,15 +100,15 @@ class Layer {
     }
     gpu::RecurrentStep step() const { return {shape_, *rows_, at_, device_states_, pending_}; }
     const gpu::RecurrentRows& at() const { return at_; }
-    // Compares these parts of the rows, and every other word with what was put there.
+    // Compares these parts of the rows, and every other word with what was put there. These parts are then taken out of what was
+    // read: what is expected must not have in it what the device computed.
     Outcome check_rows(const std::vector<std::pair<uint64_t, std::span<const float>>>& parts) {
-        const std::vector<uint32_t> words = rig_.read(*rows_);
-        std::vector<uint32_t> untouched(content_.size());
+        std::vector<uint32_t> words = rig_.read(*rows_), untouched(content_.size());
         std::memcpy(untouched.data(), content_.data(), content_.size() * 4);
         Outcome out = rig_.check(*rows_, {}, 0);
         for (const auto& [at, want] : parts) {
             out = worse(out, compare_with_nans(std::span(words).subspan(at, want.size()), want, row_limit));
-            std::copy_n(words.begin() + std::ptrdiff_t(at), want.size(), untouched.begin() + std::ptrdiff_t(at));
+            std::copy_n(untouched.begin() + std::ptrdiff_t(at), want.size(), words.begin() + std::ptrdiff_t(at));
         }
         return worse(out, compare_words(words, untouched));
     }

@@ -3,10 +3,10 @@
 // names the file and the result; numbers are finite and at least 0; texts are made printable.
 #include "tools/tq-run/bench/result_files.h"
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/config.h"
+#include "model/files/formats/json.h"
 #include "tools/tq-run/cli/json_input.h"
 #include <algorithm>
 #include <cmath>
@@ -22,10 +22,8 @@ constexpr size_t max_file_bytes = size_t(64) << 20, max_files = 64;
 
 // A file of JSON is one document; of JSON lines, one each.
 std::vector<Json> documents(const std::string& file) {
-    const MappedFile mapped(utf8_path(file));
-    if (mapped.bytes().size() > max_file_bytes)
-        fail("{} has {} bytes, more than any file of results ({})", printable(file), mapped.bytes().size(), max_file_bytes);
-    const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
+    const std::string content = read_text_file(utf8_path(file), max_file_bytes);
+    const std::string_view text = content;
     const std::string_view first = text.substr(0, text.find('\n'));
     std::vector<Json> out;
     if (first.size() < 2 || first.back() != '}') return {parse_json(text, printable(file))};

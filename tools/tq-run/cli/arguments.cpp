@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "model/engine/sampling/sampler.h"
+#include "model/files/formats/json.h"
 #include "model/files/kv_file.h"
 #include "model/kv/window.h"
 #include "model/weights/synthetic/synthetic.h"
@@ -23,6 +24,8 @@
 
 namespace tq {
 namespace {
+
+constexpr uint64_t max_prompt_bytes = 64u << 20; // of a file, as of standard input
 
 template <class T>
 void add_number(ArgumentParser& command, const char* name, T& value, double min, double max, const char* help) {
@@ -201,8 +204,7 @@ SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
 std::string PromptArguments::read() const {
     if (file.empty() && prompt != "-") return prompt;
     if (file.empty() || file == "-") return read_input();
-    const MappedFile mapped(utf8_path(file));
-    return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+    return read_text_file(utf8_path(file), max_prompt_bytes);
 }
 
 std::pair<uint32_t, uint32_t> parse_shard(std::string_view text) {

@@ -7,9 +7,9 @@
 // -b is the exception to word-by-word reading: in llama.cpp it is a batch of several -ub blocks. So it is dropped at the end if
 // -ub was given too, in either order.
 #include "tools/tq-run/cli/command_line.h"
-#include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/files/formats/json.h"
 #include "tools/tq-run/cli/arguments.h"
 #include "tools/tq-run/cli/llama_flags.h"
 #include <CLI/CLI.hpp>
@@ -23,6 +23,7 @@ namespace tq {
 namespace {
 
 constexpr std::string_view decimal = "0123456789";
+constexpr uint64_t max_system_prompt_bytes = 16u << 20;
 
 // Commands of ollama and others, and what does the same here.
 struct Verb {
@@ -233,9 +234,9 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
         push("--help");
     } else if ((name == "-sysf" || name == "--system-prompt-file") && !option("--system-prompt-file") &&
                option("--system-prompt")) {
-        const MappedFile file(utf8_path(take(name, value)));
+        const std::string text = read_text_file(utf8_path(take(name, value)), max_system_prompt_bytes);
         push("--system-prompt");
-        push({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+        push(text);
     } else if ((name == "--context-shift" || name == "--no-context-shift") && option("--context-shift")) {
         const bool said = value || (!at_end() && (words_[at_] == "on" || words_[at_] == "off"));
         push("--context-shift");

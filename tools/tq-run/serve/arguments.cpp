@@ -4,15 +4,17 @@
 // socket. --seed and --ignore-eos are refused, because they belong to each request; flags of llama-server for what is always on
 // are accepted and hidden.
 #include "tools/tq-run/serve/arguments.h"
-#include "base/mapped_file.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/files/formats/json.h"
 #include "tools/server/page.h"
 #include <algorithm>
 #include <filesystem>
 
 namespace tq {
 namespace {
+
+constexpr uint64_t max_key_file_bytes = 1 << 20;
 
 std::string key_of_line(std::string_view line) {
     constexpr std::string_view spaces = " \t\r";
@@ -53,8 +55,8 @@ void add_network_flags(ArgumentParser& command, ServeArguments& a) {
 std::vector<std::string> ServeArguments::keys() const {
     std::vector<std::string> keys = api_keys;
     if (!api_key_file.empty()) {
-        const MappedFile file(utf8_path(api_key_file));
-        std::string_view rest{reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+        const std::string text = read_text_file(utf8_path(api_key_file), max_key_file_bytes);
+        std::string_view rest = text;
         const size_t before = keys.size();
         while (!rest.empty()) {
             const std::string_view line = rest.substr(0, rest.find('\n'));

@@ -1,9 +1,12 @@
 // The folder that --dump writes for a row that is wrong: it can be run again, with other modules and on other drivers, and its
 // AmberScript has the same modules, buffers and expectations.
+#include "model/gpu/recurrent.h"
 #include "tests/support/child_process.h"
 #include "tests/support/fault_environment.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include "tools/check/conformance/evidence.h"
+#include "tools/check/conformance/recording.h"
 #include <cmath>
 #include <cstring>
 #include <doctest/doctest.h>
@@ -12,8 +15,10 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
+using namespace tq;
 using namespace tq::test;
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -62,6 +67,15 @@ std::string row_of(const std::string& kernel) {
     return list.substr(0, list.find('\n'));
 }
 
+// The last kernel that a row runs on this device.
+std::string kernel_of(const std::string& row) {
+    REQUIRE(!row.empty());
+    const TemporaryDirectory directory;
+    const fs::path report = directory.path() / "report.json";
+    REQUIRE(run({{TQ_RUN, "conformance", "--device", "0", "--filter", row, "--json", report.string()}, "", {}}).status == 0);
+    return json::parse(slurp(report)).at("devices")[0].at("rows")[0].at("dispatches").back().at("kernel");
+}
+
 // The module with the first of its multiplications made an addition.
 Words broken(Words module) {
     constexpr uint32_t fmul = 133, fadd = 129;
@@ -94,12 +108,10 @@ TEST_CASE("a recorded row is right with its own module, and as wrong as it was w
 }
 
 TEST_CASE("rows of several kinds can be run again") {
-    for (const char* kernel : {"swiglu", "add", "matvec_q8_0"}) {
-        const std::string row = row_of(kernel);
-        if (row.empty()) continue;
-        const std::string name = row.substr(0, row.find(' '));
+    for (const std::string name : {"swiglu", "gated_norm"}) {
+        const std::string row = row_of(name);
         CAPTURE(row);
-        const Dumped dumped(name, name == "add" ? "FAdd:1=FMul" : "FMul:1=FAdd", row);
+        const Dumped dumped(kernel_of(row), "FMul:1=FAdd", row);
         const Finished finished = Dumped::replay(dumped.folder());
         CAPTURE(finished.output);
         CHECK(finished.status == 0);
@@ -137,6 +149,7 @@ TEST_CASE("a folder that is damaged, and a module that does not fit, are refused
     changed("/dispatches/0/buffers/0/bytes", UINT64_MAX);
     changed("/comparisons/0/expected", "buffer-0.bin");
     changed("/comparisons/0/type", 7);
+    changed("/comparisons/0/after_dispatches", 9999);
     changed("/complete", false);
     std::ofstream(dumped.folder() / "row.json") << row.dump();
     REQUIRE(Dumped::replay(dumped.folder()).status == 0);
@@ -159,13 +172,19 @@ TEST_CASE("a folder that is damaged, and a module that does not fit, are refused
 
 namespace {
 
+// What has no point is a whole number to Amber, which reads NaN, but no infinity.
+bool same_float(const std::string& text, float number) {
+    if (std::isnan(number)) return text == "nan";
+    return contains(text, ".") && float(std::strtod(text.c_str(), nullptr)) == number;
+}
+
 // Reads an AmberScript of the kind that is written; anything else fails the test.
 struct Amber {
     std::vector<Words> shaders;
     std::map<std::string, std::vector<std::string>> buffers; // values
     std::map<std::string, std::string> types;
-    std::vector<std::vector<std::string>> pipelines; // lines
-    std::vector<std::string> runs, expectations;
+    std::vector<std::vector<std::string>> pipelines;       // lines
+    std::vector<std::string> runs, expectations, commands; // commands: both, in their order
 
     explicit Amber(const std::string& text) {
         std::istringstream in(text);
@@ -177,6 +196,8 @@ struct Amber {
             std::string word, name, type, more;
             words >> word >> type >> name >> more;
             if (word.empty() || word[0] == '#' || word == "DEVICE_FEATURE" || word == "DEVICE_EXTENSION") continue;
+            if (line == "SET ENGINE_DATA fence_timeout_ms 60000") continue;
+            if (word == "RUN" || word == "EXPECT") commands.push_back(line);
             if (word == "SHADER") {
                 CHECK(line == "SHADER compute " + name + " SPIRV-HEX");
                 read_shader(in);
@@ -253,21 +274,96 @@ TEST_CASE("the AmberScript of a row has its modules with the values of their con
             REQUIRE(values.size() == words.size());
             for (size_t w = 0; w < words.size(); w++) {
                 const float number = std::bit_cast<float>(words[w]);
-                if (amber.types.at(name) == "float") CHECK(contains(values[w], ".")); // else it is a whole number
-                const bool same = amber.types.at(name) == "float"
-                                      ? std::strtof(values[w].c_str(), nullptr) == number || !std::isfinite(number)
-                                      : std::stoul(values[w]) == words[w];
+                const bool same =
+                    amber.types.at(name) == "float" ? same_float(values[w], number) : std::stoul(values[w]) == words[w];
                 if (!same) CHECK_MESSAGE(same, name, " ", w, ": ", values[w]);
             }
         }
     }
-    REQUIRE(!amber.expectations.empty());
-    CHECK(contains(amber.expectations[0], " RMSE_BUFFER expected_0 TOLERANCE "));
+    const auto found = std::ranges::find_if(
+        amber.expectations, [](const std::string& line) { return contains(line, " RMSE_BUFFER expected_0 TOLERANCE "); });
+    REQUIRE(found != amber.expectations.end());
+    const std::string norm = *found;
     const Words expected = words_of(dumped.folder() / "expected-0.bin");
     const auto& values = amber.buffers.at("expected_0");
     for (size_t i = 0; i < expected.size(); i++)
         CHECK(std::strtof(values.at(i).c_str(), nullptr) == std::bit_cast<float>(expected[i]));
-    const double tolerance = std::stod(amber.expectations[0].substr(amber.expectations[0].rfind(' ')));
+    const double tolerance = std::stod(norm.substr(norm.rfind(' ')));
     const double allowed = row.at("comparisons")[0].at("allowed_norm_of_difference");
     CHECK(tolerance * std::sqrt(double(values.size())) == doctest::Approx(allowed));
+    std::vector<std::string> elements; // each of them, as a NaN passes the norm
+    for (auto one = amber.expectations.begin(); one != found; one++) {
+        std::istringstream line(*one);
+        std::string word, buffer, offset, bound;
+        line >> word >> buffer >> word >> offset >> word >> bound >> word;
+        CHECK(std::stoul(offset) == elements.size() * 4);
+        CHECK(std::stod(bound) == doctest::Approx(allowed));
+        while (line >> word) elements.push_back(word);
+    }
+    CHECK(elements == std::vector(values.begin(), values.begin() + ptrdiff_t(expected.size())));
+}
+
+// Its dispatches write the same buffer, one after the other.
+TEST_CASE("a comparison is of the buffer as it was between two dispatches, in a replay and in the AmberScript") {
+    const Dumped dumped("delta_inputs", "FMul:1=FAdd", row_of("delta_inputs"));
+    const Finished finished = Dumped::replay(dumped.folder());
+    CAPTURE(finished.output);
+    CAPTURE(finished.error);
+    CHECK(finished.status == 0);
+    const json row = dumped.row();
+    std::vector<size_t> after;
+    for (const json& one : row.at("comparisons"))
+        if (one.contains("buffer")) after.push_back(one.at("after_dispatches"));
+    REQUIRE(after.size() > 1);
+    CHECK(after.front() < after.back());
+    const Amber amber(slurp(dumped.folder() / "row.amber"));
+    size_t runs = 0;
+    std::vector<size_t> expected_after;
+    for (const std::string& command : amber.commands) {
+        if (command.starts_with("RUN ")) runs++;
+        if (contains(command, " IDX 0 ")) expected_after.push_back(runs);
+    }
+    CHECK(expected_after == after);
+}
+
+TEST_CASE("a buffer that has the address of an earlier one is another buffer") {
+    conformance::Rig rig("0", {});
+    const TemporaryDirectory directory;
+    constexpr uint32_t columns = 128, most = 4;
+    {
+        conformance::Evidence evidence(rig, true);
+        for (uint32_t heads = 1; heads <= most; heads++) {
+            const std::vector<float> ones(heads * columns, 1.0f), weights(columns, 1.0f);
+            const Buffer y = rig.output(ones), gate = rig.upload(ones), weight = rig.upload(weights), context = rig.context(0, 1);
+            rig.run(rig.tuning, context, 1, columns,
+                    [&](gpu::Pass& pass) { gpu::gated_norm(pass, y, gate, weight, heads, 1e-6f); });
+            rig.check(y, ones, 1);
+        }
+        evidence.write(directory.path() / "row", {{"row", "gated_norm"}});
+    }
+    const conformance::Recording recording = conformance::read_recording(directory.path() / "row"); // no buffer is too small
+    CHECK(recording.steps.size() == most);
+    std::set<std::string> outputs;
+    for (const auto& one : recording.comparisons) outputs.insert(one.buffer);
+    CHECK(outputs.size() == most);
+}
+
+TEST_CASE("words of a buffer of floats are expected as floats, and equal") {
+    const std::string row =
+        run({{TQ_RUN, "conformance", "--list", "--filter", "matvec, experts | F32, own | 2 of 5*"}, "", {}}).output;
+    const std::string first = row.substr(0, row.find('\n'));
+    const Dumped dumped(kernel_of(first), "FMul:2=FAdd", first);
+    const Amber amber(slurp(dumped.folder() / "row.amber"));
+    size_t exact = 0;
+    for (const std::string& line : amber.expectations) {
+        std::istringstream words(line);
+        std::string word, buffer;
+        words >> word >> buffer;
+        if (amber.types.at(buffer) != "float" || contains(line, " RMSE_BUFFER ")) continue;
+        exact += contains(line, " TOLERANCE 0.0 EQ ");
+        while (words >> word && word != "EQ") {
+        }
+        while (words >> word) CHECK(contains(word, "."));
+    }
+    CHECK(exact > 0);
 }

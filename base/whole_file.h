@@ -1,5 +1,5 @@
-// Files that are written whole or not at all: to a draft beside them, which is renamed when it is whole. So a reader finds the
-// old file or the new one. Two writers at the same time do not mix; the later one wins.
+// Files that are written to a draft beside them, which is renamed when it is whole. So a reader finds the old file or the new
+// one. Two writers at the same time do not mix; the later one wins.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -10,7 +10,8 @@
 
 namespace tq {
 
-// Returns "PATH.XXXXXXXX" with `suffix`, where X are random hexadecimal digits: no other writer uses that name.
+// Returns "PATH.XXXXXXXX" with `suffix`, where X are random hexadecimal digits, so that two writers at the
+// same time have two drafts.
 std::filesystem::path draft_beside(const std::filesystem::path& path, std::string_view suffix = "");
 
 // Writes the file in its place. Returns the system's reason where that failed.

@@ -1,4 +1,4 @@
-// How long work tells of itself and is stopped: a prompt that runs, a model that is loaded.
+// How work that takes long tells of itself and is stopped: a prompt that runs, a model that is loaded.
 #pragma once
 #include <cstdint>
 #include <functional>

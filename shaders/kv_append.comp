@@ -6,10 +6,10 @@
 #include "params.h"
 #include "context.glsl"
 
-// Stores x[t][head], a key (after k-norm, RoPE, the page's mean and channel scaling) or a value, at the row's position of its slot, in the cache's
-// type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token (y). For a dense
-// rotation, q_norm_rope has already applied norm, RoPE and channel scaling to keys, so that they need no weights: binding 2 is the
-// matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
+// Stores x[t][head], a key (after k-norm, RoPE, the page's mean and channel scaling) or a value, at the row's position of its
+// slot, in the cache's type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token
+// (y). For a dense rotation, q_norm_rope has already applied norm, RoPE, mean and channel scaling to keys, so that they need no
+// weights: binding 2 is the matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
 // subgroup variant is for types without blocks, and for rotations that are not dense; the trellis variant is only for
 // trellis types, whose search takes drivers too long to compile for the others.
 // What keeps the bits. Each operation between the input and the codes is one that Vulkan rounds exactly (+, -, *), is marked
@@ -25,7 +25,7 @@ layout(constant_id = 2) const uint type = 0;
 layout(constant_id = 3) const uint is_key = 1; // 1: k-norm and RoPE first
 layout(constant_id = 4) const uint rotation = 0;
 layout(constant_id = 5) const uint scale_rule = 0;
-layout(constant_id = 6) const uint conditioned = 0; // channel scaling
+layout(constant_id = 6) const uint conditioned = 0; // the mean and channel scaling
 layout(constant_id = 7) const uint window = 0; // WINDOW_NONE, _BLOCK or _RING: fp16 numbers in the space of the codes
 layout(constant_id = 8) const uint rotary = 128;
 layout(push_constant) uniform Push { kv_append_params p; };

@@ -1,8 +1,8 @@
 // The weight formats of weights.glsl, one of which a kernel is compiled for. s is the number of 256 weights in a row, j that of 32
-// weights in them, k that of four in these 32. A weight is scale * level - offset.
+// weights in them, k that of four in these 32 (of header_at: of a vector of the header). A weight is scale * level - offset.
 // Work is cut where memory makes a kernel wait: fetch32 only loads (Raw32), and decode32 only computes, so that loads of several
-// rows can be in flight. A quantised format gives codes4 (four codes as bytes), levels_of (their levels) and scales32; decode32 is
-// then common to all. Each format's #elif says how a row lies in memory: levels first, or blocks with their scales.
+// rows can be in flight. decode32 is common to all quantised formats. Each format's #elif says how a row lies in memory: levels
+// first, or blocks with their scales.
 // Where 256 weights share a header, header_at says where; a kernel with texel buffers loads it once (Header), others word by word.
 
 // Returns four nibbles of weights 4 k ..., each in a byte.
@@ -36,8 +36,7 @@ void prepare_weights() {}
 vec4 levels_of(uint v) { return bytes(v); }
 #endif
 
-// A format defines RAW_VECTORS and RAW_WORDS, what 32 weights are in memory: fetch32 reads them, and decode32 makes weights of them, so
-// that a kernel can do something else before they arrive. Where weights are quantised, scales32 returns their scales, and codes4 the
+// A format defines RAW_VECTORS and RAW_WORDS, what 32 weights are in memory. Where weights are quantised, scales32 returns their scales, and codes4 the
 // bytes that levels_of makes the levels of weights 4 k ... of. ZERO: the level that stands for 0; HAVE_MINIMUMS: there are such instead.
 #if defined(FORMAT_f32)
 #define RAW_VECTORS 8

@@ -93,14 +93,8 @@ void HubCache::add_to_snapshot(const std::string& commit, const HubFile& file) c
 }
 
 void HubCache::set_commit(const std::string& commit) const {
-    const fs::path path = folder_ / "refs" / "main", fresh = draft_beside(path, new_suffix);
-    std::ofstream file(fresh, std::ios::binary);
-    file << commit << std::flush;
-    if (!file) fail("cannot write {}", utf8_text(fresh));
-    file.close();
-    std::error_code error;
-    fs::rename(fresh, path, error);
-    require(error, "write", path);
+    const fs::path path = folder_ / "refs" / "main";
+    require(write_whole_file(path, {std::as_bytes(std::span(commit))}, new_suffix), "write", path);
 }
 
 } // namespace tq

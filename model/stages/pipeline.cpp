@@ -8,9 +8,7 @@
 // All state of flights is under one mutex; only the work itself, run_part(), is outside. An exception of a thread stops all, and
 // is thrown by the caller's thread once no slice is running.
 // With a tap, or if there is only one slice, the caller's thread does all in turn. The bits are the same.
-// SplitVectors is the cache of all devices together: every request goes to all, and each touches the layers that it holds.
 #include "model/stages/pipeline.h"
-#include "base/ensure.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>

@@ -17,6 +17,7 @@
 namespace tq {
 
 // The vectors of a model that is divided among stages. Each stage has those of its layers; a device without a part has null.
+// Every request goes to all, and each touches the layers that it holds.
 class SplitVectors final : public CacheVectors {
   public:
     // Both must outlive it.

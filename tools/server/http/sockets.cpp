@@ -112,9 +112,6 @@ Socket accept_one(const Socket& listener, bool& exhausted) {
     const auto handle = Handle(socket.handle());
     prepare(handle);
     set_option(handle, IPPROTO_TCP, TCP_NODELAY); // events are small, and each is wanted now
-#ifdef SO_NOSIGPIPE                               // macOS
-    set_option(handle, SOL_SOCKET, SO_NOSIGPIPE);
-#endif
     return socket;
 }
 

@@ -1,5 +1,5 @@
 // Sockets of POSIX, non-blocking, closed in child processes. poll() waits, so descriptors beyond FD_SETSIZE are no matter. What
-// differs between systems is here: Linux has MSG_NOSIGNAL and POLLRDHUP, macOS SO_NOSIGPIPE and neither of them.
+// differs between them is here: Linux has MSG_NOSIGNAL and POLLRDHUP, macOS SO_NOSIGPIPE and neither of them.
 // peer_gone() is asked while an answer is computed, and must take nothing from the socket. A client that closed is told from one
 // that has sent its next request early (pipelining) by POLLRDHUP, else by looking at one byte without taking it.
 #include "base/error.h"
@@ -17,7 +17,7 @@ namespace {
 #ifdef MSG_NOSIGNAL
 constexpr int send_flags = MSG_NOSIGNAL;
 #else
-constexpr int send_flags = 0; // SO_NOSIGPIPE is set instead
+constexpr int send_flags = 0; // prepare() sets SO_NOSIGPIPE instead
 #endif
 #ifdef POLLRDHUP
 constexpr short peer_closed = POLLRDHUP;
@@ -43,6 +43,10 @@ bool lacks_descriptors(int error) { return error == EMFILE || error == ENFILE ||
 void prepare(Handle handle) {
     ::fcntl(handle, F_SETFD, FD_CLOEXEC);
     ::fcntl(handle, F_SETFL, ::fcntl(handle, F_GETFL) | O_NONBLOCK);
+#ifdef SO_NOSIGPIPE
+    const int on = 1;
+    ::setsockopt(handle, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
 }
 
 void close_handle(Handle handle) { ::close(handle); }

@@ -1,7 +1,6 @@
 // The checks of a device before bench times anything: correct logits, with an exact cache and with the one that is timed.
 #pragma once
 #include "tools/check/conformance/logits.h"
-#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/setup.h"
 
 namespace tq::bench {

@@ -7,7 +7,6 @@
 #include "tools/tq-run/bench/limits.h"
 #include "tools/tq-run/bench/report.h"
 #include "tools/tq-run/bench/sequences.h"
-#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/setup.h"
 #include <optional>
 

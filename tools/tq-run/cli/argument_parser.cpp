@@ -128,7 +128,7 @@ std::string known_values(CLI::Option& option) {
     }
 }
 
-std::optional<double> parse_number(const std::string& text) {
+std::optional<double> flag_number(const std::string& text) {
     double value = 0;
     return CLI::detail::lexical_cast(text, value) ? std::optional(value) : std::nullopt;
 }
@@ -136,7 +136,7 @@ std::optional<double> parse_number(const std::string& text) {
 // CLI::Range would accept NaN.
 ValueCheck number(double min, double max) {
     return [min, max](std::string& text) {
-        const auto value = parse_number(text);
+        const auto value = flag_number(text);
         if (value && *value >= min && *value <= max) return std::string();
         return fmt::format("it must be a number from {} to {}, not {}", min, max, printable(text));
     };

@@ -79,8 +79,8 @@ std::vector<std::string> list_items(std::string_view list, const char* separator
 // Returns the words of one_of or values; empty without any.
 std::string known_values(CLI::Option& option);
 
-// Parses a number as flags do; nothing where `text` is not a number.
-std::optional<double> parse_number(const std::string& text);
+// Returns the number that `text` is as a flag's value, 1e3 too; nothing where it is none.
+std::optional<double> flag_number(const std::string& text);
 
 // Accepts numbers in [min, max].
 ValueCheck number(double min, double max);

@@ -89,7 +89,7 @@ template <class Table> std::string joined(const Table& table) {
 // A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.
 std::optional<double> with_unit(std::string text, double bare) {
     const size_t end = text.find_first_not_of("0123456789.");
-    const auto value = end == 0 ? std::nullopt : parse_number(text.substr(0, end));
+    const auto value = end == 0 ? std::nullopt : flag_number(text.substr(0, end));
     if (!value) return std::nullopt;
     if (end == std::string::npos) return *value * bare;
     const size_t power = std::string_view("kmgt").find(char(std::tolower(static_cast<unsigned char>(text[end]))));

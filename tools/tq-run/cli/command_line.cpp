@@ -271,8 +271,8 @@ bool Reader::read_llamas(const std::string& name, const std::optional<std::strin
         if (is_number || next == "on" || next == "off" || next == "auto") given = words_[at_++];
     }
     const auto is_neutral = [&](const std::string& text) {
-        const auto number = parse_number(text);
-        return text == flag->neutral || (number && number == parse_number(std::string(flag->neutral)));
+        const auto number = flag_number(text);
+        return text == flag->neutral || (number && number == flag_number(std::string(flag->neutral)));
     };
     const bool harmless = flag->refusal.empty() || (given && !flag->neutral.empty() && is_neutral(*given));
     if (!harmless) refuse(fmt::format("{} is not supported: {}", name, flag->refusal));

@@ -47,7 +47,7 @@ std::vector<double> PlacementArguments::device_shares() const {
 std::vector<uint32_t> PlacementArguments::rank_layers() const {
     std::vector<uint32_t> out;
     if (layers_per_rank == "auto") return out;
-    for (std::string_view rest = layers_per_rank; !rest.empty();) {
+    for (std::string_view rest = layers_per_rank; !rest.empty();) { // a comma at the end is nothing
         const size_t length = std::min(rest.find(','), rest.size());
         uint32_t layers = 0;
         if (!parse_number(rest.substr(0, length), layers))

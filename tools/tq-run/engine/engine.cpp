@@ -89,7 +89,7 @@ std::unique_ptr<Engine> start_engine(Setup setup, Console& console) {
         return show(done, total);
     };
     engine->forward = placing.open(engine->model.config, engine->model.weights, options, on_load,
-                                   [&lost = *engine, options] { return replace_devices(lost, options); });
+                                   [&engine = *engine, options] { return replace_devices(engine, options); });
     return engine;
 }
 

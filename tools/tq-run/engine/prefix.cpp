@@ -112,7 +112,7 @@ uint64_t PrefixArguments::max_disk_bytes() const {
     if (disk_bytes) return uint64_t(*disk_bytes);
     const auto text = environment_variable("TQ_CACHE_DISK");
     if (!text) return default_disk_bytes(path());
-    const auto mib = parse_number(*text);
+    const auto mib = flag_number(*text);
     if (!mib || *mib < 0 || *mib > 1e12) fail("TQ_CACHE_DISK is {}, but it must be a number of MiB", printable(*text));
     return uint64_t(*mib * (1 << 20));
 }

@@ -45,7 +45,7 @@ Setup set_up_plan(const ModelArguments& arguments, Console& console, const Draft
 // Throws UsageError if flags ask for several devices or for layers on the CPU. For commands that compare on one device.
 void require_one_device(const Setup& setup);
 
-// Loads it, as start_engine(arguments, console, drafting) of engine.h does.
+// Loads the model of a setup, as start_engine(arguments, console, drafting) of engine.h does.
 std::unique_ptr<Engine> start_engine(Setup setup, Console& console);
 
 } // namespace tq

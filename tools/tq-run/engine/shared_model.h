@@ -1,7 +1,6 @@
 // One copy of a model's weights, and several caches on it that are compared.
 #pragma once
 #include "model/gpu/forward.h"
-#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/setup.h"
 
 namespace tq {

@@ -1,7 +1,6 @@
 // The text on which caches are measured.
 #pragma once
 #include "model/kv/options.h"
-#include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/setup.h"
 #include <nlohmann/json_fwd.hpp>
 

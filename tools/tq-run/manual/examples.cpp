@@ -18,7 +18,7 @@ struct CommandExample {
 constexpr CommandExample all_examples[] = {
     {"", {"tq-run chat", "chat with the small demo model"}},
     {"", {"tq-run chat -hf Qwen/Qwen3-4B-GGUF:Q4_K_M", "with a model from Hugging Face"}},
-    {"", {"tq-run serve -m FILE.gguf", "serve OpenAI's and Anthropic's APIs, and a page"}},
+    {"", {"tq-run serve -m FILE.gguf", "serve APIs and a page for chats"}},
     {"", {"tq-run generate -m FILE.gguf -p \"Once\" -n 64", "generate text from a prompt"}},
     {"", {"tq-run plan -m FILE.gguf -c 32k --memory 8G", "check whether that fits"}},
     {"", {"tq-run help chat", "show the flags of a command"}},

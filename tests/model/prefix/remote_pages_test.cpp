@@ -247,7 +247,8 @@ TEST_CASE("pages wait for room, and the end waits for nobody") {
     {
         RemotePages pages(options, layout);
         const auto fetch = pages.fetch("", chain, 0);
-        std::this_thread::sleep_for(100ms);
+        for (int i = 0; i < 400 && pages.statistics().found < 2; i++) std::this_thread::sleep_for(5ms);
+        std::this_thread::sleep_for(50ms); // in which a third must not come
         CHECK(pages.statistics().found == 2);
         std::vector<Bytes> all;
         while (pages.is_coming(*fetch))

@@ -300,7 +300,7 @@ TEST_CASE("files whose header is not that of their kind are refused") {
     CHECK(contains(with(header.dump()), "it was saved with layer 1 in nothing"));
     CHECK(contains(with("[]"), "its header is a list"));
     CHECK(contains(with("{\"rope\": 3}"), "its entry rope is "));
-    CHECK(contains(with("{"), "it is not JSON"));
+    CHECK(contains(with("{"), "its header is not JSON: the file is damaged"));
     CHECK(contains(saved.refusal(saved.bytes.substr(0, 24 + length)), "it has no tokens"));
     const uint64_t huge = UINT64_MAX;
     CHECK(contains(saved.refusal(saved.bytes.substr(0, 16) + std::string(reinterpret_cast<const char*>(&huge), 8) + "{}"),

@@ -16,7 +16,7 @@ namespace tq::gpu {
 uint64_t head_norm_bytes(const Config& config, const KvOptions& kv);
 
 // The fewest pages of a cache that is smaller than the context, for lack of memory.
-inline constexpr uint32_t fewest_pages = 4;
+inline constexpr uint32_t min_pages = 4;
 
 // The most rows of a pass whose rows are separate, and the most spans of a block.
 uint32_t max_separate_rows(const ForwardOptions& options);

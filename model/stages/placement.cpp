@@ -230,7 +230,7 @@ uint32_t predict_stream_rows(const Config& config, const Weights& weights, const
             }
         }
     if (upload_seconds == 0 || saved_by_row <= 0) return 0;
-    return uint32_t(std::clamp(std::ceil(upload_seconds / saved_by_row), double(fewest_stream_rows), 1e9));
+    return uint32_t(std::clamp(std::ceil(upload_seconds / saved_by_row), double(min_stream_rows), 1e9));
 }
 
 std::string describe_part(const Split& split, uint32_t device) {

@@ -44,9 +44,9 @@ struct AssumedSpeed {
 double predict_token_seconds(const Config& config, const Weights& weights, const KvOptions& kv, uint32_t depth,
                              const Split& split, std::span<const AssumedSpeed> speeds);
 
-// Returns the minimum rows of a block, at least fewest_stream_rows, for which the CPU's feed-forward networks are predicted to
+// Returns the minimum rows of a block, at least min_stream_rows, for which the CPU's feed-forward networks are predicted to
 // take less time on the devices of their attention, with the upload of their weights. 0 if there are none, or if it never is so.
-inline constexpr uint32_t fewest_stream_rows = 32;
+inline constexpr uint32_t min_stream_rows = 32;
 uint32_t predict_stream_rows(const Config& config, const Weights& weights, const Split& split,
                              std::span<const AssumedSpeed> speeds);
 

@@ -127,7 +127,7 @@ TEST_CASE("weights are streamed from as many rows on as they take less time than
     const double gb = 128 * 3 * 768 * 2048 * 8.5 / 8 / 1e9, gflop = 8 * 3 * 768 * 2048 * 2 / 1e9;
     CHECK(rows(400, 10) == doctest::Approx(gb / 10 / (gflop / 100 - gflop / 400)).epsilon(0.01));
     CHECK(rows(400, 10, {0, 0, 0, 1, 0}) == rows(400, 10)); // each layer by itself
-    CHECK(rows(400, 1e6) == fewest_stream_rows);
+    CHECK(rows(400, 1e6) == min_stream_rows);
     CHECK(rows(100, 10) == 0);
     CHECK(rows(400, 10, {0, 0, 0, 0, 0}) == 0);
     CHECK(rows(400, 10, {1, 1, 1, 1, 1}) == 0);

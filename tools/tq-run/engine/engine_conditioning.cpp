@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t measured_tokens = 384, fewest_tokens = 64;
+constexpr size_t measured_tokens = 384, min_tokens = 64;
 constexpr auto patience = std::chrono::seconds(1); // nobody asks why less is waited
 
 std::string checksum_text(std::string_view text) { return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text)))); }
@@ -136,7 +136,7 @@ std::shared_ptr<const KeyCalibration> measured_keys(const Model& model, const Fo
     const KeptKeys kept(model, console);
     if (auto found = kept.read()) return found;
     const std::vector<uint32_t> ids = ids_to_measure(model);
-    if (ids.size() < fewest_tokens) return nullptr;
+    if (ids.size() < min_tokens) return nullptr;
     const auto without = [&](const Error& error) {
         write_error(fmt::format("tq-run: {}: the keys could not be measured, and --kv-condition norms remains\n", error.what()));
         return std::shared_ptr<const KeyCalibration>();

@@ -159,30 +159,30 @@ TEST_CASE("servers share prompts through Redis, which is killed while they answe
         REQUIRE(tq::status_of(reply) == 200);
         return reply.substr(reply.find("\"text\""), 40);
     };
-    Serving a(flags("a"));
-    const uint16_t port_a = a.port();
-    const std::string answer = text(port_a);
-    for (int i = 0; i < 200 && server.cli({"DBSIZE"}).starts_with("0"); i++)
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    Serving b(flags("b"));
-    const uint16_t port_b = b.port();
-    CHECK(text(port_b) == answer);
     const auto metric = [&](uint16_t port, const std::string& name) {
         const std::string all = "\n" + tq::RawClient(port).ask(tq::get("/metrics"));
         const size_t at = all.find("\n" + name + " ");
         return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size() + 2));
     };
-    std::this_thread::sleep_for(std::chrono::milliseconds(300)); // the numbers are those of a moment ago
-    CHECK(metric(port_b, "tqrun_found_tokens_total{place=\"shared\"}") >= 512);
-    CHECK(metric(port_b, "tqrun_shared_reads_total{result=\"found\"}") >= 2);
-    CHECK(metric(port_a, "tqrun_shared_writes_total{result=\"written\"}") >= 2);
+    const auto reaches = [&](uint16_t port, const std::string& name, double value) { // the numbers are those of a moment ago
+        for (int i = 0; i < 400 && metric(port, name) < value; i++) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        return metric(port, name) >= value;
+    };
+    Serving a(flags("a"));
+    const uint16_t port_a = a.port();
+    const std::string answer = text(port_a);
+    CHECK(reaches(port_a, "tqrun_shared_writes_total{result=\"written\"}", 2));
+    Serving b(flags("b"));
+    const uint16_t port_b = b.port();
+    CHECK(text(port_b) == answer);
+    CHECK(reaches(port_b, "tqrun_found_tokens_total{place=\"shared\"}", 512));
+    CHECK(reaches(port_b, "tqrun_shared_reads_total{result=\"found\"}", 2));
     server.kill();
     Serving c(flags("c"));
     const uint16_t port_c = c.port();
     CHECK(text(port_c) == answer);
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    CHECK(reaches(port_c, "tqrun_shared_paused{direction=\"read\"}", 1));
     CHECK(metric(port_c, "tqrun_found_tokens_total{place=\"shared\"}") == 0);
-    CHECK(metric(port_c, "tqrun_shared_paused{direction=\"read\"}") == 1);
     for (Serving* one : {&a, &b, &c}) {
         one->signal(SIGTERM);
         CHECK(one->exit() == "exit 0");

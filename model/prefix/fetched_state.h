@@ -1,5 +1,7 @@
 // The state that a source of pages shares with its threads. It lives as long as the last of them, because a system call may hang.
 #pragma once
+#include "base/error_text.h"
+#include "base/printable.h"
 #include "model/prefix/breaker.h"
 #include "model/prefix/fetched_pages.h"
 #include "model/prefix/prompt_speed.h"
@@ -37,6 +39,19 @@ struct FetchedPages::State {
     }
     // Joins the threads that have ended by then, as `stopping` says; what hangs is left alone.
     void join(std::initializer_list<std::thread*> threads, Clock::time_point by);
+
+    // Calls use() without the lock. Returns the text of its error, which may name what another machine has said; empty: none.
+    template <class Use> static std::string unlocked(Lock& lock, const Use& use) {
+        lock.unlock();
+        std::string problem;
+        try {
+            use();
+        } catch (const std::exception& error) {
+            problem = printable(error_text(error), 300);
+        }
+        lock.lock();
+        return problem;
+    }
 
     // All that follow are called with the mutex locked.
     virtual bool accepts(uint64_t pages, Clock::time_point now) = 0;      // whether so many pages may be asked for

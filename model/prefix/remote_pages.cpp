@@ -1,6 +1,5 @@
 #include "model/prefix/remote_pages.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "model/cache.h"
 #include "model/prefix/fetched_state.h"
 #include "model/prefix/sent_page.h"
@@ -178,17 +177,12 @@ void RemotePages::Shared::run() {
 void RemotePages::Shared::ask(Lock& lock, const std::shared_ptr<PageFetch>& fetch) {
     fetch->began = Clock::now();
     counts.asked++;
-    lock.unlock();
-    std::string problem;
     std::optional<Asking> asking;
-    try {
+    const std::string problem = unlocked(lock, [&] {
         asking.emplace(*this, fetch);
         options.compute(asking->order(), {[&](std::vector<std::byte> page) { return asking->take(std::move(page)); },
                                           [&] { return asking->keep_going(); }});
-    } catch (const std::exception& error) {
-        problem = printable(error.what(), 300);
-    }
-    lock.lock();
+    });
     if (asking) end(*asking, problem);
     fetch->finished = true;
     changed.notify_all();

@@ -14,8 +14,6 @@
 // - If a write fails, all that waits is dropped: others would wait as long. It is offered again when its page is used again.
 #include "model/prefix/shared_pages.h"
 #include "base/error.h"
-#include "base/error_text.h"
-#include "base/printable.h"
 #include "model/cache.h"
 #include "model/prefix/fetched_state.h"
 #include "model/prefix/sent_page.h"
@@ -33,9 +31,6 @@ constexpr auto shared_memory = 1h;           // then pages that were there may h
 constexpr auto min_page_time = 20ms;         // a computer that is faster needs no store
 constexpr auto longest_page_time = 10'000ms; // nobody waits longer for a page, however slow the computer
 constexpr auto probe_timeout = 1s;
-
-// The text of an error, which may name what a store has said.
-std::string reason_of(const std::exception& error) { return printable(error_text(error), 300); }
 
 } // namespace
 
@@ -183,14 +178,7 @@ SharedPages::Statistics SharedPages::statistics() const {
 }
 
 void SharedPages::Shared::probe(Lock& lock, Opened& opened, Breaker& breaker) {
-    lock.unlock();
-    std::string problem;
-    try {
-        opened.get(options).probe(Clock::now() + probe_timeout);
-    } catch (const std::exception& error) {
-        problem = reason_of(error);
-    }
-    lock.lock();
+    const std::string problem = unlocked(lock, [&] { opened.get(options).probe(Clock::now() + probe_timeout); });
     if (problem.empty()) {
         heard(opened);
         breaker.probed();
@@ -237,12 +225,10 @@ void SharedPages::Shared::fetch_page(Lock& lock, Opened& opened, PageFetch& fetc
     const PageHead& head = fetch.pages[fetch.asked];
     const auto began = Clock::now();
     fetch.began = began;
-    lock.unlock();
     std::optional<std::vector<std::byte>> page;
-    std::string problem;
     size_t bytes = 0;
     bool rejected = false;
-    try {
+    const std::string problem = unlocked(lock, [&] {
         page = opened.get(options).get(entry_of(head), max_bytes(head), began + fetch.page_time);
         if (page) {
             bytes = page->size();
@@ -250,10 +236,7 @@ void SharedPages::Shared::fetch_page(Lock& lock, Opened& opened, PageFetch& fetc
             page = received_content(std::move(*page), head, layout, options.sign);
             rejected = false;
         }
-    } catch (const std::exception& error) {
-        problem = reason_of(error);
-    }
-    lock.lock();
+    });
     counts.read_bytes += bytes;
     if (problem.empty() || rejected) heard(opened);
     if (!problem.empty()) {
@@ -340,18 +323,13 @@ void SharedPages::Shared::write_page(Lock& lock, Opened& opened) {
     const bool replace = bad.contains(job.head.name);
     auto deadline = Clock::now() + options.write_timeout;
     if (stopping) deadline = std::min(deadline, stop_at);
-    lock.unlock();
-    std::string problem;
     bool written = false;
     size_t sent_bytes = 0;
-    try {
+    const std::string problem = unlocked(lock, [&] {
         const std::vector<std::byte> page = sent_page(job.head, job.content, options.sign);
         sent_bytes = page.size();
         written = opened.get(options).put(entry_of(job.head), page, replace, deadline);
-    } catch (const std::exception& error) {
-        problem = reason_of(error);
-    }
-    lock.lock();
+    });
     if (problem.empty()) {
         heard(opened);
         writes.succeeded();

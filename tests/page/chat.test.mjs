@@ -166,15 +166,16 @@ test('conversations are kept, found, renamed, exported, deleted and imported', (
     await page.getByText('a message follows one that is not there').waitFor();
 }));
 
-test('an answer goes on while another conversation is shown', () => withPage(async (page) => {
-    await prompt(page).fill('thinking meanwhile');
+test('an answer goes on while another conversation is shown', () => withPage(async (page, double) => {
+    await prompt(page).fill('held meanwhile');
     await prompt(page).press('Enter');
     await page.getByText('thought3 ').waitFor();
     await button(page, 'New conversation').click();
     await page.getByText('What is on your mind?').waitFor();
     await page.getByRole('img', { name: 'Being answered' }).waitFor();
+    double.goOn();
     await page.getByRole('img', { name: 'Being answered' }).waitFor({ state: 'detached' });
-    await conversations(page).getByText('thinking meanwhile').click();
+    await conversations(page).getByText('held meanwhile').click();
     assert.match(await textOf(lastAnswer(page)), /said19/);
 }));
 

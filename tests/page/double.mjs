@@ -38,19 +38,20 @@ let answer = 42; // why
 
 const words = (count, text) => Array.from({ length: count }, (_, i) => `${text}${i} `);
 
-// Each a list of [field of the delta, pieces of its text], and the pause between pieces.
+// Each a list of [field of the delta, pieces of its text], and the pause between pieces. held: the content comes after goOn().
 const scripts = {
     endless: { parts: [['content', words(5000, 'word')]], pause: 15 },
     hostile: { parts: [['content', hostile.match(/[^]{1,7}/g)]], pause: 0 },
     rich: { parts: [['content', rich.match(/[^]{1,3}/g)]], pause: 1 },
     thinking: { parts: [['reasoning_content', words(60, 'thought')], ['content', words(20, 'said')]], pause: 20 },
+    held: { parts: [['reasoning_content', words(4, 'thought')], ['content', words(20, 'said')]], pause: 20, held: true },
     broken: { parts: [['content', ['half an ']]], pause: 0, breaks: true },
     refused: { status: 400, error: 'The prompt has 40112 tokens, more than the context of 32768.' },
 };
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function play(script, response, messages) {
+async function play(script, response, messages, goneOn) {
     if (script.error) {
         response.writeHead(script.status, { 'Content-Type': 'application/json' });
         response.end(JSON.stringify({ error: { message: script.error, type: 'invalid_request_error' } }));
@@ -61,6 +62,7 @@ async function play(script, response, messages) {
     send({ choices: [{ index: 0, delta: { role: 'assistant' }, finish_reason: null }] });
     let tokens = 0;
     for (const [field, pieces] of script.parts) {
+        if (script.held && field === 'content') await goneOn;
         for (const piece of pieces) {
             if (response.destroyed) return;
             send({ choices: [{ index: 0, delta: { [field]: piece }, finish_reason: null }] });
@@ -81,6 +83,8 @@ async function play(script, response, messages) {
 export async function startDouble(serverAddress, { key = null } = {}) {
     const target = new URL(serverAddress);
     const seen = { bodies: [], cut: 0 };
+    let goOn;
+    const goneOn = new Promise((resolve) => { goOn = resolve; });
     const server = http.createServer((request, response) => {
         const pieces = [];
         request.on('data', (piece) => pieces.push(piece));
@@ -102,7 +106,7 @@ export async function startDouble(serverAddress, { key = null } = {}) {
                 const script = scripts[asked.messages.at(-1).content.split(' ')[0]];
                 if (script) {
                     response.on('close', () => !response.writableFinished && seen.cut++);
-                    play(script, response, asked.messages.length);
+                    play(script, response, asked.messages.length, goneOn);
                     return;
                 }
             }
@@ -118,6 +122,7 @@ export async function startDouble(serverAddress, { key = null } = {}) {
     await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
     return {
         address: `http://127.0.0.1:${server.address().port}/`,
+        goOn,
         seen,
         close: () => {
             server.closeAllConnections();

@@ -104,11 +104,11 @@ class OwnReport:
         model, rows = self.options.draft_model, []
         for how, flags in [("ngram", [])] + [("draft", ["-md", model])] * bool(model):
             for cache in ["f16", *self.answer_caches]:
-                log = Log(self.out / f"drafts-{how}-{file_name(cache)}.jsonl", schema="quality-report-drafts", model=self.identity(),
+                log = Log(self.out / f"drafts-{how}-{file_name(cache)}.jsonl", schema="quality-report-drafts-2", model=self.identity(),
                           drafts=flags and pathlib.Path(model).name, text=self.text_digest(self.texts[0]))
                 if "speculation" not in log.results:
-                    said = run(self.tq_run("bench", "--spec", how, *flags, "--spec-text", self.texts[0], "-p", 512, "-n", ANSWER_TOKENS, "-r", 1,
-                                           "-o", "json", *sides(cache)))
+                    said = run(self.tq_run("bench", "--spec", how, "--draft-always", *flags, "--spec-text", self.texts[0], "-p", 512,
+                                           "-n", ANSWER_TOKENS, "-r", 1, "-o", "json", *sides(cache)))
                     log.add("speculation", json.loads(said)["speculation"])
                 self.head.setdefault("model", log.results["speculation"][0]["model"])
                 self.head.setdefault("device", log.results["speculation"][0]["device"])

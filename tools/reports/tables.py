@@ -60,8 +60,7 @@ def tools(rows, _):
 
 
 def drafts(rows, _):
-    return [f"Of the {rows[0]['tokens']} tokens that the model says itself: how many of those that were drafted were right. How many are "
-            "drafted depends on what drafts cost at the time.", "",
+    return [f"Of the {rows[0]['tokens']} tokens that the model says itself: how many of those that were drafted were right.", "",
             *table(["drafts", "cache", "accepted"], [[row["drafts"], row["cache"], share(row["accepted"], row["drafted"])] for row in rows])]
 
 

@@ -151,7 +151,7 @@ std::vector<std::vector<uint32_t>> Speculation::draft(Forward& model, std::span<
     wasted_ns_ = 0;
     for (const Source& source : sources_)
         source.drafter->is_free() ? draft_freely(model, source, pass) : draft_at_cost(model, source, pass);
-    if (timed) tell(pass, streams);
+    if (timed && options_.adaptive) tell(pass, streams);
     return std::move(pass.out);
 }
 

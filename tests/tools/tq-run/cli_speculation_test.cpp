@@ -173,6 +173,19 @@ TEST_CASE("bench --spec compares the tokens, and reports acceptance and gain") {
         }
         CHECK(rows[0]["text"] == "edited copy");
     }
+    // What is always drafted does not depend on times.
+    const auto always = [&] {
+        const Finished finished = tq_run(small + on_cpu + Arguments{"--spec", "ngram", "--draft-always"});
+        REQUIRE_MESSAGE(finished.status == 0, finished.error);
+        std::vector<uint32_t> counts;
+        const auto report = nlohmann::json::parse(finished.output);
+        for (const auto& row : report.at("speculation"))
+            counts.insert(counts.end(), {row["drafted"].get<uint32_t>(), row["accepted"].get<uint32_t>()});
+        return counts;
+    };
+    const auto counts = always();
+    CHECK(counts.front() > 0);
+    CHECK(always() == counts);
     const Finished table =
         tq_run(Arguments{"bench", "-m", model(), "-p", "60", "-n", "30", "-r", "1", "--spec", "ngram"} + on_cpu);
     CHECK(contains(table.output, "| edited copy |"));

@@ -62,7 +62,9 @@ void SpeculationArguments::check() const {
 SpeculationOptions SpeculationArguments::options() const {
     const bool by_head_alone = by_default() || drafters() == std::vector<std::string>{"mtp"};
     const uint32_t max = draft_max != 0 ? draft_max : by_head_alone ? MtpDrafter::draft_max : max_draft_tokens;
-    return {.draft_max = std::min(max, max_draft_tokens), .draft_min = std::min(draft_min, max_draft_tokens)};
+    return {.draft_max = std::min(max, max_draft_tokens),
+            .draft_min = std::min(draft_min, max_draft_tokens),
+            .adaptive = !draft_always};
 }
 
 // What must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be pending
@@ -100,6 +102,8 @@ void add_flags(ArgumentParser& command, SpeculationArguments& a) {
         "N")
         .check(number(1, 1024));
     add("--draft-min", a.draft_min, "shorter drafts are not verified; default: 1", "N").check(number(0, 1024));
+    command.add_flag("--draft-always", a.draft_always, "draft also where that loses time; default: only where it gains")
+        .group("Speculative decoding");
 }
 
 namespace {

@@ -13,6 +13,7 @@ struct SpeculationArguments {
     std::string kinds;
     std::string model, device;
     uint32_t threads = 0, draft_max = 0, draft_min = 1; // draft_max 0: as the kind has it
+    bool draft_always = false;                          // not only where it gains time
 
     std::vector<std::string> drafters() const; // that are asked for; none: no drafts, or by default
     bool by_default() const { return kinds.empty() && model.empty(); }

@@ -12,8 +12,9 @@ TEST_CASE("requests together are answered by a device as each alone") {
     const MakeForward make = [&](const ForwardOptions& options) {
         return make_gpu_forward(device, model.config, model.weights, options);
     };
-    SUBCASE("in blocks") { check_scheduler(model, make, {}, 6, false); }
-    SUBCASE("with too few pages, after the device was lost") { check_scheduler(model, make, {.pages = 5}, 4, true); }
+    ModelAlone alone(model, make);
+    SUBCASE("in blocks") { check_scheduler(alone, {}, 6, false); }
+    SUBCASE("with too few pages, after the device was lost") { check_scheduler(alone, {.pages = 5}, 4, true); }
 }
 
 TEST_CASE("requests to a hybrid together are drafted by its head, and answered by a device as each alone") {
@@ -22,7 +23,8 @@ TEST_CASE("requests to a hybrid together are drafted by its head, and answered b
     const MakeForward make = [&](const ForwardOptions& options) {
         return make_gpu_forward(device, model.config, model.weights, options);
     };
-    check_scheduler(model, make, {.drafts = Drafts::lookup_and_head}, 5, true);
+    ModelAlone alone(model, make);
+    check_scheduler(alone, {.drafts = Drafts::lookup_and_head}, 5, true);
 }
 
 } // namespace

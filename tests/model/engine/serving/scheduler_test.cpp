@@ -7,7 +7,7 @@ namespace tq {
 namespace {
 
 using namespace serving;
-using test::make, test::small, test::some_ids;
+using test::alone, test::make, test::small, test::some_ids;
 
 // A constraint that allows one token only, and is at its end after three.
 class OnlyToken final : public TokenConstraint {
@@ -25,35 +25,38 @@ class OnlyToken final : public TokenConstraint {
     uint32_t accepted_ = 0;
 };
 
+ModelAlone<SmallModel>& hybrid() {
+    static const SmallModel small(test::small_config(*find_model_type("qwen3_5")));
+    static ModelAlone<SmallModel> model(small,
+                                        [](const ForwardOptions& o) { return make_cpu_forward(small.config, small.weights, o); });
+    return model;
+}
+
 TEST_CASE("requests together are answered as each alone") {
-    SUBCASE("in blocks") { check_scheduler(small(), make, {}, 16, false); }
-    SUBCASE("deterministic") { check_scheduler(small(), make, {.deterministic = true}, 16, false); }
-    SUBCASE("with too few pages") { check_scheduler(small(), make, {.pages = 5}, 10, false); }
+    SUBCASE("in blocks") { check_scheduler(alone(), {}, 16, false); }
+    SUBCASE("deterministic") { check_scheduler(alone(), {.deterministic = true}, 16, false); }
+    SUBCASE("with too few pages") { check_scheduler(alone(), {.pages = 5}, 10, false); }
     SUBCASE("with too few pages and no memory for what gives way") {
-        check_scheduler(small(), make, {.pages = 5, .memory_pages = 0}, 10, false);
+        check_scheduler(alone(), {.pages = 5, .memory_pages = 0}, 10, false);
     }
-    SUBCASE("after the device was lost") { check_scheduler(small(), make, {}, 16, true); }
-    SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.pages = 5}, 10, true); }
-    SUBCASE("without a prefix cache") { check_scheduler(small(), make, {.prefix = false}, 16, false); }
-    SUBCASE("with a trellis") { check_scheduler(small(), make, {.kv = {KvType::tq3t, KvType::tq3}, .pages = 5}, 6, true); }
+    SUBCASE("after the device was lost") { check_scheduler(alone(), {}, 16, true); }
+    SUBCASE("after the device was lost, with too few pages") { check_scheduler(alone(), {.pages = 5}, 10, true); }
+    SUBCASE("without a prefix cache") { check_scheduler(alone(), {.prefix = false}, 16, false); }
+    SUBCASE("with a trellis") { check_scheduler(alone(), {.kv = {KvType::tq3t, KvType::tq3}, .pages = 5}, 6, true); }
 }
 
 void check_hybrid(bool prefix) {
-    const SmallModel model(test::small_config(*find_model_type("qwen3_5")));
-    const auto make = [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
-    SUBCASE("in blocks") { check_scheduler(model, make, {.prefix = prefix}, 12, false); }
-    SUBCASE("deterministic") { check_scheduler(model, make, {.deterministic = true, .prefix = prefix}, 12, false); }
-    SUBCASE("with too few pages") {
-        check_scheduler(model, make, {.pages = 5, .prefix = prefix, .memory_pages = 10000}, 10, false);
-    }
+    SUBCASE("in blocks") { check_scheduler(hybrid(), {.prefix = prefix}, 12, false); }
+    SUBCASE("deterministic") { check_scheduler(hybrid(), {.deterministic = true, .prefix = prefix}, 12, false); }
+    SUBCASE("with too few pages") { check_scheduler(hybrid(), {.pages = 5, .prefix = prefix, .memory_pages = 10000}, 10, false); }
     SUBCASE("with too few pages and no memory for what gives way") {
-        check_scheduler(model, make, {.pages = 5, .prefix = prefix, .memory_pages = 0}, 10, false);
+        check_scheduler(hybrid(), {.pages = 5, .prefix = prefix, .memory_pages = 0}, 10, false);
     }
     SUBCASE("after the device was lost, with too few pages") {
-        check_scheduler(model, make, {.pages = 5, .prefix = prefix, .memory_pages = 10000}, 10, true);
+        check_scheduler(hybrid(), {.pages = 5, .prefix = prefix, .memory_pages = 10000}, 10, true);
     }
     SUBCASE("with a window") {
-        check_scheduler(model, make, {.kv = with_window(KvType::tq4, KvType::tq4, 16), .prefix = prefix}, 12, false);
+        check_scheduler(hybrid(), {.kv = with_window(KvType::tq4, KvType::tq4, 16), .prefix = prefix}, 12, false);
     }
 }
 
@@ -63,14 +66,14 @@ TEST_CASE("requests to a hybrid together are answered as each alone, without a p
 
 TEST_CASE("with a window, too, requests together are answered as each alone") {
     const KvOptions kv = with_window(KvType::tq4, KvType::tq3t, 40);
-    SUBCASE("in blocks") { check_scheduler(small(), make, {.kv = kv}, 16, false); }
-    SUBCASE("deterministic") { check_scheduler(small(), make, {.kv = kv, .deterministic = true}, 16, false); }
-    SUBCASE("with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 16, false); }
+    SUBCASE("in blocks") { check_scheduler(alone(), {.kv = kv}, 16, false); }
+    SUBCASE("deterministic") { check_scheduler(alone(), {.kv = kv, .deterministic = true}, 16, false); }
+    SUBCASE("with too few pages") { check_scheduler(alone(), {.kv = kv, .pages = 5}, 16, false); }
     SUBCASE("with too few pages and no memory for what gives way") {
-        check_scheduler(small(), make, {.kv = kv, .pages = 5, .memory_pages = 0}, 16, false);
+        check_scheduler(alone(), {.kv = kv, .pages = 5, .memory_pages = 0}, 16, false);
     }
-    SUBCASE("after the device was lost, with too few pages") { check_scheduler(small(), make, {.kv = kv, .pages = 5}, 16, true); }
-    SUBCASE("without a prefix cache") { check_scheduler(small(), make, {.kv = kv, .prefix = false}, 16, false); }
+    SUBCASE("after the device was lost, with too few pages") { check_scheduler(alone(), {.kv = kv, .pages = 5}, 16, true); }
+    SUBCASE("without a prefix cache") { check_scheduler(alone(), {.kv = kv, .prefix = false}, 16, false); }
 }
 
 TEST_CASE("a device that is lost again at once fails the requests with the reason, and is opened for later ones") {
@@ -233,23 +236,24 @@ TEST_CASE("a request is drafted, and its answer is the same") {
 }
 
 TEST_CASE("requests together are drafted, and answered as each alone") {
-    check_scheduler(small(), make, {.drafts = Drafts::lookup}, 16, false);
-    check_scheduler(small(), make, {.pages = 5, .drafts = Drafts::lookup}, 10, true);
+    check_scheduler(alone(), {.drafts = Drafts::lookup}, 16, false);
+    check_scheduler(alone(), {.pages = 5, .drafts = Drafts::lookup}, 10, true);
 }
 
 TEST_CASE("requests to a hybrid together are drafted, and answered as each alone") {
-    const auto check = [](bool perfect, SchedulerSetup setup, uint32_t count, bool loses) {
-        const test::Hybrid model("qwen3_5", GgmlType::F16, {.tied = false, .perfect_mtp = perfect});
-        const auto make = [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
-        check_scheduler(model, make, setup, count, loses);
+    const test::Hybrid perfect("qwen3_5", GgmlType::F16, {.tied = false, .perfect_mtp = true}),
+        other("qwen3_5", GgmlType::F16, {.tied = false, .perfect_mtp = false});
+    const auto maker = [](const test::Hybrid& model) {
+        return [&](const ForwardOptions& o) { return make_cpu_forward(model.config, model.weights, o); };
     };
+    ModelAlone perfect_alone(perfect, maker(perfect)), other_alone(other, maker(other));
     for (const Drafts drafts : {Drafts::head, Drafts::lookup_and_head}) {
         CAPTURE(int(drafts));
         const auto never = [](uint32_t) { return false; };
-        check(false, {.pages = 5, .memory_pages = 10000, .drafts = drafts, .is_end = never}, 6, true);
+        check_scheduler(other_alone, {.pages = 5, .memory_pages = 10000, .drafts = drafts, .is_end = never}, 6, true);
     }
-    check(true, {.drafts = Drafts::head}, 12, false);
-    check(true, {.drafts = Drafts::lookup_and_head}, 12, true);
+    check_scheduler(perfect_alone, {.drafts = Drafts::head}, 12, false);
+    check_scheduler(perfect_alone, {.drafts = Drafts::lookup_and_head}, 12, true);
 }
 
 TEST_CASE("what waits beyond the queue is refused, and a cancelled request makes room") {

@@ -38,7 +38,7 @@ void share(const std::shared_ptr<Shelf>& shelf, const Ids& prompt) {
 TEST_CASE("what another server has run is found, and the answers are those of one alone") {
     const auto shelf = std::make_shared<Shelf>();
     const auto requests = mixed_requests(12, false);
-    const auto expected = serial_answers(small(), make, {}, requests);
+    const auto expected = test::alone().answers({}, requests, false);
     for (int server = 0; server < 3; server++) {
         CAPTURE(server);
         if (server == 2) shelf->dead = true;

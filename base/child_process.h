@@ -30,7 +30,7 @@ class ChildProcess {
     bool output_ended() const { return output_ended_; } // and every line has been read
 
     void kill();       // ends the child at once
-    void ask_to_end(); // POSIX: SIGTERM; Windows: Ctrl-Break where the child has its own group, else as kill()
+    void ask_to_end(); // POSIX: SIGTERM; Windows: Ctrl-Break if the child has its own group, else as kill()
     // Returns the child's exit status, 128 + n after signal n (POSIX); nothing when it has not ended within `timeout`.
     std::optional<int> wait(std::chrono::milliseconds timeout);
 

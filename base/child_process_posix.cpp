@@ -91,7 +91,7 @@ class Ignored {
     std::array<struct sigaction, signals.size()> before_;
 };
 
-// Makes a pipe of which the child inherits only what FileActions::copy gives it.
+// Makes a pipe. The child inherits only the end that FileActions::copy gives it.
 void make_pipe(int (&ends)[2]) {
     if (::pipe(ends) != 0) fail("cannot make a pipe: {}", std::strerror(errno));
     for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
@@ -125,7 +125,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std:
 ChildProcess::~ChildProcess() {
     if (wait(std::chrono::milliseconds(0))) return;
     kill();
-    wait(std::chrono::seconds(5)); // longer only where a driver holds on to it
+    wait(std::chrono::seconds(5)); // longer only if a driver holds on to it
 }
 
 bool ChildProcess::read_more(std::chrono::milliseconds timeout) {
@@ -160,9 +160,9 @@ std::optional<int> ChildProcess::wait(std::chrono::milliseconds timeout) {
     return impl_->status;
 }
 
-// As a shell does: Ctrl-C reaches the child, which is in the terminal's foreground group with this process, and this process
-// ignores it. What is ignored would be inherited through exec, so it is reset in the child. A termination that somebody sends to
-// this process alone is passed on, once.
+// Like a shell: Ctrl-C reaches the child, which is in the terminal's foreground group with this process, and this process ignores
+// it. Ignored signals would be inherited through exec, so they are reset in the child. A termination that somebody sends to this
+// process alone is passed on, once.
 int run_in_foreground(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
     const Ignored ignored;
     Attributes attributes;

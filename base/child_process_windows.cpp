@@ -46,8 +46,8 @@ HANDLE open_inherited(const std::filesystem::path& file, bool write) {
     return handle;
 }
 
-// What of this process a child inherits: these handles and no others. A child that another thread starts at the same moment must
-// not get the writing end of this one's pipe, whose reader would wait for both.
+// Handles of this process that a child inherits, and no others. A child that another thread starts at the same moment must not
+// get the writing end of this one's pipe, whose reader would wait for both.
 class Inherited {
   public:
     explicit Inherited(std::vector<HANDLE> handles) : handles_(std::move(handles)) {
@@ -141,7 +141,7 @@ bool ChildProcess::read_more(std::chrono::milliseconds timeout) {
 
 void ChildProcess::kill() { ::TerminateProcess(impl_->process.handle, 1); }
 
-// Ctrl-Break reaches a group of its own alone, where it has this process's console.
+// Ctrl-Break reaches only a process group of its own, and only if the group has this process's console.
 void ChildProcess::ask_to_end() {
     if (!impl_->own_group || !::GenerateConsoleCtrlEvent(CTRL_BREAK_EVENT, impl_->id)) kill();
 }

@@ -1,5 +1,7 @@
 // A failure from outside (a bad file, no memory, a lost device, a wrong flag) is a tq::Error: one sentence that names what
-// happened, with the numbers, and what to do. Only tools catch it. Errors of our own code are for base/ensure.h.
+// happened, with the numbers, and what to do. It is caught where work can go on without what failed (pages on disk, another
+// machine, a device that is opened again, one request of several), else by the tools, which print it. Errors of our own code are
+// for base/ensure.h.
 #pragma once
 #include <fmt/format.h>
 #include <stdexcept>

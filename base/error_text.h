@@ -1,4 +1,4 @@
-// What an exception says to a user.
+// Text of an exception for the user.
 #pragma once
 #include "base/path_text.h"
 #include <exception>

@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Returns the arguments of main() without the program's name, in UTF-8 where the system does not pass them on so.
+// Returns the arguments of main() without the program's name, in UTF-8 even if the system passes them in another encoding.
 std::vector<std::string> program_arguments(int count, char** values);
 
 // Returns the program's own path, with which it can be started again; empty if the system does not tell.

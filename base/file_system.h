@@ -13,7 +13,8 @@ class FileLock {
     // lock_file: a file only for the lock, compatible with other programs; content: a file that is read and written meanwhile.
     enum class Of { lock_file, content };
 
-    // Locks the file, created where it does not exist; null when another holder has it. Throws Error when it cannot be opened.
+    // Locks the file, and creates it if it does not exist. Returns null if another holder has the lock. Throws Error if the file
+    // cannot be opened.
     static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path, Of of = Of::lock_file);
     ~FileLock();
     FileLock(const FileLock&) = delete;

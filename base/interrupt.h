@@ -4,7 +4,7 @@
 namespace tq {
 
 // From now on the first Ctrl-C only sets a flag; a second one, before the flag is cleared, ends the program with status 130. A
-// pending read from standard input is interrupted, on Windows where it is in the scope of a WaitForInput.
+// pending read from standard input is interrupted, on Windows if it is in the scope of a WaitForInput.
 void catch_interrupts();
 
 // The same for a request to end: SIGTERM; on Windows the end of the console or of the session.

@@ -19,7 +19,8 @@ uint64_t current_wait() {
     return reader != nullptr ? waits : 0;
 }
 
-// False where that wait has ended: nothing else of its thread, and no later wait, is cancelled.
+// Cancels the read of this wait only. Returns false if the wait has ended: then neither another read of its thread nor a later
+// wait is cancelled.
 bool cancel_once(uint64_t wait) {
     const std::lock_guard lock(reading);
     return reader != nullptr && waits == wait && (::CancelSynchronousIo(reader), true);

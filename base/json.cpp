@@ -110,7 +110,7 @@ std::optional<uint32_t> escaped_unit(std::string_view text) {
     return error == std::errc() && end == text.data() + 6 ? std::optional(unit) : std::nullopt;
 }
 
-// Replaces the escapes of surrogates that are no pair, as they come where a text was cut within a character.
+// Replaces the escapes of unpaired surrogates, which occur if a text was cut within a character.
 std::string without_lone_surrogates(std::string_view text) {
     std::string out;
     size_t copied = 0;

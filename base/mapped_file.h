@@ -2,8 +2,8 @@
 //
 // A file may be truncated while it is mapped, or its disk may disappear. The lost pages then read as zeros, and after the first
 // such read check_mapped_files() throws: code that uses the bytes calls it before its results count. (A truncation within the
-// last remaining page reads as zeros undetected. Windows does not allow a mapped file to be truncated; where its medium is
-// removed, the program ends.)
+// last remaining page reads as zeros undetected. Windows does not allow a mapped file to be truncated; if its medium is removed,
+// the program ends.)
 #pragma once
 #include <cstddef>
 #include <cstdint>

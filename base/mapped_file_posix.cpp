@@ -1,4 +1,4 @@
-// mmap for Linux, Android, macOS and the BSDs, and SIGBUS, which is raised where a mapped page has no file content any more.
+// mmap for Linux, Android, macOS and the BSDs, and SIGBUS, which is raised if a mapped page no longer has file content.
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/path_text.h"

@@ -1,6 +1,6 @@
-// Paths as UTF-8 text, on every system: the one place where text becomes a path, and a path text. A path is made of text in no
-// other way, for where the system's own encoding is another, std::filesystem would take that. POSIX: path_text_posix.cpp,
-// Windows: path_text_windows.cpp.
+// Paths as UTF-8 text, on every system: the one place where text becomes a path, and a path text. No other code makes a path from
+// text, because std::filesystem would use the system's own encoding, which may not be UTF-8. POSIX: path_text_posix.cpp, Windows:
+// path_text_windows.cpp.
 #pragma once
 #include <filesystem>
 #include <string>

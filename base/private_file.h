@@ -5,8 +5,8 @@
 
 namespace tq {
 
-// Appends `bytes` in one write, so that two programs do not interleave theirs; creates the file with mode 0600 where it does
-// not exist. Throws Error.
+// Appends `bytes` in one write, so that writes of two programs do not interleave. Creates the file with mode 0600 if it does not
+// exist. Throws Error.
 void append_private(const std::filesystem::path& path, std::string_view bytes);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// What Windows' registry holds. Windows only: registry_windows.cpp.
+// Reads Windows' registry. Windows only: registry_windows.cpp.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@ namespace tq {
 
 enum class RegistryRoot { machine, user };
 
-// The names of a key's values that are the number 0, in UTF-8; none if there is no such key.
+// Returns the names, in UTF-8, of a key's values that are the number 0; empty if there is no such key.
 std::vector<std::string> registry_names_of_zeros(RegistryRoot root, const std::string& key);
 
 // The texts of the values NAME in each key right below a key; those of a list of texts one by one.

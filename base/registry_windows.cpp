@@ -24,7 +24,7 @@ struct Key {
     }
 };
 
-// Each text of a value, which may be one or a list; none where it is something else or not there.
+// Appends each text of a value, which may be one text or a list. Appends none if the value has another type or does not exist.
 void add_texts(std::vector<std::string>& to, HKEY key, const wchar_t* below, const std::wstring& name) {
     constexpr DWORD types = RRF_RT_REG_SZ | RRF_RT_REG_MULTI_SZ;
     DWORD bytes = 0;

@@ -1,4 +1,4 @@
-// Descriptors 0, 1 and 2, one of which a caller may have closed. POSIX: standard_streams_posix.cpp, Windows:
+// Descriptors 0, 1 and 2. A caller may have closed one of them. POSIX: standard_streams_posix.cpp, Windows:
 // standard_streams_windows.cpp.
 #pragma once
 

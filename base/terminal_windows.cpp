@@ -27,7 +27,7 @@ static BOOL WINAPI end_program(DWORD event) {
 // The console stays the shell's, so it gets its code pages back.
 void prepare_terminal() {
     ::SetConsoleCtrlHandler(end_program, TRUE);
-    static const UINT input_page = ::GetConsoleCP(), output_page = ::GetConsoleOutputCP(); // 0 where there is no console
+    static const UINT input_page = ::GetConsoleCP(), output_page = ::GetConsoleOutputCP(); // 0 if there is no console
     ::SetConsoleCP(CP_UTF8);
     ::SetConsoleOutputCP(CP_UTF8);
     std::atexit([] {

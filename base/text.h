@@ -11,7 +11,8 @@ namespace tq {
 // Divides a text at each character that is one of `separators`: "a,,b" into {"a", "", "b"}, and an empty text into {""}.
 std::vector<std::string> split(std::string_view text, std::string_view separators);
 
-// Sets `value` to the number that `text` is as a whole. Returns false, and leaves it, where it is none or no T holds it.
+// Sets `value` to the number that the whole of `text` is. Returns false, and leaves `value` unchanged, if `text` is no number or
+// T cannot hold it.
 template <class T> bool parse_number(std::string_view text, T& value, int base = 10) {
     T number{};
     const char* const end = text.data() + text.size();

@@ -53,7 +53,7 @@ ThreadPool::~ThreadPool() {
     called_.ring();
 }
 
-// Not by std::atomic::wait, of which gcc 12's for Windows looks at the value before it takes the lock, and so misses a change
+// std::atomic::wait is not used: that of gcc 12 for Windows reads the value before it takes the lock, and so misses a change in
 // between.
 template <class Done> void ThreadPool::Bell::wait_for(Done done) {
     if (spin_until(done)) return;

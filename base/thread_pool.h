@@ -12,8 +12,8 @@ namespace tq {
 
 class ThreadPool {
   public:
-    // 0: one thread per core. Where the system cannot start that many, the pool works with those that started, notes it once on
-    // standard error, and threads() returns their number.
+    // 0: one thread per core. If the system cannot start all of them, the pool works with the threads that started, notes it once
+    // on standard error, and threads() returns their number.
     explicit ThreadPool(uint32_t threads = 0);
     ~ThreadPool();
 
@@ -25,7 +25,7 @@ class ThreadPool {
     uint32_t threads() const { return uint32_t(workers_.size()) + 1; }
 
   private:
-    // What threads sleep on until a condition holds.
+    // Threads sleep on it until a condition holds.
     struct Bell {
         template <class Done> void wait_for(Done done); // returns once done() is true; who makes it so rings
         void ring();

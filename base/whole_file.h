@@ -14,10 +14,10 @@ namespace tq {
 // same time have two drafts.
 std::filesystem::path draft_beside(const std::filesystem::path& path, std::string_view suffix = "");
 
-// Writes the file in its place. Returns the system's reason where that failed.
+// Writes the file in its place. Returns the system's reason if that failed.
 std::error_code write_file(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> parts);
 
-// The same by a draft. Where that failed, nothing is left of it.
+// The same by a draft, a file beside it that is then renamed. If that failed, nothing of the draft is left.
 std::error_code write_whole_file(const std::filesystem::path& path, std::initializer_list<std::span<const std::byte>> parts,
                                  std::string_view draft_suffix = "");
 

@@ -5,7 +5,7 @@
 
 namespace tq {
 
-// What is ill-formed becomes U+FFFD.
+// Ill-formed text becomes U+FFFD.
 std::wstring wide_text(std::string_view utf8);
 std::string narrow_text(std::wstring_view text);
 

@@ -50,7 +50,7 @@ struct Capabilities {
     std::array<uint32_t, 3> max_workgroup_size{}, max_workgroup_count{};
     uint32_t shared_memory_bytes = 0, push_constant_bytes = 0, storage_buffers_per_stage = 0;
     bool narrow_barriers = true; // false: barriers name all accesses (BarrierForm::full)
-    double timestamp_ns = 0;     // of one tick; 0 where the queue has no timestamps
+    double timestamp_ns = 0;     // of one tick; 0 if the queue has no timestamps
     uint64_t timestamp_mask = 0; // the valid bits of a timestamp
 
     // Enabled wherever the device has them, so a kernel variant may be chosen by any of these.

@@ -67,10 +67,9 @@ void Device::Impl::submit(std::span<const VkCommandBuffer> commands, VkFence fen
     }
 }
 
-// What the device still uses must not be freed.
-// A device that gives no answer within the timeout (TQ_GPU_TIMEOUT) may answer later and write to its buffers then. So nothing of
-// it is freed from now on: its handle is abandoned, which makes all Owned* of it let go without a call, and the instance is kept
-// for the rest of the process.
+// Memory that the device still uses must not be freed. A device that does not answer within the timeout (TQ_GPU_TIMEOUT) may
+// answer later, and then write to its buffers. So nothing of it is freed from now on: its handle is abandoned, which makes all
+// Owned* of it let go without a call, and the instance is kept for the rest of the process.
 void Device::Impl::give_up() {
     static std::mutex one_at_a_time;
     const std::lock_guard lock(one_at_a_time);

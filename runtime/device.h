@@ -11,8 +11,8 @@
 
 namespace tq {
 
-// Thrown where the Vulkan loader can load no driver. `reason` is its first error, such as the name of a library that a driver
-// needs; empty if it has none, for no driver is installed.
+// Thrown if the Vulkan loader can load no driver. `reason` is its first error, such as the name of a library that a driver needs;
+// empty if it has none because no driver is installed.
 struct NoDriver : Error {
     NoDriver(const std::string& text, std::string reason) : Error(text), reason(std::move(reason)) {}
     std::string reason;
@@ -53,7 +53,7 @@ class Device {
     uint64_t allocated_bytes() const; // device memory allocated for all existing buffers
     uint64_t available_bytes() const; // device memory that allocate() can still take, now
 
-    // Returns about the most memory that stays unused between and after shared buffers, where all buffers take `bytes`.
+    // Returns an estimate of the most memory that stays unused between and after shared buffers, if all buffers take `bytes`.
     static uint64_t slack_bytes(uint64_t bytes);
 
     // The limit of allocated_bytes(); 0: the device's own. Buffers that exist already are kept.

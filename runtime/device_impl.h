@@ -21,8 +21,8 @@ struct Device::Impl : OpenDevice {
     void submit(std::span<const VkCommandBuffer> commands, VkFence fence);
     std::mutex submitting;
 
-    // Waits for the commands of a fence; throws DeviceLost where they take longer than timeout_ns, too. And without throwing, for
-    // destructors: of a lost device as well.
+    // wait() waits for the commands of a fence. It throws DeviceLost, also if they take longer than timeout_ns. wait_to_end()
+    // never throws, not even if the device is lost, so destructors can call it.
     void wait(VkFence fence);
     void wait_to_end(VkFence fence);
     const uint64_t timeout_ns;

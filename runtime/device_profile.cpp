@@ -31,13 +31,13 @@ void limit_workgroup(Capabilities& c, uint32_t invocations, std::array<uint32_t,
     }
 }
 
-// Kernels cannot run in smaller subgroups than the device has: where those exceed the limit, there are no subgroups.
+// Kernels cannot run in smaller subgroups than the device has. If the device's subgroups exceed the limit, it has none.
 void limit_subgroup(Capabilities& c, uint32_t max) {
     if (c.kernel_subgroup_size > max) c.kernel_subgroup_size = 0;
     for (uint32_t* size : {&c.subgroup_size, &c.min_subgroup_size, &c.max_subgroup_size}) limit_to(*size, max);
 }
 
-// Of memory the least that Vulkan 1.2 promises, but for what differs between the two profiles.
+// Sets memory limits to the minima of Vulkan 1.2, except for the three that differ between the two profiles.
 void limit_memory(Capabilities& c, uint32_t shared_bytes, uint32_t storage_buffers, uint32_t alignment) {
     limit_to(c.shared_memory_bytes, shared_bytes);
     limit_to(c.push_constant_bytes, 128u);

@@ -15,8 +15,8 @@ struct DeviceProfile {
 // Returns all profiles; the first, "none", changes nothing.
 std::span<const DeviceProfile> device_profiles();
 
-// Returns the profile called `name`, or the one that $TQ_DEVICE_PROFILE names where `name` is empty ("none" where that is
-// unset, too). Throws Error with the names of all profiles.
+// Returns the profile called `name`. If `name` is empty, returns the one that $TQ_DEVICE_PROFILE names, or "none" if that is
+// unset too. Throws Error with the names of all profiles.
 const DeviceProfile& find_device_profile(std::string_view name = {});
 
 } // namespace tq

@@ -17,8 +17,9 @@ struct DeviceIdentity {
 std::vector<DeviceIdentity> list_identities();
 DeviceIdentity identity(const Device& device);
 
-// Whether DeviceLost was thrown for the device; and whether that was because it gave no answer within $TQ_GPU_TIMEOUT seconds (by
-// default 600; 0: it may take any time). Then it may still write into its memory, which stays allocated until the process ends.
+// is_lost(): DeviceLost was thrown for the device. is_stuck(): it was thrown because the device gave no answer within
+// $TQ_GPU_TIMEOUT seconds (by default 600; 0: no limit). A stuck device may still write into its memory, which stays allocated
+// until the process ends.
 bool is_lost(const Device& device);
 bool is_stuck(const Device& device);
 

@@ -17,14 +17,14 @@ struct Access {
 
 enum class CommandKind { kernel, copy };
 
-// What a barrier must order: kernels before it with kernels after it, and these besides.
+// Commands that a barrier must order besides kernels before it and kernels after it.
 struct NeededBarrier {
     bool copies_before, copies_after;
 };
 
-// Follows the commands of one queue in order. Most barriers are between kernels alone. Copies do not wait for such a one, so a
-// copy is compared with all commands since the last barrier that copies waited for, and a kernel with those since the last
-// barrier.
+// Follows the commands of one queue in order. Most barriers are between kernels alone. Copies do not wait for a barrier between
+// kernels, so a copy is compared with all commands since the last barrier that copies waited for, and a kernel with those since
+// the last barrier.
 class Hazards {
   public:
     // Returns the barrier that must come before a command with these accesses, if any: it touches bytes that were written and not

@@ -53,7 +53,7 @@ VkBool32 VKAPI_CALL on_loader_error(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDe
     return VK_FALSE;
 }
 
-// Of the creation of the instance; `first` must outlive the instance.
+// Describes the messenger for the instance's creation. `first` must outlive the instance.
 VkDebugUtilsMessengerCreateInfoEXT loader_messenger_info(std::string& first) {
     VkDebugUtilsMessengerCreateInfoEXT info{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
     info.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;

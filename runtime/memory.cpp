@@ -120,7 +120,7 @@ void Arena::fail_full(uint64_t bytes, const std::string& label) const {
                        label, double(bytes) / mib, double(now.used) / mib, double(now.bytes) / mib);
 }
 
-// A new shared block of full size may be refused where the piece alone has room. So the second attempt asks for the piece's
+// A new shared block of full size may be refused although the piece alone would fit. So the second attempt asks for the piece's
 // bytes.
 Arena::Piece Arena::take(const VkMemoryRequirements& need, Placement placement, const std::string& label) {
     const bool shared = placement == Placement::shared;

@@ -23,10 +23,9 @@ class FreeList {
     std::map<uint64_t, uint64_t> free_; // offset -> bytes, neighbours merged
 };
 
-// Returns the memory type among the set bits of `allowed` that suits `memory` best. Device memory is host-visible only where
-// all of it is (unified memory, or a BAR that covers it): the 256 MB window of older machines is too small and slow for
-// weights. Nothing if no type fits; Vulkan guarantees one, but a driver without its hardware (RADV_FORCE_FAMILY)
-// has none.
+// Returns the memory type among the set bits of `allowed` that suits `memory` best. Device memory is host-visible only if all of
+// it is (unified memory, or a BAR that covers it): the 256 MB window of older machines is too small and slow for weights. Returns
+// nullopt if no type fits; Vulkan guarantees one, but a driver without its hardware (RADV_FORCE_FAMILY) has none.
 std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed, Memory memory);
 
 // Memory of one type.
@@ -43,7 +42,7 @@ class Arena {
         uint64_t offset, bytes;
     };
 
-    // `limit_bytes`: the limit of allocated_bytes(), where it is not 0; it may change, and must outlive the arena.
+    // `limit_bytes`: the limit of allocated_bytes(); 0: no limit. It may change, and must outlive the arena.
     Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes, const uint64_t& limit_bytes);
 
     // Larger buffers have an allocation of their own. block_bytes: of the next shared block, after `allocated` bytes.
@@ -64,7 +63,7 @@ class Arena {
         uint64_t bytes, used;
         uint64_t left() const { return bytes - std::min(used, bytes); }
     };
-    Budget budget() const; // the heap's current budget, or the limit where that is less
+    Budget budget() const; // the heap's current budget, or the limit if that is less
 
     VkPhysicalDevice physical_;
     VkDevice device_;

@@ -30,8 +30,8 @@ struct OpenDevice {
     DeviceIdentity identity;
     Capabilities capabilities;
     uint32_t family; // the first queue family that computes
-    bool statistics; // VK_KHR_pipeline_executable_properties is enabled: for Use::compile, where the driver has it
-    bool feedback;   // VK_EXT_pipeline_creation_feedback is enabled: where the driver has it
+    bool statistics; // VK_KHR_pipeline_executable_properties is enabled: for Use::compile, if the driver has it
+    bool feedback;   // VK_EXT_pipeline_creation_feedback is enabled: if the driver has it
     DeviceHandle handle;
 };
 

@@ -38,8 +38,8 @@ struct PipelineKey {
 };
 
 // The pipelines of one device. One thread at a time may use it: the maps have no lock. References from get() stay valid as long
-// as it lives, since a map's entries do not move. Where the driver does not build a kernel, get(), build() and build_missing()
-// throw the Error of check(), with the kernel's name.
+// as it lives, since a map's entries do not move. If the driver does not build a kernel, get(), build() and build_missing() throw
+// the Error of check(), with the kernel's name.
 class Pipelines {
   public:
     Pipelines(VkDevice device, const Capabilities& capabilities, const PipelineOptions& options);

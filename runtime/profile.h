@@ -17,7 +17,7 @@ struct ProfileRow {
 // The pipelines that were built for kernels.
 struct BuildCount {
     uint32_t built = 0;
-    std::optional<uint32_t> from_cache; // those found in the cache, where the driver reports it
+    std::optional<uint32_t> from_cache; // kernels found in the cache, if the driver reports it
     double seconds = 0;
 
     // Returns "31 kernels built in 0.12 s, 30 of them found in the cache".

@@ -3,7 +3,7 @@
 //   Hazards compares these with the commands since the last barrier, and a barrier comes before a command that conflicts. It
 //   names copies only if they are concerned. Commands that do not conflict, such as the products of q, k and v, run at the same
 //   time.
-// - Segments. A recording is divided where its predicted time exceeds 0.1 s on a slow device of its type, because drivers reset a
+// - Segments. A recording is divided if its predicted time exceeds 0.1 s on a slow device of its type, because drivers reset a
 //   device that is busy for too long. Two segments are in flight at a time, so the device never waits for the host, and a run can
 //   be stopped between segments.
 // - Several recordings. Commands::run_all submits them one after the other without waiting for the host in between. One that is

@@ -19,7 +19,7 @@ struct Groups {
 // The bytes that a dispatch moves and its arithmetic operations: for profiles, and to predict its time.
 struct Work {
     uint64_t bytes = 0, flops = 0;       // upper bounds
-    std::function<Work()> now = nullptr; // that of the latest run, where runs of one recording differ; called when profiling
+    std::function<Work()> now = nullptr; // work of the latest run, if runs of one recording differ; called when profiling
     uint32_t rows = 0, cols = 0;         // of a product's matrix: each size has a row of its own in a profile
 };
 
@@ -39,9 +39,9 @@ class Commands {
     // for and run() returns false. Throws Error when the device is lost.
     bool run(const std::function<bool()>& keep_going = {});
 
-    // Runs each of `all`, repeated ones too, in this order, and waits for the last: the GPU never waits for the host. Where
-    // none is longer than a segment all are submitted at once. Repeated ones must be recorded with Again::at_any_time; none may
-    // be timed. Throws Error when the device is lost.
+    // Runs each of `all`, repeated ones too, in this order, and waits for the last: the GPU never waits for the host. If none is
+    // longer than a segment, all are submitted at once. Repeated ones must be recorded with Again::at_any_time; none may be
+    // timed. Throws Error if the device is lost.
     static void run_all(std::span<Commands* const> all);
     size_t segments() const;
 

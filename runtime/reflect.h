@@ -1,6 +1,6 @@
 // Reads a compute shader's interface from its SPIR-V at build time (shaders/embed.cpp): the shader's source is the single
 // source of truth for its bindings, access, push constants and specialisation constants, and a mismatch is a compile error.
-// There are no tables of ids: each question goes through the declarations again, of which a kernel has few. Modules from files
+// There are no tables of ids: each question goes through the declarations again, because a kernel has few. Modules from files
 // are read by the same code when the program runs (recorded rows of conformance), and need not be valid: words past an
 // instruction's end are 0, a length of 0 ends the reading, and types are followed to a bounded depth.
 #pragma once
@@ -63,7 +63,7 @@ constexpr uint32_t cooperative_matrix_capability = 6022;                        
 constexpr uint32_t first_subgroup_capability = 61, last_subgroup_capability = 68; // GroupNonUniform ... GroupNonUniformQuad
 constexpr uint32_t local_size = 17, workgroup_size = 25, dim_buffer = 5, header_words = 5;
 
-// The words of an instruction; reads 0 after its last word, which happens only where a module is not valid.
+// Words of an instruction. Reads 0 after its last word, which happens only if a module is not valid.
 struct Words {
     std::span<const uint32_t> words{};
     constexpr uint32_t operator[](size_t i) const { return i < words.size() ? words[i] : 0; }
@@ -82,7 +82,7 @@ template <class Visit> constexpr void each(std::span<const uint32_t> code, Visit
     }
 }
 
-// Returns the value of the integer constant `id`, its default where it can be specialised.
+// Returns the value of the integer constant `id`; its default if it can be specialised.
 constexpr uint32_t constant_value(std::span<const uint32_t> code, uint32_t id) {
     uint32_t value = 0;
     each(code, [&](uint32_t op, auto in) {
@@ -168,7 +168,7 @@ constexpr void reflect_buffer(std::span<const uint32_t> code, uint32_t variable_
     if (!writeonly && writeonly_members < members) out.reads |= 1u << number;
 }
 
-// Reads the workgroup's size where parts of it are specialisation constants.
+// Reads the workgroup's size if parts of it are specialisation constants.
 constexpr void reflect_workgroup(std::span<const uint32_t> code, uint32_t composite, Interface& out) {
     std::array<uint32_t, 3> parts{};
     each(code, [&](uint32_t op, auto in) {

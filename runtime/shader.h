@@ -54,8 +54,8 @@ template <const auto& shader> inline constexpr bool well_formed = [] {
     return true;
 }();
 
-// The kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr where a format has none. All have the
-// same buffers, constants and parameters.
+// The kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr if a format has none. All have the same
+// buffers, constants and parameters.
 template <class P, size_t N> struct Family {
     using Params = P;
     std::array<const Shader<P>*, N> members;

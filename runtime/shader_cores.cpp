@@ -1,4 +1,4 @@
-// How many shader cores a device has, by which tunings choose how far to split work. Vulkan has no such number. NVIDIA (SMs), AMD
+// Number of a device's shader cores. Tunings choose by it how far to split work. Vulkan has no such number. NVIDIA (SMs), AMD
 // (compute units) and Arm have extensions for it; for others the ids of known devices say it, or a number that is usual for the
 // vendor. 0 is "unknown".
 #include "runtime/shader_cores.h"
@@ -7,7 +7,7 @@
 namespace tq {
 namespace {
 
-// Returns the device's properties of one extension; zeros where the device does not have it.
+// Returns the device's properties of one extension; zeros if the device does not have it.
 template <class Properties> Properties read(VkPhysicalDevice device, const char* extension, VkStructureType type) {
     Properties out{type};
     VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &out};

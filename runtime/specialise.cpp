@@ -71,9 +71,8 @@ uint32_t s_mod_of(int32_t a, int32_t b) {
     return uint32_t(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
 }
 
-// All numbers are words; signed operations convert. Where C++ has no result that is defined (a division by 0 or of the least
-// number by -1, a shift by 32 or more) there is one here, because the module may hold such an expression in a branch that is not
-// taken.
+// All numbers are words; signed operations convert. If C++ does not define a result (a division by 0 or of the minimum by -1, a
+// shift by 32 or more), this function does, because the module may hold such an expression in a branch that is not taken.
 uint32_t apply(const char* shader, uint32_t op, uint32_t a, uint32_t b, uint32_t c) {
     const auto sa = int32_t(a), sb = int32_t(b);
     const bool divides = op == u_div || op == u_mod || op == s_div || op == s_rem || op == s_mod;

@@ -8,7 +8,7 @@
 namespace tq {
 
 // Returns the size in bytes of all variables of the Workgroup storage class, in order and aligned as std430 does; constants[i] is
-// the value of constant i. At most 2^31 in a module from a file; throws Error where its constants are of unknown operations.
+// the value of constant i. At most 2^31 in a module from a file; throws Error if its constants have unknown operations.
 uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> constants);
 
 // Returns the module with these values as the constants' defaults: the same kernel for tools that do not specialise.

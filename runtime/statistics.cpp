@@ -1,5 +1,6 @@
-// What drivers report about a compiled kernel, by many names, as one set of numbers. The lists of names are in the order in which
-// they are to be believed. A number that no driver reports is absent, not 0: "no spills" and "unknown" are different answers.
+// Translates drivers' statistics of a compiled kernel, which have many names, to one set of numbers. Lists of names are in order
+// of trust, most trusted first. A number that no driver reports is absent, not 0: "no spills" and "unknown" are different
+// answers.
 #include "runtime/statistics.h"
 #include "base/printable.h"
 #include <algorithm>
@@ -32,7 +33,7 @@ Value sum(std::span<const Statistic> statistics, std::initializer_list<std::stri
     return total;
 }
 
-// Returns the first that is not zero, as some drivers report zero where they do not know; zero where all are.
+// Returns the first value that is not zero, as some drivers report zero for "unknown"; zero if all are.
 Value first_known(std::span<const Statistic> statistics, std::initializer_list<std::string_view> names) {
     Value zero;
     for (const std::string_view name : names) {

@@ -21,7 +21,7 @@ struct StatisticsSummary {
     std::optional<uint64_t> sgprs;         // registers per subgroup (AMD)
     std::optional<uint64_t> spilled;       // registers, or instructions that store one, whichever the driver counts
     std::optional<uint64_t> scratch_bytes; // memory for spilled registers and for arrays that are in no registers
-    std::optional<uint64_t> array_bytes;   // arrays alone, where the driver reports them separately: no sign of a spill
+    std::optional<uint64_t> array_bytes;   // bytes of arrays alone, if the driver reports them separately: no sign of a spill
     std::optional<uint64_t> lds_bytes;     // shared memory of a workgroup
     std::optional<uint64_t> code_bytes;
     std::optional<uint64_t> occupancy; // subgroups (AMD: per SIMD, Adreno: per core) or threads that can be in flight
@@ -40,7 +40,7 @@ struct KernelStatistics {
     uint32_t subgroup_size = 0;
     std::vector<Statistic> all;
     StatisticsSummary summary;
-    std::vector<Representation> representations; // where they were requested
+    std::vector<Representation> representations; // if they were requested
 };
 
 // Returns the largest of each value, for occupancy the smallest.

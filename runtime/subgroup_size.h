@@ -15,8 +15,8 @@ uint32_t preferred_subgroup_size(const Capabilities& device);
 // units for matrices have, too. AMD's with both need fewer registers for a matrix in 64 lanes.
 uint32_t matrix_subgroup_size(const Capabilities& device);
 
-// Returns the subgroup size that every pipeline of `shader` requires on `device`; 0 where the kernel has no subgroup
-// operations, and the driver may choose.
+// Returns the subgroup size that every pipeline of `shader` requires on `device`. Returns 0 if the kernel has no subgroup
+// operations, so the driver may choose.
 uint32_t subgroup_size_of(const AnyShader& shader, const Capabilities& device);
 
 } // namespace tq

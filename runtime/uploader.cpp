@@ -50,8 +50,9 @@ Uploader::~Uploader() {
         if (half.busy) impl_->device.impl().wait_to_end(half.fence);
 }
 
-// Where the host can write to the destination itself (unified memory, or a BAR over all of it), the caller gets that memory, and
-// nothing is copied. Otherwise it fills one of two staging buffers, and waits only if the copy from that one is still going on.
+// If the host can write to the destination itself (unified memory, or a BAR over all of it), the caller gets that memory, and
+// nothing is copied. Otherwise it fills one of two staging buffers, and waits only if the copy from that buffer is still going
+// on.
 std::span<std::byte> Uploader::begin(View dst) {
     ENSURE(!impl_->piece, "a piece is begun twice");
     ENSURE(dst.bytes <= max_piece_bytes(), "a piece of {} bytes", dst.bytes);

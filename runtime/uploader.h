@@ -1,5 +1,5 @@
-// Fills device buffers from the host: directly where the host can write them, else through two staging buffers, so that the
-// caller fills one while the other is copied.
+// Fills device buffers from the host: directly if the host can write them, else through two staging buffers, so that the caller
+// fills one while the other is copied.
 #pragma once
 #include "runtime/device.h"
 #include <memory>
@@ -21,7 +21,7 @@ class Uploader {
     // (it can be uncached). No kernel that uses dst may be running.
     std::span<std::byte> begin(View dst);
     void end();    // ends the piece begun
-    void cancel(); // gives it up, where what fills it has failed: its content is undefined
+    void cancel(); // gives the piece up after its filling failed: its content is undefined
     void finish(); // returns when all pieces have been copied
 
   private:

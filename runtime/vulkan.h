@@ -18,8 +18,8 @@ const char* name(VkResult result);
 void abandon(VkDevice device);
 bool is_abandoned(VkDevice device);
 
-// Owns one child object of a device, which is left alone where that is abandoned. `destroy` is volk's pointer, which is set when
-// the loader is loaded.
+// Owns one child object of a device. The object is left alone if the device is abandoned. `destroy` is volk's pointer, which is
+// set when the loader is loaded.
 template <class T, auto& destroy> class Owned {
   public:
     Owned() = default;

@@ -35,7 +35,7 @@ uint key_of(uint first, uint i) { return first + i * lanes + gl_LocalInvocationI
 // Returns the number of a key's vector; `first` is the first of its batch.
 uint vector_of(uint key, uint first) { return vector_near(key, PAGE % batch == 0 ? first : key); }
 
-// s[i * rows + r] = query[r] . key i, where key i is visible to the row
+// s[i * rows + r] = query[r] . key i, if key i is visible to the row
 void score(uint first, uint end, inout float s[scored]) {
     vec4 sums[scored];
     for (uint i = 0; i < scored; i++) sums[i] = vec4(0.0);

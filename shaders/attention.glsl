@@ -1,7 +1,7 @@
 // The common parts of attention.comp and attention_per_lane.comp: one workgroup per split (x), `heads` of the `group` query
 // heads of a kv head of the slice (y), and tile of tokens (z), whose rows belong to one span. Its `rows` query rows are those heads for
 // each of `tile` tokens: every key and value is decoded once for all of them.
-// Where there is a full-precision window, one dispatch excludes its tokens and another attends to them alone, into a partial of
+// If there is a full-precision window, one dispatch excludes its tokens and another attends to them alone, into a partial of
 // its own.
 // A partial: acc[head_dim] = sum of exp(score - m) s_v L_v; then m, then l = sum of exp(score - m).
 #include "params.h"
@@ -37,7 +37,7 @@ const uint part_size = head_dim + 2;
 
 uint first_token, end_token; // rows of the pass
 uint first_position, slot;   // of first_token
-// Finds the tile; returns false where there is none.
+// Finds the tile; returns false if there is none.
 bool find_tile() {
     uint rest = gl_WorkGroupID.z;
     if (tile == 1) {
@@ -97,8 +97,8 @@ uint part_of(uint r) {
     return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
 }
 
-// Returns the range [x, y) of this workgroup's keys. It is empty where y <= x, and the partial then has no weight; where x is at
-// least row_length() the combine kernel reads no partial.
+// Returns the range [x, y) of this workgroup's keys. It is empty if y <= x, and the partial then has no weight. If x is at least
+// row_length(), the combine kernel does not read the partial.
 uvec2 key_range() {
     const uint end = first_position + end_token - first_token; // keys visible to the tile's last token
     if (window == WINDOW_ONLY) {
@@ -121,8 +121,9 @@ uvec2 seen_keys(uint r, uint end) {
 }
 bool is_seen(uvec2 seen, uint key) { return key - seen.x < seen.y; }
 
-// Returns the number of a key's vector. `near` is a key in the same page, the same for all invocations of a subgroup, where a kernel
-// knows one; else the key itself. A ring holds the window before the pass's own tokens; those of a pass without a block, too.
+// Returns the number of a key's vector. `near` is a key in the same page that is the same for all invocations of a subgroup, if
+// the kernel knows one; else it is the key itself. A ring holds the window before the pass's own tokens; if the pass has no
+// block, also its own tokens.
 uint vector_near(uint key, uint near) {
     const uint head = gl_WorkGroupID.y / per_kv_head;
     if (window != WINDOW_ONLY) return (page_of(slot, near) * p.slice_heads + head) * PAGE + key % PAGE;
@@ -138,7 +139,7 @@ vec4 scales_of(uint type, uint scales, uint at) {
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// Returns the sum of four products with levels of a key, of which each is of channels with the same i % 4, times its scales.
+// Returns the sum of four products with a key's levels, times its scales. Product i is of the channels c with c % 4 == i.
 float score_of(vec4 products, vec4 by) {
     if (KV_UNEQUAL(k_type) != 0) return sum_of(products * by);
     return sum_of(products) * by.x;

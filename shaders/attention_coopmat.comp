@@ -13,19 +13,18 @@
 // attention.comp's partials with cooperative matrices: every key and value is decoded once, into shared memory, for all rows of
 // the workgroup, whose subgroups have a strip of `m` rows each. Levels of codes and fp16 values are exact in fp16; queries
 // and the weights of values are rounded to fp16, sums are fp32. For types with one scale per vector or quarter, and f16.
-// Heads of 256 channels are too long for the registers of a subgroup: two have a strip then (`sides`), each with half of the channels
-// of queries and values. A score is the sum of both sides' products, and both know all scores.
-// How fp16 is enough. Everything that enters a matrix is brought into fp16's range by a power of two, so that only the conversion
-// rounds: a query by that of its largest element (fp16_range.glsl), and the weights of values by 2^14 / unit, where `unit` is a
-// power of two above all scales of values so far. A weight is exp(score - maximum) times the value's scale, so it is at most
-// 2^14, and its fp16 rounding is relative to the largest. If a batch brings a larger scale, `unit` grows, and the sums so far
-// shrink by the ratio, together with the factor of the online softmax (shrink_sums). Scales of keys multiply the finished scores
-// in fp32.
-// How loads are hidden. The codes of the next batch are fetched into registers (fetch_batch) before the products of this one:
-// they are on their way meanwhile. Only decoded vectors are in shared memory; the queries are there first, until each subgroup
-// has its strip as matrices.
-// A NaN or an infinity among fp16 values would spoil the sums of all rows, also of rows that may not see it, since 0 times it is
-// NaN. So it moves into the value's scale (move_nonfinite), and the weight of a row that does not see it is 0 without a product.
+// Heads of 256 channels are too long for the registers of a subgroup: two subgroups share a strip then (`sides`), each with half
+// of the channels of queries and values. A score is the sum of both sides' products, and both know all scores. Why fp16 is
+// enough: everything that enters a matrix is brought into fp16's range by a power of two, so that only the conversion rounds: a
+// query by that of its largest element (fp16_range.glsl), and the weights of values by 2^14 / unit, where `unit` is a power of
+// two above all scales of values so far. A weight is exp(score - maximum) times the value's scale, so it is at most 2^14, and its
+// fp16 rounding is relative to the largest. If a batch brings a larger scale, `unit` grows, and the sums so far shrink by the
+// ratio, together with the factor of the online softmax (shrink_sums). Scales of keys multiply the finished scores in fp32. How
+// loads are hidden: the codes of the next batch are fetched into registers (fetch_batch) before the products of this one: they
+// are on their way meanwhile. Only decoded vectors are in shared memory; the queries are there first, until each subgroup has its
+// strip as matrices. A NaN or an infinity among fp16 values would spoil the sums of all rows, also of rows that may not see it,
+// since 0 times it is NaN. So it moves into the value's scale (move_nonfinite), and the weight of a row that does not see it is 0
+// without a product.
 // needs cooperative matrices
 // params: attention_params
 layout(constant_id = 8) const uint m = 16; // matrices are m x k, times k x n: rows x channels, times channels x keys; or rows x keys,
@@ -59,7 +58,7 @@ float row_factor, row_max = masked, row_sum = 0.0;
 uvec2 keys_seen; // by the own row
 float unit = exp2(-24.0); // the least power of two above all values' scales so far
 
-// What all subgroups of a strip wait at.
+// Barrier of all subgroups of a strip.
 void strip_barrier() {
     if (sides == 1) subgroupBarrier();
     else barrier();
@@ -103,7 +102,7 @@ bool stores(uint s, uint side) { // 0: keys, 1: values
     return apart ? gl_LocalInvocationID.x / items == side : s * lanes + gl_LocalInvocationID.x < items;
 }
 Fetched keys_ahead[shares], values_ahead[shares];
-// Of the own row (page_scores_of).
+// Page scores of this invocation's own row (page_scores_of).
 vec2 page_scores, page_scores_ahead;
 
 Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
@@ -151,8 +150,8 @@ void move_nonfinite(inout f16vec4 v[8], inout float scale) {
     [[unroll]] for (uint i = 0; i < 8; i++) v[i] = mix(f16vec4(0.0), v[i], bvec4(finite));
 }
 
-// Quarters have scales of their own where bits are unequal: a key then has the largest, and its levels the ratios to that. One of them is 1,
-// and rounding to fp16 is nothing beside the error of a level.
+// If bits are unequal, each quarter has a scale of its own. The key's scale is then the largest of them, and its levels are
+// multiplied by the ratios to it. One ratio is 1, and the rounding to fp16 is small compared with the error of a level.
 float scale_of_key(vec4 scales) {
     return KV_UNEQUAL(k_type) == 0 ? scales.x : max(max(scales.x, scales.y), max(scales.z, scales.w));
 }
@@ -162,7 +161,7 @@ void join_quarters(inout f16vec4 v[8], vec4 scales) {
     [[unroll]] for (uint i = 0; i < 8; i++) v[i] *= by;
 }
 
-// Stores what was fetched where all subgroups read it.
+// Stores the fetched vectors in shared memory, where all subgroups read them.
 void store_batch() {
     [[unroll]] for (uint s = 0; s < shares; s++) {
         const uint key = item_of(s) / blocks, b = item_of(s) % blocks;

@@ -25,8 +25,8 @@ const uint subgroups = lanes / subgroup;
 const uint parts = head_dim / 32, keys_at_once = subgroup / parts;
 const bool half_keys = KV_HALF_LEVELS(k_type) != 0, half_values = KV_HALF_LEVELS(v_type) != 0;
 const uint steps = DECODE_STEPS, batch = steps * keys_at_once;
-// Of the scores of a key, lanes that share it keep `own` heads each, those from own_head() on. Where parts or heads does not divide
-// the other, all keep all; where there are more parts than heads, several keep the same one.
+// Lanes that share a key keep the scores of `own` heads each, from own_head() on. If neither of parts and heads divides the
+// other, each lane keeps all heads. If there are more parts than heads, several lanes keep the same head.
 const uint own = heads % parts == 0 ? heads / parts : parts % heads == 0 ? 1 : heads;
 const uint keepers = own == heads ? parts : parts * own / heads; // lanes that keep the same heads
 const uint scored = steps * own; // scores that a lane keeps of a batch
@@ -56,8 +56,8 @@ float row_max[own], row_sum[own];               // of the kept heads: the sum of
 float value_unit = half_values ? exp2(-24.0) : 1.0; // the least power of two above all values' scales so far
 float sums[summed];                 // of weighted values, over 2^11 level_unit / value_unit
 
-// Puts the queries into shared memory. Where they are multiplied as fp16 numbers, a subgroup brings the channels of one below 2^11, so that
-// fp16 sums of 16 products with levels stay finite.
+// Puts the queries into shared memory. If they are multiplied as fp16 numbers, a subgroup brings the channels of one below 2^11,
+// so that fp16 sums of 16 products with levels stay finite.
 void load_queries() {
     if (!half_keys) {
         for (uint i = gl_LocalInvocationID.x; i < heads * head_dim / 4; i += lanes)
@@ -93,7 +93,7 @@ void take_queries() {
         }
 }
 
-// The codes of the keys of a round, as load_codes8 returns them; where they are multiplied as fp16 levels.
+// Codes of the keys of a round, as load_codes8 returns them; used if keys are multiplied as fp16 levels.
 uvec2 key_words[half_keys ? steps * 4 : 1];
 
 void fetch_key(uint n, uint at) {
@@ -106,13 +106,14 @@ void fetch_key(uint n, uint at) {
     }
 }
 
-// Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 where that lies after all keys.
+// Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 if it lies after all keys.
 uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
 
 const bool unequal = KV_UNEQUAL(k_type) != 0; // of four channels each has a scale
 const uint kinds = unequal ? 2 : 1;          // of pairs of channels
 
-// f[h] = query[h] . key n of the round, which is vector `at`, the part of this lane; where bits are unequal times its scales
+// f[h] = the product of query[h] and key n of the round (vector `at`) over the channels of this lane's part; if bits are unequal,
+// times the key's scales
 void multiply(uint n, uint at, vec4 scales, out float f[heads]) {
     if (half_keys) {
         f16vec2 products[heads * kinds];
@@ -147,7 +148,7 @@ void add_parts(inout float f[heads]) {
             [[unroll]] for (uint h = 0; h < heads; h++) f[h] += subgroupShuffleXor(f[h], x);
         return;
     }
-    uint count = heads; // halved where there are several: half of the lanes keep the first ones
+    uint count = heads; // halved if there are several: half of the lanes keep the first ones
     [[unroll]] for (uint x = parts / 2; x > 0; x /= 2) {
         const bool upper = (lane() & x) != 0;
         if (count > 1) {
@@ -163,7 +164,7 @@ void add_parts(inout float f[heads]) {
     }
 }
 
-// Raises the maxima to those of these scores and the values' unit to the largest scale, and rescales the sums where either grew.
+// Raises the maxima to those of these scores and the values' unit to the largest scale, and rescales the sums if either grew.
 void raise(float s[scored], float largest_scale) {
     float m[own];
     bool grew = false;
@@ -193,7 +194,7 @@ void raise(float s[scored], float largest_scale) {
     value_unit = unit;
 }
 
-// The codes of a window's values; they are fetched before the keys are multiplied where a round has one window.
+// Codes of a window's values. They are fetched before the keys are multiplied if a round has one window.
 const bool fetches_values = half_values && chunks == 1 && values_of_lane == window_of_sums;
 uvec2 value_words[half_values ? window_of_sums : 1];
 

@@ -6,7 +6,7 @@
 #define UNROLL [[unroll]]
 #include "attention.glsl"
 
-// attention.comp for Mesa's software driver (read.glsl), where an invocation is a SIMD lane:
+// attention.comp for Mesa's software driver (read.glsl), whose invocations are SIMD lanes:
 // shared memory, and arrays with an index that is unknown at compile time, are read lane by lane, and barriers are expensive.
 // So a lane has its own keys and its own maximum: it scores `run` keys, `width` channels at a time, whose queries stay in
 // registers; then it sums their values in the same way. Only at the end are the lanes' sums combined.

@@ -54,7 +54,7 @@ uint index_uniformly(float size, float largest) {
     return index;
 }
 
-uint largest_bits = 0; // of |channel|, where levels are uniform
+uint largest_bits = 0; // of |channel|, if levels are uniform
 
 // Prepares the values of the whole vector that choose_code() needs. All invocations call it.
 void prepare_codes(float norm2) {

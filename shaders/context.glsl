@@ -1,13 +1,15 @@
-// The state of a pass: its `tokens` rows, each a token of some slot, and the page tables of all slots (model/cache.h). Rows of one
-// slot that follow one another are a span. In the head, whose rows are those whose logits are wanted, a row has one word: its number
-// among those of h. `sampled_tokens` tokens have been sampled since the host last wrote this (shaders/sample.comp).
+// The state of a pass: its `tokens` rows, each a token of some slot, and the page tables of all slots (model/cache.h). Rows of
+// one slot that follow one another are a span. In the head, which has a row for each token whose logits are wanted, a row has one
+// word: its number among the rows of h. `sampled_tokens` tokens have been sampled since the host last wrote this
+// (shaders/sample.comp).
 //
-// words: rows [max_rows][ROW_WORDS]: the row's position and slot, the numbers of rows of its span before and after it that keys are divided
-// by (none where each row is a part of its own), and the first position that may be in the slot's full-precision window
-// (model/kv/window.h), and the tokens that the states of its slot are after before and behind the pass (StateRange of
+// words: rows [max_rows][ROW_WORDS]: the row's position and slot, the numbers of rows of its span before and after it that keys
+// are divided by (0 if rows are separate), the first position that may be in the slot's full-precision window
+// (model/kv/window.h), and the numbers of tokens that its slot's states contain before and after the pass (StateRange of
 // model/pass_rows.h); then spans [][2]: their first row and the one after their last; then tables [slots][table_pages]: the page
-// of each PAGE positions; then the rotary table: cos and sin of position p and pair i of the rotary channels, [positions][rotary / 2][2];
-// then those of the pages' first positions once more, [rotary / 2][table_pages][2], so that invocations with a page each read in a run.
+// of each PAGE positions; then the rotary table: cos and sin of position p and pair i of the rotary channels, [positions][rotary
+// / 2][2]; then those of the pages' first positions once more, [rotary / 2][table_pages][2], so that invocations with a page each
+// read in a run.
 #include "context_words.h"
 #define CONTEXT_OF(n, qualifier)                                                                                                 \
     layout(binding = n) qualifier buffer Context {                                                                               \

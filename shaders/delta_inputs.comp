@@ -5,14 +5,16 @@
 #include "params.h"
 #include "context.glsl"
 
-// What the recurrence of a gated DeltaNet (delta_rule.comp) gets of its layer's projections. Of channel i of a row
-//   c_t[i] = silu(sum over j = 0 ... 3 of w[i][j] x_(t-3+j)[i]),
-// x being the rows before it in the sequence, too: the slot's state has the last three. The channels are heads of 128, queries and keys
-// and then values; of queries and keys c / sqrt(sum of c^2 + eps) is stored, of queries over sqrt(128). Of each value head
-//   beta = sigmoid(beta), alpha = exp(a softplus(alpha + dt)), a < 0.
-// One workgroup per head (x) and row (y), and one more for the gates of a row. That of a slot's first row has the two after it, too, and
-// then replaces the state's rows: nothing else reads them. Of a slot's tokens some may be pending (StateRange of model/pass_rows.h):
-// their inputs come before those of the first row, and what rows that stay pending have is kept, too, in other places of the ring.
+// Inputs of the recurrence of a gated DeltaNet (delta_rule.comp), from its layer's projections. For channel i of row t
+// c_t[i] = silu(sum over j = 0 ... 3 of w[i][j] x_(t-3+j)[i])
+// where rows x before the first are those of the sequence: the slot's state has the last three. The channels are heads of 128:
+// queries, keys, then values. Stored are c / sqrt(sum of c^2 + eps) for keys, this over sqrt(128) for queries, and c for values.
+// For each value head
+// beta = sigmoid(beta), alpha = exp(a softplus(alpha + dt)), a < 0.
+// One workgroup per head (x) and row (y), and one more for the gates of a row. The workgroup of a slot's first row also computes
+// the two rows after it, and then replaces the state's rows: no other workgroup reads them. If tokens of the slot are pending
+// (StateRange of model/pass_rows.h), their inputs come before the first row's. The inputs and results of rows that stay pending
+// are kept, too, in other places of the ring.
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
@@ -55,15 +57,15 @@ void store_gates(uint t) {
     }
 }
 
-// A row of inputs: where its first channel is, in a row of the pass or in the state.
+// A row of inputs: offset of its first channel, in the rows of the pass or in the state.
 struct Inputs {
     bool in_pass;
     uint at;
 };
 float input_of(Inputs row, uint i) { return row.in_pass ? rows[row.at + i] : state[row.at + i]; }
 
-// Those at a position of a slot, of whose rows t is the first: of a row, of a token that is pending, or of one of the last three
-// before those.
+// Returns the inputs at a position of a slot whose first row is t. The position is that of a row, of a pending token, or of one
+// of the last three tokens before them.
 Inputs inputs_at(uint t, int position) {
     const int own = int(row_position(t)), begin = int(min(row_state_begin(t), row_position(t)));
     if (position >= own) return Inputs(true, p.inputs + (t + uint(position - own)) * p.channels);

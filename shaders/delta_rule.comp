@@ -64,7 +64,7 @@ void fetch(uint t, Head head, uint lane, uint quad) {
     next_gates = pair % 2 == 0 ? two.xy : two.zw;
 }
 
-// Of a pending token the same but for the query: its output is that of an earlier pass.
+// Fetches the key, value and gates of a pending token. Its query is not needed: its output belongs to an earlier pass.
 void fetch_pending(uint slot_at, uint position, Head head, uint lane, uint quad) {
     const uint place = position % p.ring, at = slot_at + p.pending_outputs + place * p.channels,
                pair = place * p.value_heads + head.value;

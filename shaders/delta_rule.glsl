@@ -1,5 +1,5 @@
-// What the kernels of the delta rule share: where a head's rows and its state are, in floats, and which rows a workgroup has. `rows` is a
-// buffer of vec4, the push constants are `p`; include recurrent.glsl first.
+// Code that the kernels of the delta rule share: offsets in floats of a head's rows and state, and the rows of a workgroup.
+// `rows` is a buffer of vec4, the push constants are `p`; include recurrent.glsl first.
 const uint head_dim = 128;
 
 struct Head {
@@ -24,7 +24,7 @@ Tokens tokens_of(uint first, uint end) {
     return Tokens(begins ? min(row_state_begin(first), position) : position, min(row_state_end(first), last), last, first, position);
 }
 
-// Where a token is: its row after the norms, and its gates of all heads; in `state` if it is pending, else in `rows`.
+// Offsets of a token: its row after the norms, and its gates of all heads; in `state` if it is pending, else in `rows`.
 struct Place {
     bool pending;
     uint row, gates;

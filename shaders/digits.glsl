@@ -21,8 +21,9 @@ void levels_as_bytes(Raw32 raw, out uvec4 levels[2]) {
     }
 }
 
-// Adds 32 weights times inputs to `sum`. digits: 32 high ones, then 32 low ones; inputs: their scale, and the sums of either half of the
-// inputs and of all. The sums of products of digits over 32 columns (16 where these have a scale of their own) are exact.
+// Adds the product of 32 weights and inputs to `sum`. digits: 32 high digits, then 32 low ones; inputs: their scale, and the sums
+// of either half of the inputs and of all. The sums of products of digits over 32 columns (16 if these have a scale of their own)
+// are exact.
 void add_product(inout float sum, uvec4 w[2], Scales32 scales, uvec4 digits[4], vec4 inputs) {
 #ifdef SPLIT_SCALES
     const int low = dot16(w[0], digits[2], dot16(w[0], digits[0], 0) << 7), high = dot16(w[1], digits[3], dot16(w[1], digits[1], 0) << 7);

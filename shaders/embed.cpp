@@ -44,7 +44,7 @@ bool write(const std::string& path, const std::string& text) {
     return bool(file.flush());
 }
 
-// What includes an interface is compiled again only where that has changed.
+// Leaves an unchanged file alone, so that sources that include an interface are compiled again only if it has changed.
 bool write_if_changed(const std::string& path, const std::string& text) {
     std::ifstream file(path, std::ios::binary);
     return (file && std::string(std::istreambuf_iterator<char>(file), {}) == text) || write(path, text);

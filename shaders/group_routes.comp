@@ -3,9 +3,9 @@
 #include "params.h"
 #include "routes.h"
 
-// routes: the pairs ordered by expert, those of one expert in their order, and their tiles of at most p.tile pairs. One workgroup per
-// expert: it counts the pairs of all experts, to find where its own begin, and writes these; each of its invocations has a run of
-// pairs that follow one another, so that their order does not depend on which is first.
+// routes: the pairs ordered by expert, pairs of one expert in their order, and their tiles of at most p.tile pairs. One workgroup
+// per expert. It counts the pairs of all experts, to find where its own begin, and writes its own. Each of its invocations has a
+// run of consecutive pairs, so that their order does not depend on which invocation is first.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { group_routes_params p; };

@@ -3,10 +3,10 @@
 // subgroup variant (SUBGROUP) the workgroup is one full subgroup of at most head_dim / 2, and every invocation has its own
 // channels in registers.
 //
-// EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_BELOW(i, n): those below n, where OWN_AT(channel, i, n) is its
-// own too; EACH_FROM(i, n): those from n on. In a subgroup variant n is a multiple of the subgroup. WORD_OF(i): i / 32, in a subgroup
-// variant such that drivers see a constant. EACH(i, n): any n things, shared out among the invocations. channel_barrier(): what must
-// stand where channels or terms change hands.
+// EACH_CHANNEL(i): an invocation's own channels, as OWN(channel, i); EACH_BELOW(i, n): its own channels below n, as
+// OWN_AT(channel, i, n); EACH_FROM(i, n): its own from n on. In a subgroup variant n is a multiple of the subgroup. WORD_OF(i): i
+// / 32, in a subgroup variant such that drivers see a constant. EACH(i, n): any n things, shared out among the invocations.
+// channel_barrier(): needed between a write of a channel or term and its read by another invocation.
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += workgroup)
 
 #ifdef SUBGROUP
@@ -23,8 +23,8 @@ float terms[head_dim / width];
 #define OWN_AT(array, i, distance) array[nr_##i + (distance) / width]
 void channel_barrier() {}
 
-// terms[0] of every invocation = the sum of all, by terms i += terms i + s for s = head_dim / 2 ... 1. With 4 as `last` that of those
-// with the same i % 4 as the invocation's number.
+// terms[0] of every invocation = the sum of all terms, by terms i += terms i + s for s = head_dim / 2 ... 1. If `last` is 4: the
+// sum of the terms i with the same i % 4 as the invocation's number.
 void sum_terms(uint last) {
     [[unroll]] for (uint s = head_dim / 2 / width; s > 0; s >>= 1)
         [[unroll]] for (uint i = 0; i < s; i++) {
@@ -37,8 +37,8 @@ void sum_terms(uint last) {
     }
 }
 
-// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 4
-// where those with another i % 4 are apart.
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is
+// 1, or 4 if channels of another i % 4 are separate.
 void hadamard(uint first) {
     for (uint stride = first; stride < width; stride <<= 1) {
         const bool upper = (gl_SubgroupInvocationID & stride) != 0;
@@ -69,8 +69,8 @@ shared float terms[head_dim];
 #define OWN_AT(array, i, distance) array[i + (distance)]
 void channel_barrier() { barrier(); }
 
-// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1; with 4 as `last`
-// terms[q] = that of those with i % 4 = q. Ends with a barrier.
+// terms[0] = the sum of terms[], by terms[i] += terms[i + s] for s = head_dim / 2 ... 1. If `last` is 4: terms[q] = the sum of
+// the terms with i % 4 = q. Ends with a barrier.
 void sum_terms(uint last) {
     for (uint s = head_dim / 2; s >= last; s >>= 1) {
         barrier();
@@ -82,8 +82,8 @@ void sum_terms(uint last) {
     barrier();
 }
 
-// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is 1, or 4
-// where those with another i % 4 are apart. Ends with a barrier.
+// channel = H channel, the unnormalised Hadamard matrix as butterflies of stride `first`, 2 * first, ..., head_dim / 2; first is
+// 1, or 4 if channels of another i % 4 are separate. Ends with a barrier.
 void hadamard(uint first) {
     for (uint stride = first; stride < head_dim; stride <<= 1) {
         barrier();

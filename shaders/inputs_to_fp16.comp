@@ -3,8 +3,9 @@
 #include "params.h"
 #include "context.glsl"
 
-// y[t] = x[t] in fp16, times a power of two that is t's own (fp16_range.glsl), for products with cooperative matrices. One workgroup
-// per row of x, of which a token has p.rows_per_token. From word p.largest on, y has the fp32 bits of each token's largest magnitude.
+// y[t] = x[t] in fp16, times a power of two that is t's own (fp16_range.glsl), for products with cooperative matrices. One
+// workgroup per row of x; a token has p.rows_per_token rows. From word p.largest on, y has the fp32 bits of each token's largest
+// magnitude.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { inputs_to_fp16_params p; };

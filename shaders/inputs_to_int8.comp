@@ -4,11 +4,10 @@
 #include "params.h"
 #include "context.glsl"
 
-// y[t] = x[t] as two int8 digits, for products in integers (matmul_dot.comp). 32 columns, which one invocation has, have a scale in
-// common: x = scale * (128 * high + low), 0 <= low < 128, so that the largest is 127 * 128 + 127 times the scale. They are five
-// vectors: 32 high digits, 32 low ones, the scale, and the sums of either half of the columns as they are now. Columns with
-// an infinity or NaN have NaN as scale; those below 2^-100 are 0. One workgroup per row of x, of which a token has
-// p.rows_per_token.
+// y[t] = x[t] as two int8 digits, for products in integers (matmul_dot.comp). 32 columns, which belong to one invocation, have a
+// common scale: x = scale * (128 * high + low), 0 <= low < 128, so that the largest is 127 * 128 + 127 times the scale. They are
+// five vectors: 32 high digits, 32 low ones, the scale, and the sums of either half of the columns as they are now. Columns with
+// an infinity or NaN have NaN as scale; those below 2^-100 are 0. One workgroup per row of x; a token has p.rows_per_token rows.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { inputs_to_int8_params p; };

@@ -3,8 +3,8 @@
 #include "params.h"
 #include "context.glsl"
 
-// What states_before.comp reads later: of each slot's last rows, as many as the ring has, kept[slot][position % ring] = x[t]. One
-// workgroup per row.
+// Keeps hidden states that states_before.comp reads later: kept[slot][position % ring] = x[t] for the last rows of each slot, at
+// most as many as the ring has. One workgroup per row.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { keep_states_params p; };

@@ -170,7 +170,8 @@ void append_plain(uint at) {
 }
 #endif
 
-// Returns x / scale, a power of two, in integers, since NaN and infinity need not survive arithmetic; 0 where that is denormal.
+// Returns x / scale, a power of two, in integers, since NaN and infinity need not survive arithmetic; 0 if the result is
+// denormal.
 float divided(float x, float scale) {
     const uint bits = floatBitsToUint(x), sign = bits & 0x80000000u;
     const int exponent = int((bits >> 23) & 255u), e = exponent + 127 - int(floatBitsToUint(scale) >> 23);

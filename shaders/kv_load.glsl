@@ -19,7 +19,8 @@ float stored_scale(uint type, uint scales, uint at, uint n) {
     return half_value(cache_word(scales + (i >> 1)) >> (16 * (i & 1)));
 }
 
-// Returns the factor of a vector's loaded values; or those of its quarters, where their bits are unequal: of channels 4 n, 4 n + 1 and so on.
+// Returns the factor of a vector's loaded values. If bits are unequal: the factors of its quarters, which are channels 4 n, 4 n +
+// 1, 4 n + 2 and 4 n + 3.
 vec4 vector_scales(uint type, uint scales, uint at) {
     if (KV_FAMILY(type) != KV_TURBOQUANT) return vec4(1.0, 0.0, 0.0, 0.0);
     if (KV_UNEQUAL(type) == 0) return vec4(stored_scale(type, scales, at, 0), 0.0, 0.0, 0.0);

@@ -18,8 +18,8 @@
 #define KV_UNEQUAL(type) ((type) >> 13 & 1u)
 #define KV_IS_CODED(type) (KV_FAMILY(type) >= KV_TURBOQUANT) // codes and scales, not plain values
 
-// Where bits are unequal, of four places the first has b + 2 bits, the second b - 2, the third b + 1 and the fourth b - 1. Numbers of all
-// codes begin, quarter by quarter, at KV_QUARTER_AT.
+// If bits are unequal: of four neighbouring channels the first has b + 2 bits, the second b - 2, the third b + 1 and the fourth b
+// - 1. The codes of all quarters are numbered together; those of a quarter begin at KV_QUARTER_AT.
 #define KV_QUARTERS 4u
 #define KV_QUARTER_BITS(bits, quarter)                                                                                           \
     ((quarter) == 0u ? (bits) + 2u : (quarter) == 1u ? (bits) - 2u : (quarter) == 2u ? (bits) + 1u : (bits) - 1u)
@@ -38,9 +38,9 @@
 #define KV_SCALES(type, head_dim)                                                                                                \
     (KV_FAMILY(type) == KV_TURBOQUANT ? 1u + 3u * KV_UNEQUAL(type) : KV_FAMILY(type) == KV_BLOCKS ? (head_dim) / 32u : 0u)
 
-// 1 for TurboQuant types whose levels fp16 holds exactly. Of these: the bits that determine the levels of two
-// neighbouring codes, 0 where they are too many for a table; and the entries of a table of pairs, of unequal bits one for each kind of
-// pair, or of single levels (level_pairs.glsl).
+// KV_HALF_LEVELS: 1 for TurboQuant types whose levels fp16 holds exactly. For these types: KV_PAIR_BITS is the number of bits
+// that determine the levels of two neighbouring codes, 0 if they are too many for a table. KV_LEVEL_TABLE_SIZE is the number of
+// entries of a table of pairs (if bits are unequal, one for each kind of pair) or of single levels (level_pairs.glsl).
 #define KV_HALF_LEVELS(type) (KV_FAMILY(type) != KV_TURBOQUANT ? 0u : KV_BITS(type) > 6u ? 0u : 1u)
 #define KV_PAIR_BITS(type) (KV_BITS(type) + KV_TRELLIS(type) > 4u ? 0u : 2u * KV_BITS(type) + 2u * KV_TRELLIS(type))
 #define KV_LEVEL_TABLE_SIZE(type)                                                                                                \

@@ -1,6 +1,6 @@
-// Levels of codes as fp16 numbers, which hold them exactly, for the types with KV_HALF_LEVELS: a table in shared memory has the two
-// levels of every pair of codes, or, where the codes of a pair have too many bits, the level of every code. `copies` of it lie in
-// different banks, so that the invocations of a subgroup read it at once.
+// Levels of codes as fp16 numbers, which hold them exactly, for the types with KV_HALF_LEVELS. A table in shared memory has the
+// two levels of every pair of codes, or the level of every code if the codes of a pair have too many bits. `copies` copies of it
+// lie in different banks, so that the invocations of a subgroup read it at once.
 
 // Levels are below 128 in magnitude, and are stored over that: products with numbers up to 2^11 stay finite in sums of 16.
 const float level_unit = 128.0;
@@ -57,7 +57,8 @@ f16vec2 table_pair(uint type, uint index) {
     const uint first = type == k_type ? 0 : k_table;
     return unpackFloat2x16(level_pairs[(first + index) * copies + gl_LocalInvocationID.x % copies]);
 }
-// Returns the entry whose index are `bits` bits of a word, from bit `from` on, and `more`. The shift and mask give where its copies begin.
+// Returns the table's entry whose index is the `bits` bits of a word from bit `from` on, plus `more`. The shift and mask give the
+// offset of its copies.
 f16vec2 table_pair_at(uint type, uint word, uint from, uint bits, uint more) {
     const uint by = findLSB(copies), first = ((type == k_type ? 0 : k_table) + more) * copies, mask = ((1u << bits) - 1u) << by;
     const uint turned = from >= by ? word >> (from - by) : word << (by - from);

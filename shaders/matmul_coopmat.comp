@@ -24,7 +24,7 @@ layout(constant_id = 2) const uint tile_tokens = 64;
 layout(constant_id = 3) const uint m = 16; // a matrix of weights has m rows and k columns, one of sums n tokens
 layout(constant_id = 4) const uint n = 16;
 layout(constant_id = 5) const uint k = 16;
-layout(constant_id = 6) const uint blocks = 1; // every invocation decodes one, where workgroup is tile_rows * blocks
+layout(constant_id = 6) const uint blocks = 1; // every invocation decodes one if workgroup is tile_rows * blocks
 layout(constant_id = 7) const uint subgroup = 32; // invocations of one
 layout(constant_id = 8) const uint row_subgroups = 2;
 layout(constant_id = 9) const uint ahead = 1; // steps of columns: 1: the next are fetched while these are multiplied; 2: decoded, too
@@ -41,7 +41,7 @@ layout(binding = 2) readonly buffer XWords { uint x_words[]; };
 #define ROWS_TILE tile_tokens
 #include "rows.glsl"
 
-const uint stride = 8 * blocks + 2; // a row or token is so many vectors of four columns; two keep neighbours in different banks
+const uint stride = 8 * blocks + 2; // vectors of four columns of a row or token; two more keep neighbours in different banks
 const uint subgroups = workgroup / subgroup;
 const uint own_rows = tile_rows / row_subgroups, own_tokens = tile_tokens * row_subgroups / subgroups; // of a subgroup
 const uint down = own_rows / m, across = own_tokens / n; // its matrices
@@ -50,14 +50,14 @@ shared f16vec4 w_tile[tiles * tile_rows * stride];
 shared f16vec4 x_tile[tiles * tile_tokens * stride];
 shared float results[subgroups * m * n];
 
-// What an invocation has fetched of the next columns: `turns` times 32 weights, and vectors of x.
+// Weights and inputs that an invocation has fetched of the next columns: `turns` times 32 weights, and vectors of x.
 const uint turns = (tile_rows * blocks + workgroup - 1) / workgroup, inputs = tile_tokens * 4 * blocks,
            input_turns = (inputs + workgroup - 1) / workgroup;
 Raw32 next_w[turns];
 uvec4 next_x[input_turns];
 
-// Fetches columns 32 b ... of rows first_row ... and of tokens first_token ...: past the last row or token that one, never stored; past
-// the last columns these again.
+// Fetches columns 32 b ... of rows first_row ... and of tokens first_token .... Past the last row or token it fetches the last
+// one, whose results are not stored; past the last columns these again.
 void fetch(uint first_row, uint first_token, uint b) {
     [[unroll]] for (uint turn = 0; turn < turns; turn++) {
         const uint i = gl_LocalInvocationID.x + turn * workgroup, at = min(b + i % blocks, p.cols / 32 - 1);

@@ -4,9 +4,9 @@
 #extension GL_EXT_spirv_intrinsics : require
 #include "params.h"
 
-// matmul.comp's product in integers, for devices with int8 dot products and without cooperative matrices: levels are multiplied by x in
-// two digits, as inputs_to_int8.comp has made it; their sums over 32 columns (16 where these have a scale of their own) are exact, and
-// are scaled and added up in fp32. Tiles as in matmul_tiled.comp, 32 `blocks` columns at a time.
+// matmul.comp's product in integers, for devices with int8 dot products and without cooperative matrices: levels are multiplied
+// by x in two digits, as inputs_to_int8.comp has made it; their sums over 32 columns (16 if these have a scale of their own) are
+// exact, and are scaled and added up in fp32. Tiles as in matmul_tiled.comp, 32 `blocks` columns at a time.
 // once per weight format but f32 f16 bf16
 // params: matmul_params
 layout(local_size_x_id = 0) in; // tile_rows / rows * tile_tokens / columns

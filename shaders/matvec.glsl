@@ -5,7 +5,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint lanes = 16; // a power of two
-layout(constant_id = 2) const uint rows = 2;   // even where the output is MATVEC_GATED
+layout(constant_id = 2) const uint rows = 2;   // also if the output is MATVEC_GATED
 layout(constant_id = 3) const uint matvec_output = MATVEC_STORE;
 layout(constant_id = 4) const uint interleave = 1; // of the rows of the weights
 layout(constant_id = 5) const uint normed = 0;     // 1: x must still be divided by its rms; its sums of squares follow it
@@ -21,7 +21,7 @@ READ_VECTORS(2, x)
 #include "rows.glsl"
 layout(binding = 3) readonly buffer NextNorm { float next_norm[]; };
 const uint summed = rows * columns;
-uint x_start = 0; // of a pair of experts, or of the workgroup's vectors: where they and their results begin
+uint x_start = 0; // offsets of a pair of experts, or of the workgroup's vectors, and of their results
 uint y_start = 0;
 
 #ifdef SUBGROUP
@@ -99,7 +99,7 @@ void store_columns(uint first, float sums[summed]) {
 
 float silu(float g) { return g / (1.0 + exp(-g)); }
 
-// Finds the expert, the vector and the results of this workgroup's pair; returns false where it has nothing to do.
+// Finds the expert, the vector and the results of this workgroup's pair; returns false if it has nothing to do.
 bool find_pair() {
     const uint pair = gl_WorkGroupID.y;
     if (pair >= routes[ROUTES_PAIRS] || !find_expert(routes[ROUTES_HEADER_WORDS + pair])) return false;
@@ -108,7 +108,7 @@ bool find_pair() {
     return true;
 }
 
-// Finds the workgroup's vectors among those of a pass; returns false where there are none.
+// Finds the workgroup's vectors among those of a pass; returns false if there are none.
 bool find_vectors() {
     const uint vector = gl_WorkGroupID.z * columns;
     x_start = vector * (p.cols / 4);

@@ -53,7 +53,7 @@ void fetch_rows(uint starts[rows], uint b, out Raw32 raw[rows]) {
     [[unroll]] for (uint r = 0; r < rows; r++) raw[r] = fetch32(starts[r], load_header(starts[r], p.cols, b >> 3), b >> 3, b & 7);
 }
 
-// What a step needs is loaded before the step before is multiplied.
+// The loads of a step are issued before the step before it is multiplied.
 void multiply(uint starts[rows], uint lane, inout float sums[summed]) {
     const uint last = p.cols / 32 - 1;
     vec4 ahead[columns];

@@ -14,7 +14,7 @@ struct rms_norm_params {
     uint cols;
     float eps;
     uint in_head; // 1: row t of y is the norm of row head_row(t) of x
-    uint y_cols;  // of a row of y, of which these begin at y_first
+    uint y_cols;  // row length of y; the results begin at y_first
     uint y_first;
 };
 
@@ -44,7 +44,7 @@ struct matmul_params {
     uint pairs_per_x;
     uint tiles_at; // offset of the tiles in the routes, in words
 };
-// rows_per_token: of x; more than 1 where each of a token's experts has one
+// rows_per_token: rows of x; more than 1 if each of a token's experts has its own
 struct inputs_to_fp16_params { uint cols; uint rows_per_token; uint largest; };
 struct inputs_to_int8_params { uint cols; uint rows_per_token; };
 #define MAX_MATRICES 32 // of sums in a subgroup (each_matrix.glsl)
@@ -61,13 +61,14 @@ struct matmul_coopmat_params {
 };
 
 // Offsets in words of the routes (routes.h).
-struct route_params { uint count; uint used; uint weights_at; uint normalise; }; // normalise: 1: divide by the sum of those chosen
+struct route_params { uint count; uint used; uint weights_at; uint normalise; }; // normalise: 1: divide by the sum of the chosen
+                                                                                 // experts'
 struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
 struct add_experts_params { uint cols; uint used; uint weights_at; };
 
 // `signs`: bit i % 32 of word i / 32 set means that channel i is negated.
 
-// What q_norm_rope conditions: keys lack the mean of their page, queries have its product with them.
+// Conditioning by q_norm_rope: the mean of the page is subtracted from keys; queries have their product with it.
 #define CONDITION_NONE 0
 #define CONDITION_KEYS 1
 #define CONDITION_QUERIES 2
@@ -75,7 +76,7 @@ struct add_experts_params { uint cols; uint used; uint weights_at; };
 struct q_norm_rope_params {
     uint heads;
     float eps;             // of the norm; below 0: heads have none
-    float scale;           // 1 / sqrt(head_dim), over the rotation's gain where the keys are rotated
+    float scale;           // 1 / sqrt(head_dim), over the rotation's gain if the keys are rotated
     uint group;            // conditioned: query heads that share a kv head's channel scaling
     uint page_scores;      // offset of the page scores [rows][heads][pages] in q, in floats
     uint pages;            // of a head; 0: no page scores, since keys lack no mean
@@ -178,7 +179,7 @@ struct delta_rule_params {
     uint inputs;       // the outputs of delta_inputs
     uint gates;
     uint state_floats;
-    uint separate;     // 1: workgroups in y are rows, of which the first of a slot has all of them; 0: spans
+    uint separate;     // 1: workgroups in y are rows, and that of a slot's first row has all its rows; 0: they are spans
     uint first_row;    // of a block's: rows [first_row, first_row + max_rows)
     uint max_rows;
     uint pending_outputs; // as above

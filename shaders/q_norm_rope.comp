@@ -5,11 +5,11 @@
 #include "params.h"
 #include "context.glsl"
 
-// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C is the channel scaling of the head, where there is any, and R
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))), in place; C is the channel scaling of the head, if there is any, and R
 // the keys' rotation, or the identity when they are not rotated. One workgroup per head (x) and token (y).
-// Where the keys of a page lack a mean, a page score is page_scale times the query's product with it after RoPE. A mean turns with the
-// first position of its page, so that the product is a sum over the pairs of channels of that position's cosines and sines; channels that do not turn
-// are left out, since their products are the same for all pages.
+// If the mean of a page was subtracted from its keys, a page score is page_scale times the query's product with it after RoPE. A
+// mean turns with the first position of its page, so that the product is a sum over the pairs of channels of that position's
+// cosines and sines; channels that do not turn are left out, since their products are the same for all pages.
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

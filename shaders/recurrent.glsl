@@ -1,5 +1,5 @@
-// Rows of a pass as the kernels of recurrent layers take them: those of one slot follow one another, and each depends on the one before
-// it, also where the rows are separate. Include context.glsl first.
+// Rows of a pass for the kernels of recurrent layers: rows of one slot are consecutive, and each depends on the one before it,
+// also if the rows are separate. Include context.glsl first.
 
 // Returns how many rows directly before row t are of its slot, at most `max_rows`.
 uint rows_before(uint t, uint max_rows) {

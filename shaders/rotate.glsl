@@ -61,7 +61,7 @@ shared float placed[head_dim];
     barrier();                                                                                                                  \
     EACH_CHANNEL(i) OWN(channel, i) = PLACED[from(i)];
 
-// channel = R channel. Starts and ends with a barrier where there is a rotation.
+// channel = R channel. Starts and ends with a barrier if there is a rotation.
 void rotate(uint rotation) {
     if (rotation == ROTATION_WHT) {
         FLIP(p.signs);
@@ -134,8 +134,8 @@ void rotate_back(uint rotation) {
     channel_barrier();                                                                                                          \
     CONDITION_QUERY(weight, kv_head)
 
-// channel = RoPE(w * channel / rms(channel)) at rotary position `at`; RoPE(w * channel) where eps is below 0. The first `rotary` channels
-// are turned, in pairs (i, i + rotary / 2). Starts and ends with a barrier.
+// channel = RoPE(w * channel / rms(channel)) at rotary position `at`; RoPE(w * channel) if eps is below 0. The first `rotary`
+// channels are turned, in pairs (i, i + rotary / 2). Starts and ends with a barrier.
 #define NORM_AND_ROPE(weight, eps, at)                                                                                          \
     channel_barrier();                                                                                                          \
     EACH_CHANNEL(i) {                                                                                                           \

@@ -4,9 +4,9 @@
 #include "context.glsl"
 #include "routes.h"
 
-// routes: the `used` experts of each token with the largest logits, of equal ones those with lower numbers first; and their weights,
-// exp(logit) over the sum of these where p.normalise, otherwise over that of all logits (softmax). One workgroup per token. A NaN
-// counts as the largest logit, and makes all weights NaN, as an infinity does.
+// routes: the `used` experts of each token with the largest logits, of equal ones those with lower numbers first; and their
+// weights: exp(logit) over the sum of the chosen ones' if p.normalise, else over the sum of all (softmax). One workgroup per
+// token. A NaN counts as the largest logit, and makes all weights NaN, as an infinity does.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { route_params p; };
@@ -29,7 +29,7 @@ void main() {
     if (t >= tokens) return;
     for (uint e = gl_LocalInvocationID.x; e < p.count; e += workgroup) keys[e] = key_of(floatBitsToUint(logits[t * p.count + e]));
     barrier();
-    // An expert's rank is the number of those before it: each rank occurs once, whatever the logits are.
+    // An expert's rank is the number of experts before it: each rank occurs once, whatever the logits are.
     for (uint e = gl_LocalInvocationID.x; e < p.count; e += workgroup) {
         const uint key = keys[e];
         uint rank = 0;

@@ -11,7 +11,7 @@ uint row_count = p.rows;           // their number
 uint first_column = p.first_row;   // the first one's place in a row of y
 uint first_token, end_token;       // of a tile: rows of the pass, or words of `routes` that have pairs
 
-// Finds the rows of an expert; returns false where the slice has none of them.
+// Finds the rows of an expert; returns false if the slice has none of them.
 bool find_expert(uint expert) {
     const uint first = expert * p.expert_rows, begin = max(first, p.first_row), end = min(first + p.expert_rows, p.first_row + p.rows);
     if (begin >= end) return false;
@@ -22,7 +22,7 @@ bool find_expert(uint expert) {
 }
 
 #ifdef ROWS_TILE
-// Finds the tile of at most ROWS_TILE tokens of this workgroup; returns false where it has nothing to do.
+// Finds the tile of at most ROWS_TILE tokens of this workgroup; returns false if it has nothing to do.
 bool find_tile() {
     if (experts == 0) {
         first_token = gl_WorkGroupID.y * ROWS_TILE;
@@ -41,6 +41,6 @@ uint x_row(uint token) {
     const uint t = min(token, end_token - 1);
     return experts == 0 ? t : routes[t] / p.pairs_per_x;
 }
-// Returns where the results of a token begin in y.
+// Returns the offset of a token's results in y.
 uint y_start(uint token) { return (experts == 0 ? token : routes[token]) * p.y_cols + first_column; }
 #endif

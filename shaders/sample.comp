@@ -4,9 +4,9 @@
 #include "context.glsl"
 #include "sampling.glsl"
 
-// ids[0] = sampled[sampled_tokens] = the token sampled from the candidates of all stretches as model/engine/sampling/device_sampling.h
-// defines; its uses are counted, where settings.penalises; the row's position and sampled_tokens are incremented. NO_TOKEN where there is none;
-// ids[0] is 0 then. One workgroup.
+// ids[0] = sampled[sampled_tokens] = the token sampled from the candidates of all stretches as
+// model/engine/sampling/device_sampling.h defines; its uses are counted if settings.penalises; the row's position and
+// sampled_tokens are incremented. NO_TOKEN if there is none; ids[0] is 0 then. One workgroup.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_params p; };

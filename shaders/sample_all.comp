@@ -31,7 +31,7 @@ const uint bins = SAMPLING_STRETCHES; // as many as a digit has values
 shared uint low_sums[bins], high_sums[bins]; // of weights: of their low 12 bits, and of the others
 shared uint counts[bins];
 shared uint greatest; // key
-// Kept: keys greater than last_key, and of those equal to it `ties`, in the order of ids.
+// Kept are the keys greater than last_key, and `ties` keys equal to it, in the order of ids.
 shared uint last_key, ties;
 shared uint prefix; // the digits found so far, and what they
 shared uvec2 left;  // leave of a number of keys, or of a mass
@@ -86,7 +86,7 @@ void find_greatest() {
 
 bool has_prefix(uint key, uint shift) { return shift == 24 || key >> (shift + 8) == prefix >> (shift + 8); }
 
-// last_key = the settings.candidates-th greatest key; where there are fewer, or all are candidates, NO_LOGIT, which none is.
+// last_key = the settings.candidates-th greatest key. If there are fewer keys, or all are candidates: NO_LOGIT, which no key is.
 void keep_candidates() {
     if (gl_LocalInvocationID.x == 0) {
         last_key = prefix = NO_LOGIT;
@@ -142,7 +142,7 @@ void find_digit(uint shift) {
     prefix |= digit << shift;
 }
 
-// Of the keys that are kept, keeps the fewest whose weights sum to top-p of all.
+// Keeps the fewest of the kept keys whose weights sum to top-p of all.
 void keep_nucleus() {
     if (settings.top_p == 0xffffffffu) return;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -159,7 +159,7 @@ void keep_nucleus() {
     ties = number + 1u;
 }
 
-// Returns the weight of a key that is kept, 0 of others; of one that ties with the last also where no ties are left.
+// Returns the weight of a key that is kept, 0 for others. Keys that tie with the last one have it even if no ties are left.
 uint kept_weight(uint key) {
     if (key == NO_LOGIT || key < last_key) return 0u;
     const uint weight = weight_of(key);
@@ -193,7 +193,8 @@ void choose_stretch(uint random_bits) {
     left = minus(target, reached);
 }
 
-// Returns the number of the id in the stretch, likewise.
+// Returns the number of the chosen id in the stretch: the first whose weights, with those before it, exceed `left`. For one
+// invocation.
 uint choose_in_stretch() {
     uint i = 0u;
     for (; i < SAMPLING_STRETCH; i++) {
@@ -205,7 +206,7 @@ uint choose_in_stretch() {
     return i;
 }
 
-// Finds the masses of the stretches of kept ids, and the weights of those in the chosen one.
+// Sums the weights of the kept ids of each stretch, chooses a stretch, and finds the weights of its ids.
 void weigh_kept(uint random_bits) {
     clear_bins();
     EACH(id, p.vocab_size) {

@@ -4,7 +4,7 @@
 #include "sampling.glsl"
 
 // candidates[g] = key and id of the settings.candidates greatest of logits 1024 g, 1024 g + 1, ..., in descending order, without
-// the excluded ones, after penalties; where there are fewer, NO_LOGIT. One workgroup per stretch g.
+// the excluded ones, after penalties; NO_LOGIT if there are fewer. One workgroup per stretch g.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_candidates_params p; };
@@ -13,7 +13,7 @@ layout(binding = 1) readonly buffer Logits { uint logits[]; }; // fp32, as bits:
 SAMPLING_AT(2, readonly);
 #include "sampling_keys.glsl"
 
-// As many columns as there can be candidates, each of every 64th logit.
+// At most this many candidates; each column has every 64th logit.
 const uint columns = SAMPLING_CANDIDATES;
 shared uint keys[SAMPLING_STRETCH];
 shared uint column_key[columns], column_at[columns]; // the greatest of each column, and its index

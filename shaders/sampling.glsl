@@ -2,7 +2,8 @@
 #include "sampling.h"
 
 // The host's settings for each batch of steps, and the ids it reads back. Step i samples with random[i]; Context counts the
-// steps. Bit id % 32 of id_words[id / 32]: the id is never sampled. After these words, where settings.penalises, each id's token_use.
+// steps. Bit id % 32 of id_words[id / 32]: the id is never sampled. After these words, if settings.penalises, each id's
+// token_use.
 #define SAMPLING_AT(n, qualifier)                                                                                                    \
     layout(binding = n) qualifier buffer Sampling {                                                                              \
         sampling_settings settings;                                                                                              \
@@ -34,7 +35,7 @@ uint penalised_key(uint key, sampling_settings s, token_use use) {
     return key_of(floatBitsToUint(logit));
 }
 
-// True where the logit with key a at place i precedes that with key b at place j: the greater one, on a tie the earlier.
+// True if the logit with key a at place i precedes that with key b at place j: the greater one, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
 
 // Returns exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/engine/sampling/device_sampling.h.

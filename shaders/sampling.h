@@ -11,7 +11,7 @@ using uint = uint32_t;
 #define SAMPLING_STEPS 16u       // maximum of tokens that a device samples before the host reads them
 #define SAMPLING_STRETCH 1024u   // logits per workgroup of sample_candidates
 #define SAMPLING_STRETCHES 256u  // maximum of stretches: 262,144 logits
-#define NO_TOKEN 0xffffffffu     // sampled where a logit is not finite, or no id may be sampled
+#define NO_TOKEN 0xffffffffu     // sampled if a logit is not finite, or no id may be sampled
 #define NO_LOGIT 0u              // as the key of a logit (shaders/sampling.glsl): of an id that is excluded, or past the vocabulary
 #define NONFINITE_LOGIT NO_TOKEN // greater than every finite key, and so always found
 
@@ -24,8 +24,8 @@ struct sampling_settings {
     uint penalises;            // 1: the penalties below apply to tokens that were used before
     uint next;                 // index of the token that is sampled next, prompt included
     uint repeat_last_n;        // how many tokens before it are recent; at most 2^31 - 1
-    float repeat_penalty;      // a recent token's logit is multiplied by it where it is not positive,
-    float inverse_repeat;      // by this where it is
+    float repeat_penalty;      // a recent token's logit is multiplied by it if it is not positive,
+    float inverse_repeat;      // by this if it is
     float presence_penalty;    // subtracted from the logit of every token of the answer,
     float frequency_penalty;   // and this times its number there
 };

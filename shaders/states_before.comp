@@ -3,9 +3,9 @@
 #include "params.h"
 #include "context.glsl"
 
-// y[t] = the hidden state of the token before that of row t in its sequence: row t - 1 of x where that is of the same slot, else what
-// is kept of the slot's last tokens, each at its position modulo the ring; zeros where a sequence begins. kept: [slots][ring][cols]. One
-// workgroup per row.
+// y[t] = the hidden state of the token before row t in its sequence: row t - 1 of x if it is of the same slot, else the kept
+// state of the slot's last tokens (each at its position modulo the ring); zeros at the start of a sequence. kept:
+// [slots][ring][cols]. One workgroup per row.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { states_before_params p; };

@@ -14,9 +14,9 @@
 #define TQ6_LEVELS_6 0x47423e3au // 58 62 66 71
 #define TQ6_LEVELS_7 0x6c5d544du // 77 84 93 108
 
-// Trellis-coded types (model/kv/turboquant.md): 8 signed levels, of indices 0 .. 7, where index 15 - i has the negative; and
-// the square of the level units in a standard deviation, times 64. tq4t has 16 levels, where index i + 16 has the negative, and its
-// square is that of half units.
+// Trellis-coded types (model/kv/turboquant.md): 8 signed levels of indices 0 .. 7; index 15 - i has the negative of index i's.
+// Then the square of the level units in a standard deviation, times 64. tq4t has 16 levels; index i + 16 has the negative, and
+// its square is that of half units.
 #define TQ2T_LEVELS_LOW 0xd54118ffu  // -1 24 65 -43
 #define TQ2T_LEVELS_HIGH 0x23bcf169u // 105 -15 -68 35
 #define TQ2T_SQUARE_UNIT 156816u

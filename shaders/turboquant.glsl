@@ -32,7 +32,8 @@ vec4 sums_of_terms() {
 #endif
 }
 
-// codes = the code of each channel; terms = sums of |y| L. Returns sum L^2, where bits are unequal of each quarter. Ends with a barrier.
+// codes = the code of each channel; terms = sums of |y| L. Returns sum L^2, if bits are unequal, of each quarter. Ends with a
+// barrier.
 uvec4 choose_codes(vec4 norm2) {
     channel_barrier(); // norm2 was read from terms, which are written below
     prepare_codes(norm2.x);
@@ -60,8 +61,8 @@ uint scale_of(uint rule, float norm2, float projected, uint square_levels, int e
                                          : quotient_half_bits(norm2, projected, e);
 }
 
-// codes = those of channel * 2^e, packed later. Stores the scales of vector `at`, where bits are unequal of each quarter; of a vector that is
-// not finite a NaN, which appears in every score. Ends with a barrier.
+// codes = codes of channel * 2^e, packed later. Stores the scales of vector `at`: one, or if bits are unequal one per quarter. If
+// the vector is not finite, the scale is a NaN, which appears in every score. Ends with a barrier.
 void encode_turboquant(int e, uint at, bool finite) {
     sum_squares(last_sum);
     const vec4 norm2 = sums_of_terms();

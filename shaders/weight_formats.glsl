@@ -1,9 +1,9 @@
-// The weight formats of weights.glsl, one of which a kernel is compiled for. s is the number of 256 weights in a row, j that of 32
-// weights in them, k that of four in these 32 (of header_at: of a vector of the header). A weight is scale * level - offset.
-// Work is cut where memory makes a kernel wait: fetch32 only loads (Raw32), and decode32 only computes, so that loads of several
-// rows can be in flight. decode32 is common to all quantised formats. Each format's #elif says how a row lies in memory: levels
-// first, or blocks with their scales.
-// Where 256 weights share a header, header_at says where; a kernel with texel buffers loads it once (Header), others word by word.
+// The weight formats of weights.glsl; a kernel is compiled for one of them. s is the number of a 256-weight group in a row, j of
+// a 32-weight group in it, k of four weights in these 32 (in header_at: of a vector of the header). A weight is scale * level -
+// offset. Work is split at the loads a kernel waits for: fetch32 only loads (Raw32), and decode32 only computes, so that loads of
+// several rows can be in flight. decode32 is common to all quantised formats. Each format's #elif says how a row lies in memory:
+// levels first, or blocks with their scales. If 256 weights share a header, header_at says where it is; a kernel with texel
+// buffers loads it once (Header), others word by word.
 
 // Returns four nibbles of weights 4 k ..., each in a byte.
 uint nibbles_of(uvec4 v, uint k) { return (k < 4 ? v[k] : v[k - 4] >> 4) & 0x0f0f0f0fu; }
@@ -36,8 +36,9 @@ void prepare_weights() {}
 vec4 levels_of(uint v) { return bytes(v); }
 #endif
 
-// A format defines RAW_VECTORS and RAW_WORDS, what 32 weights are in memory. Where weights are quantised, scales32 returns their scales, and codes4 the
-// bytes that levels_of makes the levels of weights 4 k ... of. ZERO: the level that stands for 0; HAVE_MINIMUMS: there are such instead.
+// A format defines RAW_VECTORS and RAW_WORDS, the size of 32 weights in memory. If weights are quantised, scales32 returns their
+// scales, and codes4 the bytes from which levels_of makes the levels of weights 4 k .... ZERO: the level that stands for 0;
+// HAVE_MINIMUMS: the format has minimums instead.
 #if defined(FORMAT_f32)
 #define RAW_VECTORS 8
 #elif defined(FORMAT_f16) || defined(FORMAT_bf16)
@@ -56,7 +57,7 @@ vec4 levels_of(uint v) { return bytes(v); }
 #elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1) || defined(FORMAT_iq4_xs) || defined(FORMAT_nvfp4)
 #define RAW_WORDS 2
 #elif GRID_ENTRIES == 0
-#define RAW_WORDS 1 // where there is none, it is not used
+#define RAW_WORDS 1 // not used if the format has none
 #endif
 struct Raw32 {
 #ifdef RAW_VECTORS
@@ -65,7 +66,7 @@ struct Raw32 {
     uint w[RAW_WORDS];
 };
 
-// Fetches the levels of 32 weights, where a row begins with its levels.
+// Fetches the levels of 32 weights, if a row begins with its levels.
 Raw32 fetch_levels(uint row, uint s, uint j) {
     Raw32 raw;
 #ifdef RAW_VECTORS

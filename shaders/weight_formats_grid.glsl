@@ -50,17 +50,17 @@ void prepare_weights() {
 
 #if defined(FORMAT_iq1_s) || defined(FORMAT_iq1_m)
 vec4 levels_of(uint v) { return bytes(v); }
-// Returns levels 8 c + 2, or 8 c where `less` is 1: of the codes c of weights 4 k ...
+// Returns levels 8 c + 2, or 8 c if `less` is 1, for the codes c of weights 4 k ....
 uint iq1_codes(uint index, uint k, uint less) { return grid_at(index, k) << 3 | (less == 0 ? 0x02020202u : 0); }
 #else
 vec4 levels_of(uint v) { return signed_bytes(v); }
-// Returns magnitudes, none of which is 0, as signed bytes, with the signs of weights 4 k ... : single bits.
+// Returns magnitudes (none is 0) as signed bytes, with the signs of weights 4 k ...: single bits.
 uint with_signs(uint magnitudes, uint signs, uint k) {
     const uint negative = (signs >> k) & 0x01010101u;
     return (magnitudes ^ (negative << 8) - negative) + negative;
 }
-// Returns 32 signs: the word has other bits in the places of those of weights 7, 15, 23 and 31, which make the negative ones an even
-// number of eight; and these others.
+// Returns 32 signs. In the places of weights 7, 15, 23 and 31 the word has other bits; the signs of these weights make the number
+// of negatives in each eight even. The functions below return the other bits.
 uint even_signs(uint word) {
     const uint seven = word & 0x55ffffffu, columns = seven ^ (seven >> 8) ^ (seven >> 16) ^ (seven >> 24);
     return seven | ((columns ^ (columns >> 1)) & 0x55) << 25;

@@ -1,8 +1,8 @@
-// Weight formats in device memory (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them interleaved word by word,
-// decoded 32 weights at a time, with the bits of each block in the order of model/files/formats/device_blocks.h. FORMAT_<name> chooses one:
-// row_vectors(cols) is the uvec4s of a row, load32(row_start, header, s, j) returns weights 256 s + 32 j ... of it. Where weights 256 s ...
-// have scales in common, header_at(cols, s, k) are the HEADER_VECTORS vectors with these. All invocations of a workgroup call
-// prepare_weights() first. The rows of formats with a grid follow the grid.
+// Weight formats in device memory (model/gpu/device_layout.h): rows of 16-byte words, `interleave` of them interleaved word by
+// word, decoded 32 weights at a time, with the bits of each block in the order of model/files/formats/device_blocks.h.
+// FORMAT_<name> chooses the format: row_vectors(cols) is the uvec4s of a row, load32(row_start, header, s, j) returns weights 256
+// s + 32 j ... of it. If weights 256 s ... share scales, header_at(cols, s, k) are the HEADER_VECTORS vectors with these. All
+// invocations of a workgroup call prepare_weights() first. The rows of formats with a grid follow the grid.
 #include "grids.glsl"
 #include "read.glsl"
 #include "tables.h"
@@ -96,7 +96,7 @@ vec4 weights4(Weights32 w, uint i) {
 
 float sum_of(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// Returns the sums of x's halves, where dot32 needs them.
+// Returns the sums of x's halves, if dot32 needs them.
 vec2 sums_of(vec4 x[8]) {
 #ifdef HAVE_OFFSETS
     return vec2(sum_of((x[0] + x[1]) + (x[2] + x[3])), sum_of((x[4] + x[5]) + (x[6] + x[7])));

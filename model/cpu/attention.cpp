@@ -1,12 +1,11 @@
 // Attention on compressed caches. A tile of keys or values is decoded once for all query heads of its kv head, and for a block
 // of tokens; for one token, codes of few bits are multiplied without decoding. The softmax is online, tile by tile.
-// How work is divided. Separate rows: a piece is a kv head and a range of the positions (RowPieces), so that one token keeps
+// Division of work. Separate rows: a piece is a kv head and a range of the positions (RowPieces), so that one token keeps
 // all threads busy; the window and the first tokens are pieces of their own, because they are fp16. Each piece leaves
-// partial softmaxes (largest score, sum of weights, weighted values), and combine() adds them up in a fixed order. Where ranges
-// begin depends on the row's own position and the number of threads, not on other rows: this keeps the bits of a token that
-// shares a pass.
-// A block: a piece is some queries of a kv head over all their positions, and needs no partials. Pieces have different
-// lengths, because a later query sees more, so a thread that has finished takes the next one, the longest first.
+// partial softmaxes (largest score, sum of weights, weighted values), and combine() adds them up in a fixed order. The bounds of
+// ranges depend on the row's own position and the number of threads, not on other rows: this keeps the bits of a token that
+// shares a pass. A block: a piece is some queries of a kv head over all their positions, and needs no partials. Pieces have
+// different lengths, because a later query sees more, so a thread that has finished takes the next one, the longest first.
 #include "model/cpu/attention.h"
 #include "base/per_thread.h"
 #include "model/cpu/kernels.h"
@@ -90,7 +89,7 @@ void add_weighted(float* const* y, const float* HWY_RESTRICT weights, const floa
     }
 }
 
-// Turns the scores of `count` positions into weights; earlier sums are rescaled where there is a larger score.
+// Turns the scores of `count` positions into weights; earlier sums are rescaled if there is a larger score.
 void update(Partial& part, float* scores, uint32_t count, size_t d) {
     std::fill(scores + count, scores + kv_tile, -std::numeric_limits<float>::infinity());
     V tops = hn::Set(F(), part.largest);
@@ -139,7 +138,8 @@ void attend_range(const StoredVectors& from, const float* q, const QueryPages& p
     for (uint32_t first = begin, after; first < end; first = after) {
         after = first + kv_tile;
         const StoredTile tile = tile_at(first);
-        // What is prefetched while keys, and while values are read: codes come too late one tile ahead, decoding is slower.
+        // Tiles that are prefetched while keys, and while values are read. Codes that are multiplied as they are need two tiles
+        // ahead: a prefetch of one tile would come too late. Decoding is slower, and needs one.
         const bool is_far = code_scores && code_sums && after + kv_tile < end;
         const StoredTile next = tile_at(is_far ? after + kv_tile : after < end ? after : first);
         const NextTile then_keys(is_far ? k : v, is_far ? next : tile), then_values(is_far ? v : k, next);
@@ -254,12 +254,12 @@ struct Operands {
 };
 
 // The division of a row's work: for each kv head pieces of `ranges` ranges of the positions that are read as codes, of the
-// window, and of the first tokens where they are kept in fp16. Each leaves partials: [range, then two of the window, one of
-// that][head].
+// window, and of the first tokens if they are kept in fp16. Each leaves partials: [ranges, then two of the window, then one of
+// the first tokens][head].
 struct RowPieces {
     uint32_t row, coded, ranges, first_piece, first_part;
 
-    // Returns where a range begins: the same whatever the other rows.
+    // Returns the first position of a range, which is the same whatever the other rows are.
     uint32_t bound(uint32_t range) const {
         return range == ranges ? coded : uint32_t(uint64_t(coded) * range / ranges) / kv_tile * kv_tile;
     }

@@ -86,7 +86,7 @@ inline uint32_t first_in_window(const LayerCache& cache, Row row) {
     return cache.window ? cache.sequences.window(row.slot).first(row.position) : row.position + 1;
 }
 
-// What is added to queries' scores (host::PageScores), from some query on.
+// Terms that are added to the scores of queries (host::PageScores), from query `first` on.
 struct QueryPages {
     const PageScores* of = nullptr; // null: nothing
     size_t first = 0;
@@ -103,7 +103,7 @@ struct QueryPages {
     }
 };
 
-// The first tokens of a sequence, where they are kept in fp16 (model/kv/window.h): a query's softmax begins with them.
+// The first tokens of a sequence, if they are kept in fp16 (model/kv/window.h): a query's softmax begins with them.
 struct Sinks {
     std::array<std::array<float, 256>, FIRST_TOKENS> keys, values;
 
@@ -140,8 +140,7 @@ struct Sinks {
     }
 };
 
-// Some vectors of a kv head: begin .. end - 1, of which the first is that of `position`; without the vectors below
-// `left_out`.
+// Some vectors of a kv head: [begin, end); the first is that of `position`. Vectors below `left_out` are left out.
 struct VectorRange {
     uint32_t head, begin, end, position;
     uint32_t left_out;

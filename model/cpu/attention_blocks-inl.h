@@ -31,11 +31,11 @@ struct QueryTile {
     bool sees(uint32_t position) const { return float(position) <= last[width - 1]; }
 };
 
-// Turns scores into weights, for `count` positions first + p; earlier sums are rescaled where there is a larger score.
+// Turns scores into weights, for `count` positions first + p; earlier sums are rescaled if there is a larger score.
 // The online softmax: with each tile of keys the largest score so far may grow, and then what has been summed is multiplied by
 // exp(old - new). A lane is a query, so all of this is vertical, without sums across lanes. A masked score is minus infinity and
-// gets the weight 0. `largest` starts at a finite number, since minus infinity less itself is NaN where a lane sees nothing of
-// its first tile.
+// gets the weight 0. `largest` starts at a finite number, since minus infinity less itself is NaN if a lane sees nothing of its
+// first tile.
 inline void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t count, bool is_masked) {
     const V never = hn::Set(F(), -std::numeric_limits<float>::infinity());
     std::fill(t.scores + count * t.width, t.scores + kv_tile * t.width, -std::numeric_limits<float>::infinity());
@@ -69,7 +69,7 @@ inline void softmax_tile(const QueryTile& t, size_t d, uint32_t first, uint32_t 
     }
 }
 
-// Queries are transposed, [channel][query], so that a channel of a key is multiplied with all queries at once. Where the first
+// Queries are transposed, [channel][query], so that a channel of a key is multiplied with all queries at once. If the first
 // tokens of a sequence are kept in fp16, softmax starts with these, and the tiles leave them out.
 inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, uint32_t first) {
     const size_t d = of.cache.k.head_dim(), count = std::min<size_t>(tile_width, of.end - first);
@@ -126,7 +126,7 @@ inline size_t query_tile() { return tile_width; }
 
 // Attends to a tile of keys and values, of positions `first` and on; `scale` multiplies them.
 // Keys are decoded once and multiplied with all tiles of queries, then the values into the same memory. Tiles whose last query is
-// before the first key are passed by. The mask is only applied where a bound of some lane lies within the tile.
+// before the first key are passed by. The mask is applied only if a bound of some lane lies within the tile.
 inline void attend_tiles(std::span<const QueryTile> tiles, const Queries& of, const StoredVectors& from, const StoredTile& stored,
                          const StoredTile& next, uint32_t first, float scale, float* vectors) {
     const size_t d = from.k.head_dim();

@@ -1,6 +1,6 @@
 // The levels of stored codes of up to four bits a channel, looked up in a register, for one target: each lane has a word of eight
-// codes, of which one code of every word is looked up at a time. This permutes the channels; queries and sums are permuted once
-// each way, rather than the codes every time.
+// codes, and one code of every word is looked up at a time. This permutes the channels; queries and sums are permuted once each
+// way, rather than the codes every time.
 #if defined(TQ_CPU_CODE_LEVELS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_CODE_LEVELS_INL_H
 #undef TQ_CPU_CODE_LEVELS_INL_H
@@ -18,9 +18,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace tq::cpu::HWY_NAMESPACE {
 
-// How the codes of a vector are read: as words of nibbles, which are indices of levels or those of a trellis whose levels depend
-// on nibbles before them; as bytes of two codes of unequal bits, 6 and 2 or 5 and 3 in turn; or as pairs of bits, whose indices
-// are windows of four bits.
+// Forms in which the codes of a vector are read. nibbles: words of nibbles, which are indices of levels. trellis_nibbles: the
+// same of a trellis, whose levels also depend on the nibbles before them. unequal: bytes of two codes of unequal bits, 6 and 2 or
+// 5 and 3 in turn. pairs: pairs of bits, whose indices are windows of four bits.
 enum class CodeWords { nibbles, trellis_nibbles, unequal, pairs };
 
 inline CodeWords code_words(KvType type) {
@@ -32,7 +32,7 @@ inline CodeWords code_words(KvType type) {
 // Returns the word in which channel c, a multiple of 8 * lanes, begins.
 constexpr size_t word_of(CodeWords kind, size_t c) { return kind == CodeWords::pairs ? c / 16 : c / 8; }
 
-// True where codes of fewer bits become words of nibbles in the order of the channels, as codes of four bits are.
+// Whether codes of fewer bits become words of nibbles in the order of the channels, as codes of four bits are.
 HWY_INLINE bool is_spread_in_order() { return 8 * lanes == 128 && has_spread_codes(); }
 
 // Returns which nibble of its word channel c is.
@@ -91,8 +91,8 @@ struct NibbleLevels {
 
 #if HWY_TARGET != HWY_SCALAR // HWY_SCALAR has no vectors of several codes
 
-// Trellis codes of four bits as indices of 32 levels, in bytes: of even and of odd nibbles. Bit 3 of a nibble is negated where
-// that two nibbles before is set; that one nibble before, which negates the level, becomes bit 4 (TrellisPlanes).
+// Trellis codes of four bits as indices of 32 levels, in bytes: of even and of odd nibbles. Bit 3 of a nibble is negated if bit 3
+// of the nibble two before is set. Bit 3 of the nibble before, which negates the level, becomes bit 4 (TrellisPlanes).
 struct TrellisIndices {
     hn::Vec<U> even, odd;
 

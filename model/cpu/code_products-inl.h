@@ -36,7 +36,7 @@ template <class Use> void each_few_heads(size_t heads, const Use& use) {
     if (h < heads) use(std::integral_constant<size_t, 1>(), h);
 }
 
-// Returns make(kind), the function for one kind of words, where kind is an integral constant.
+// Returns make(kind), the function for one kind of words; kind is an integral constant.
 template <class Make> auto of_kind(CodeWords kind, const Make& make) {
 #if HWY_TARGET <= HWY_AVX3
     if (kind == CodeWords::pairs) return make(std::integral_constant<CodeWords, CodeWords::pairs>());
@@ -215,7 +215,7 @@ class CodeScores {
 
   private:
     template <size_t heads> auto function() const {
-        switch (k_.head_dim()) { // never 64 where that is less than a block (multiplies_codes)
+        switch (k_.head_dim()) { // never 64 if that is less than a block (multiplies_codes)
         case 64: return function<heads, std::max<size_t>(64, 8 * lanes)>();
         case 128: return function<heads, 128>();
         default: return function<heads, 256>();

@@ -1,5 +1,5 @@
-// A tile of stored codes of up to four bits a channel, for one target. Those of fewer bits are spread to words of nibbles where
-// they are not read as they are.
+// A tile of stored codes of up to four bits a channel, for one target. Codes of fewer bits are spread to words of nibbles if they
+// cannot be read as they are.
 #if defined(TQ_CPU_CODE_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_CODE_TILE_INL_H
 #undef TQ_CPU_CODE_TILE_INL_H

@@ -37,8 +37,8 @@ uint64_t slots_bytes(const Config& c, const ForwardOptions& options) {
 
 constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is begun
 
-// Returns the options with as many pages as the memory of their plan has room for, beside the weights where these leave any.
-// Throws Error where those are too few.
+// Returns the options with as many pages as the memory of their plan has room for beside the weights. Throws Error if that is too
+// few. If the weights leave no room, the pages are counted as if there were none.
 ForwardOptions with_pages(const Config& config, MemoryPlan plan, ForwardOptions options) {
     const uint32_t wanted = options.pages(), min = std::min(wanted, min_pages);
     if (plan.runs()) return options;
@@ -52,7 +52,7 @@ ForwardOptions with_pages(const Config& config, MemoryPlan plan, ForwardOptions 
     return options;
 }
 
-// Where this process may have less memory than the machine has, it takes fewer pages.
+// Takes fewer pages if this process may have less memory than the machine has.
 std::unique_ptr<Forward> make_with_pages(const Config& config, const std::shared_ptr<const LoadedWeights>& weights,
                                          ForwardOptions options) {
     const auto make = [&](const Cache& cache, const ForwardOptions& whole) {
@@ -86,10 +86,10 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<
 MemoryPlan plan_cpu_memory(const Config& c, const Weights& weights, const ForwardOptions& options) {
     const uint64_t batch = with_batch_size(options).batch_size;
     const uint64_t q_cols = uint64_t(c.num_attention_heads) * c.head_dim, kv_cols = uint64_t(c.num_key_value_heads) * c.head_dim;
-    // Of gated attention, recurrent layers, and the expert that all tokens have.
+    // Floats of gated attention, recurrent layers, and the expert that all tokens have.
     const uint64_t of_hybrids = (c.gated_attention ? 3 * q_cols : 0) + 2ull * c.shared_expert_intermediate_size +
                                 (c.recurrent ? c.recurrent->channels() + 2ull * c.recurrent->value_size() : 0);
-    // Of experts: gate, up and the results of a token's pairs by expert, and their inputs.
+    // Floats of experts: gate, up and the results of a token's pairs by expert, and their inputs.
     const uint64_t of_experts =
         c.num_experts == 0 ? 0 : 3ull * c.intermediate_size + 2ull * c.num_experts_per_tok * c.hidden_size + c.num_experts;
     MemoryPlan plan;

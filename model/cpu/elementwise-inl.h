@@ -33,7 +33,7 @@ HWY_INLINE void swiglu(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, s
     for (; i < count; i++) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
 }
 
-// Returns 1 / sqrt of a sum or mean of squares; NaN where these overflow, as ref::inverse_root does.
+// Returns 1 / sqrt of a sum or mean of squares; NaN if these overflow, as ref::inverse_root does.
 HWY_INLINE float inverse_root(float squares) {
     return squares <= 3.4e38f ? 1 / std::sqrt(squares) : std::numeric_limits<float>::quiet_NaN();
 }
@@ -52,8 +52,8 @@ HWY_INLINE void scale_by(float* HWY_RESTRICT y, const float* HWY_RESTRICT x, con
     for (; i < count; i++) y[i] = x[i] * scale * w[i];
 }
 
-// x[d] = RoPE(w * x / rms(x)), or RoPE(w * x) where there is no eps; turns[turned]: cosine and sine of each pair (i, i + turned /
-// 2) of the first channels, which alone RoPE turns.
+// x[d] = RoPE(w * x / rms(x)), or RoPE(w * x) if there is no eps; turns[turned]: cosine and sine of each pair (i, i + turned / 2)
+// of the first channels, which alone RoPE turns.
 HWY_INLINE void norm_and_rope(float* HWY_RESTRICT x, const float* HWY_RESTRICT w, const float* HWY_RESTRICT turns, size_t d,
                               size_t turned, std::optional<float> eps) {
     const F f;

@@ -22,7 +22,7 @@ Kernels kernels_of(std::initializer_list<const Tensor*> stacks, bool separate) {
 // The inputs of one expert, in parts of as many tokens as its kernel takes.
 struct Part {
     Group pairs;
-    size_t at; // where its inputs begin, in floats
+    size_t at; // offset of its inputs, in floats
     Inputs inputs;
 };
 
@@ -47,7 +47,7 @@ class ExpertInputs {
         for (size_t i = distinct; i < parts_.size(); i++) parts_[i].inputs = parts_[0].inputs;
     }
 
-    // Of the expert of a group.
+    // Returns the parts of a group's expert.
     std::span<const Part> parts(uint32_t group) const {
         return std::span(parts_).subspan(first_part_[group], first_part_[group + 1] - first_part_[group]);
     }

@@ -71,7 +71,7 @@ bool has_fixed_point(GgmlType type, size_t cols) {
     return !is_slower && kernels().dots_for(type) != nullptr;
 }
 
-// In vectors of 256 bits, and where the last group is not full, fp32 is faster.
+// Whether blocks use integers: fp32 is faster in vectors of 256 bits, and if the last group is not full.
 bool has_fixed_point_blocks(GgmlType type, size_t cols) {
     return used_set() == FixedPointSet::vnni && cols % group == 0 && has_fixed_point(type, cols);
 }

@@ -1,7 +1,7 @@
-// Integer products of one or a few tokens with quantised weights, on processors with AVX-512 VNNI of blocks, too. A token's
+// Integer products of one or a few tokens with quantised weights; on processors with AVX-512 VNNI also of blocks. A token's
 // activations become fixed-point numbers of three digits, signed bytes, with a scale for each 16 of them: the error is at most
-// 6e-8 (VNNI) or 4.8e-7 (AVX2) of the largest of the 16, where fp32 has 6e-8 of each. Sums over runs of 16 columns are exact;
-// each run is in a lane of its own, where scales and the total are fp32.
+// 6e-8 (VNNI) or 4.8e-7 (AVX2) of the largest of the 16, compared with 6e-8 of each number in fp32. Sums over runs of 16 columns
+// are exact; each run is in a lane of its own, and scales and totals are fp32.
 #pragma once
 #include "base/thread_pool.h"
 #include "model/cpu/aligned_floats.h"
@@ -12,10 +12,10 @@ namespace tq::cpu {
 inline constexpr size_t max_fixed_point_tokens = 32; // of a call, whose totals stay in the L1 cache
 inline constexpr size_t dots_rows = 4;               // that share the loads of activations
 
-// Instruction sets with such products.
+// Instruction sets with integer products.
 enum class FixedPointSet { none, avx2, avx_vnni, vnni };
 
-// Activations x[tokens][cols] in groups of 256 columns, the last of which is filled up with zeros.
+// Activations x[tokens][cols] in groups of 256 columns; the last group is filled up with zeros.
 struct FixedPoint {
     const int8_t* digits; // [groups][tokens][3][4][64]: x = scale (base (base digits[0] + digits[1]) + digits[2]), four steps of
                           // four columns of each of 16 runs
@@ -25,11 +25,11 @@ struct FixedPoint {
     size_t tokens, cols;
 };
 
-// True where this processor has integer products for rows of this format and length: of separate tokens, and of blocks.
+// Whether this processor has integer products for rows of this format and length: of separate tokens, and of blocks.
 bool has_fixed_point(GgmlType type, size_t cols);
 bool has_fixed_point_blocks(GgmlType type, size_t cols);
 
-// Uses an instruction set from now on, for tests; at first it is the best. Returns false where this processor does not have it.
+// Uses an instruction set from now on, for tests; at first it is the best. Returns false if this processor does not have it.
 bool use_fixed_point(FixedPointSet set);
 
 // The storage of to_fixed_point() for that many tokens, in floats.

@@ -23,8 +23,8 @@ HWY_INLINE void keep_order(__m256i& sum) {
 #endif
 }
 
-// The sums of levels times each digit of 16 columns, in each lane those of its run: of pairs of columns in words of 16 bits,
-// where levels have at most six bits, so that four such sums fit, 8 * 63 * 64 < 2^15; else one, 2 * 255 * 64, and sums are of 32
+// Sums of levels times each digit of 16 columns; each lane has those of its run. If levels have at most six bits, these are pairs
+// of columns in words of 16 bits: four such sums fit, 8 * 63 * 64 < 2^15. Otherwise only one fits, 2 * 255 * 64, and sums have 32
 // bits.
 template <class Format> struct Products {
     static constexpr bool in_words = Format::level_bits <= 6;
@@ -44,7 +44,7 @@ template <class Format> struct Products {
     }
 
   private:
-    // Of the first two digits, and of the last one.
+    // Return the sum of the first two digits, and of the last one.
     HWY_INLINE __m256i high(const float* factors) const {
         if constexpr (in_words)
             return less_offset<Format>(_mm256_add_epi32(_mm256_madd_epi16(sums[0], _mm256_set1_epi16(base)),

@@ -13,13 +13,13 @@ using namespace halves;
 
 namespace {
 
-// The sums of numbers' digits over a run: of those before the last, of the others, and of all.
+// Sums of numbers' digits over a run: of all digits but the last, of the last one, and of all.
 struct DigitSums {
     __m256i high, low, all;
 };
 
-// A base has `bits`; `limit` is the greatest number of which three digits, and sums of 16 products with levels up to 255, hold.
-// total_scale: what Products::total() is divided by.
+// A base has `bits`. `limit`: the greatest number whose three digits fit, and whose sums of 16 products with levels up to 255
+// fit. total_scale: Products::total() is divided by it.
 struct Base128 {
     static constexpr int bits = 7;
     static constexpr float limit = 1 << 20, total_scale = 1;

@@ -1,14 +1,14 @@
 // Blocks of 256 weights of each format, for the instruction set in whose namespace this is included; its vectors are Ints, 64
 // bytes, and Floats, 16 numbers. levels(block, v): the levels of columns 64 v .. 64 v + 63 as unsigned bytes. scales(block): a
 // lane for each run of 16 columns. Levels are less than 2^level_bits. A weight is scale * (level - 2^offset_bits), or scale *
-// level + minimum where the format has minimums. Block layouts: model/files/formats/blocks.cpp and blocks_k.cpp.
-// Lanes stand for runs in the order of runs(): 0, 4, 8, 12, 1, ... This is what transpose() leaves when it turns four vectors of
-// 64 consecutive levels into four steps, each with four columns of every run, as dot products of bytes take them. Scales are made
-// in that order. Levels are unsigned because such products take unsigned times signed; what makes them signed, 2^offset_bits
-// times the sum of the activations' digits, is subtracted once for each run (factors of fixed_point.h).
+// level + minimum if the format has minimums. Block layouts: model/files/formats/blocks.cpp and blocks_k.cpp. Lanes stand for
+// runs in the order of runs(): 0, 4, 8, 12, 1, ... This is what transpose() leaves when it turns four vectors of 64 consecutive
+// levels into four steps, each with four columns of every run, as dot products of bytes take them. Scales are made in that order.
+// Levels are unsigned because such products take unsigned times signed; the offset that makes them signed, 2^offset_bits times
+// the sum of the activations' digits, is subtracted once for each run (factors of fixed_point.h).
 
 struct Scales {
-    Floats scale, minimum; // the latter where has_minimum
+    Floats scale, minimum; // minimum: if has_minimum
 };
 
 // Makes zeros of the scales after the first `cols` columns.
@@ -254,7 +254,7 @@ struct TQ2_0 {
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) { return pairs_of_32(block + 32 * (v / 2), v); }
 };
 
-// What the instruction set defines after this.
+// Code that uses what the instruction set defines before it includes this.
 namespace {
 
 // Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]
@@ -288,7 +288,7 @@ void dots(float* sums, const uint8_t* const* rows, const uint8_t* end, const Fix
     for (size_t t = 0; t < count; t++) store_total(sums + t * dots_rows, total[t]);
 }
 
-// Returns nullptr where a format has no integer kernel: its products use vectors of fp32.
+// Returns nullptr if a format has no integer kernel: its products use vectors of fp32.
 Dots* dots_for(GgmlType type) {
     switch (type) {
     case GgmlType::Q8_0: return dots<Q8_0>;

@@ -1,8 +1,8 @@
 // The levels of formats whose weights are entries of grids (model/files/formats/blocks_iq.h), in steps of four columns of each
 // run as they are multiplied, so that nothing is transposed. A lookup is a load of four bytes for a lane: in IQ3 four columns; in
-// IQ2 and IQ1 the codes of eight, two bits each, of which a shuffle makes levels. Indices take most of the time: 32 or 64 loads
-// for 256 weights. Signs, of which a block has eight for each group in various packings, are unpacked in vectors, a byte for each
-// group, and become a word of 16 bits in the lane of their run.
+// IQ2 and IQ1 the codes of eight, two bits each, which a shuffle turns into levels. Indices take most of the time: 32 or 64 loads
+// for 256 weights. A block has eight signs for each group, in various packings. They are unpacked in vectors, a byte for each
+// group, and become words of 16 bits in the lane of their run.
 
 // Moves the upper half of the fields in each word left.
 HWY_INLINE __m256i apart(__m256i v, int low, int high, int left) {
@@ -13,7 +13,7 @@ HWY_INLINE __m256i apart(__m256i v, int low, int high, int left) {
 // Eight words of 28 bits, four times seven, as bytes.
 HWY_INLINE __m256i bytes_of_sevens(__m256i v) { return apart(apart(v, 0x00003fff, 0x0fffc000, 2), 0x007f007f, 0x3f803f80, 1); }
 
-// Adds the eighth sign to bytes with seven: the number of those that are set is even.
+// Adds the eighth sign to bytes with seven: the number of set signs is even.
 HWY_INLINE __m256i with_even_signs(__m256i v) {
     __m256i parity = _mm256_xor_si256(v, _mm256_srli_epi32(v, 4)); // of the lower bits of each byte, as bit 7 is 0
     parity = _mm256_xor_si256(parity, _mm256_srli_epi32(parity, 2));
@@ -40,7 +40,7 @@ HWY_INLINE __m256i signs_of(Iq2Xs, const uint8_t* x) {
 HWY_INLINE __m256i signs_of(Iq2S, const uint8_t* x) { return load_32(x + 34); }
 HWY_INLINE __m256i signs_of(Iq3S, const uint8_t* x) { return load_32(x + 74); }
 
-// What is looked up: four bytes.
+// Tables of the lookups; an entry has four bytes.
 inline const auto& entries_of(Iq2Xxs) { return iq2_xxs_columns; }
 inline const auto& entries_of(Iq2Xs) { return iq2_xs_columns; }
 inline const auto& entries_of(Iq2S) { return iq2_s_columns; }
@@ -128,7 +128,7 @@ HWY_INLINE Floats odd_times(__m256i eight, float d) {
     const __m256i odd = _mm256_add_epi32(_mm256_add_epi32(eight, eight), _mm256_set1_epi32(1));
     return pairs_of_runs(_mm256_mul_ps(_mm256_cvtepi32_ps(odd), _mm256_set1_ps(d)));
 }
-// And of 16 weights each, in bytes.
+// Scales of 16 weights each, in bytes.
 HWY_INLINE Floats odd_times(__m128i sixteen, float d) {
     return unsigned_times(in_run_order(_mm_add_epi8(_mm_add_epi8(sixteen, sixteen), _mm_set1_epi8(1))), d);
 }

@@ -1,6 +1,6 @@
 // Integer products in vectors of 256 bits, for the instruction set in whose namespace this is included: half of the lanes of a
-// group after the other, and two rows at a time, since there are 16 registers. Such sets differ in how they multiply digits.
-// Before this they define
+// group after the other, and two rows at a time, since there are 16 registers. These sets differ in how they multiply digits.
+// Before they include this they define
 //   Products<Format>: sums of levels times digits in half of the lanes. add(s, levels, digits) takes a step, 0 first;
 //     total(factors) returns them as numbers, less those of the levels' offset, divided by total_scale of their base.
 

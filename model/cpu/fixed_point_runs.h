@@ -1,4 +1,4 @@
-// What the integer products of all instruction sets share: loads, and the order of runs. Runs of 16 columns, 16 of them in a
+// Code that the integer products of all instruction sets share: loads, and the order of runs. Runs of 16 columns, 16 of them in a
 // group of 256, are in lanes in the order in which a transposition of 4 x 4 words leaves them: lane l has run 4 (l % 4) + l / 4.
 #pragma once
 #include "model/cpu/fixed_point.h"
@@ -99,13 +99,14 @@ HWY_INLINE void store_sums(float* sums, __m256 lower, __m256 upper) {
     _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1)));
 }
 
-// The last blocks of 256 columns of rows that have fewer columns there, where a format has blocks of 32: those bytes and what
-// follows them, or copies where nothing does. Whatever it is, it is multiplied by zeros, and its scales are taken for zeros.
+// The last blocks of rows that have fewer than 256 columns there, for formats with blocks of 32: those bytes and what follows
+// them in memory, or a copy filled with zeros if nothing follows. Columns past the end are multiplied by zeros, and their scales
+// are taken for zeros.
 template <class Format> struct RowEnds {
     uint8_t copies[dots_rows][Format::bytes_of_256];
     const uint8_t* blocks[dots_rows];
 
-    // Of rows with `cols` columns from the byte `at` on; those in memory end at `end`.
+    // Rows have `cols` columns from the byte `at` on; `end` is the end of the rows' memory.
     HWY_INLINE RowEnds(const uint8_t* const* rows, size_t at, size_t cols, const uint8_t* end) {
         for (size_t r = 0; r < dots_rows; r++) {
             blocks[r] = rows[r] + at;
@@ -120,7 +121,7 @@ template <class Format> struct RowEnds {
 } // namespace tq::cpu
 HWY_POP_ATTRIBUTES
 
-// The kernels of each instruction set: sums[count][dots_rows] as dots(); nullptr where a format has none.
+// The kernels of each instruction set: sums[count][dots_rows] as dots(); nullptr if a format has none.
 namespace tq::cpu {
 
 using Dots = void(float* sums, const uint8_t* const* rows, const uint8_t* end, const FixedPoint& x, size_t first, size_t count);

@@ -31,9 +31,9 @@ template <class Format> HWY_INLINE Ints offset(const float* sums) {
         return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_load_si512(sums), Format::offset_bits));
 }
 
-// With three digits d0, d1, d2 of base 256, a sum is 256 high + low, where high = 256 (levels . d0) + levels . d1 and low =
-// levels . d2. Offsets of signed levels begin the sums: that of d0 in high before its shift, those of 256 d1 + d2 in low.
-// Adds the sums over a group for one token to total[rows]. Those of levels times digits of 16 columns are exact.
+// With three digits d0, d1, d2 of base 256, a sum is 256 high + low, with high = 256 (levels . d0) + levels . d1 and low =
+// levels . d2. The sums begin with the offsets of signed levels: that of d0 in high before its shift, that of 256 d1 + d2 in low.
+// Adds the sums over a group for one token to total[rows]. Sums of levels times digits of 16 columns are exact.
 template <class Format> HWY_INLINE void add_group(Floats* total, const Ints (&levels)[dots_rows][steps],
                                                   const Scales (&scales)[dots_rows], const int8_t* x, const float* factors) {
     Ints high[dots_rows], low[dots_rows];

@@ -8,10 +8,10 @@ namespace tq {
 
 inline constexpr uint32_t cpu_batch_size = 128; // default tokens of a prefill block
 
-// Reads and checks the weights (on_load reports progress); those in a mapped file are used in place, and the file must outlive
-// the result. Where they exceed the memory that is left beside the rest (plan_cpu_memory), their matrices are neither read nor
-// checked before a token needs them. Where not all pages of the cache fit into the memory, it has as many as do. Throws Error,
-// before anything is allocated, when that are not even a few, or naming the tensor and row of a weight that is not finite; and
+// Reads and checks the weights (on_load reports progress). Weights in a mapped file are used in place, and the file must outlive
+// the result. If they exceed the memory that is left beside the rest (plan_cpu_memory), their matrices are neither read nor
+// checked before a token needs them. If not all pages of the cache fit into the memory, the cache has as many as fit. Throws
+// Error, before anything is allocated, if only too few fit; Error that names the tensor and row of a weight that is not finite;
 // LoadStopped.
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const LoadProgress& on_load = {});

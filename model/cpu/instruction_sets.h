@@ -1,4 +1,4 @@
-// The instruction sets that the CPU path may use: all of this processor, or fewer where TQ_CPU says so.
+// The instruction sets that the CPU path may use: all of this processor, or fewer if TQ_CPU says so.
 #pragma once
 #include <string>
 

@@ -27,7 +27,7 @@ void norm_and_rope_vector(std::span<float> x, std::span<const float> w, std::spa
 
 void swiglu_range(float* gate, const float* up, size_t count) { swiglu(gate, up, count); }
 
-// As encode_window of model/kv/window.h; overwrites x.
+// Like encode_window of model/kv/window.h, but overwrites x.
 void encode_window_vector(const KvCodec& codec, uint32_t* words, std::span<float> x) {
     if (is_turboquant(codec.type)) rotate(x, codec.rotation);
     auto* const halves = reinterpret_cast<uint16_t*>(words);
@@ -49,7 +49,7 @@ HWY_EXPORT(swiglu_range);
 HWY_EXPORT(encode_window_vector);
 
 // Stores vector i of x[rows][kv heads][head_dim], a key or value: norm and RoPE (keys), conditioning, coding. The exact vector is
-// kept beside it in fp16 for the first tokens of a page and for a window, in the same space as the codes, rotated where they are.
+// kept beside it in fp16 for the first tokens of a page and for a window, in the same space as the codes, rotated if they are.
 void append(const LayerCache& cache, KvSide which, std::span<const float> x, std::span<const float> w, const Rope& rope,
             std::optional<float> eps, const HeadConditions& conditions, uint32_t i) {
     const CacheSide& side = cache.side(which);

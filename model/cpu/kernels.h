@@ -27,11 +27,11 @@ struct Product {
     bool accumulate = false;
 };
 
-// Products and attention have two kinds of kernels. Where rows are `separate`, each gets the bits that it would get alone, and
-// they share the reading of the weights. Otherwise they are a block: a row gets the same bits however many there are, and
-// whatever the others. The products of a pass of separate rows have at most max_separate_rows.
+// Products and attention have two kinds of kernels. If rows are `separate`, each gets the bits that it would get alone, and they
+// share the reading of the weights. Otherwise they are a block: a row gets the same bits whatever the number and content of the
+// others. A pass has at most max_separate_rows separate rows.
 
-// Returns how many separate rows one product with any of these matrices may have: more where all have integer products.
+// Returns the maximum of separate rows of one product with any of these matrices; it is larger if all have integer products.
 uint32_t max_separate_rows(const Network& net);
 
 // Names the instruction sets of this processor, on which the kernels and the rounding of their sums depend.
@@ -47,8 +47,8 @@ inline void matmul(ThreadPool& pool, std::initializer_list<Product> products, st
 void gated_matmul(ThreadPool&, std::span<float> gate, std::span<float> up, const Tensor& w_gate, const Tensor& w_up,
                   std::span<const float> x, bool separate);
 
-// Products with experts, `count` of which are stacked in each matrix. Where these have integer products, the tokens of every
-// pass have them, since experts have few tokens each; a token has the same bits in any company.
+// Products with experts; each matrix is a stack of `count` experts' matrices. If the matrices have integer products, the tokens
+// of every pass use them, since experts have few tokens each; so a token has the same bits in any company.
 struct Experts {
     uint32_t count, per_token;
     const host::Routes& routes;
@@ -70,7 +70,7 @@ void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, cons
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, std::optional<float> eps, const HeadConditions& k_conditions = {});
 
-// As ref::attention; the tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
+// Like ref::attention. The tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const PageScores& page_scores, const LayerCache& cache,
                uint32_t heads, std::span<const Row> rows, bool separate);
 

@@ -1,4 +1,4 @@
-// Products of weight matrices and inputs: in integers (fixed_point.h), or in fp32. Of the latter there are two ways.
+// Products of weight matrices and inputs: in integers (fixed_point.h), or in fp32. There are two ways in fp32.
 // - Separate tokens: memory decides, so weights are read once, and decoded in registers as they are multiplied. Eight rows of
 //   weights stay in the cache for all tokens; each few tokens decode them anew (multiply_few), because sums of more do not fit
 //   registers. Each token's sums are as if it were alone.
@@ -74,8 +74,8 @@ HWY_INLINE void prefetch_after(const uint8_t* bytes, size_t count, size_t distan
     for (size_t at = 0; at < count; at += 64) __builtin_prefetch(reinterpret_cast<const void*>(address + at), 0, 2);
 }
 
-// Computes `rows` rows from `first` on, whose bytes these are, for `count` tokens from `token` on, as far as they have so many.
-// Returns the first token that is left; all are where the format has no vectors.
+// Computes `rows` rows from `first` on, whose bytes these are, for groups of `count` tokens from `token` on, as long as a full
+// group is left. Returns the first token that is left; all are left if the format has no vectors.
 template <size_t count> HWY_INLINE size_t multiply_few(const Product& p, std::span<const float> x, uint32_t first, uint32_t rows,
                                                        std::span<const std::byte> bytes, size_t token) {
     const size_t cols = p.w.cols, row_bytes = p.w.row_bytes();
@@ -194,8 +194,8 @@ bool in_fixed_point(const Product& p, bool separate) {
     return separate ? has_fixed_point(p.w.type, p.w.cols) : has_fixed_point_blocks(p.w.type, p.w.cols);
 }
 
-// Inputs are prepared once for all products of a list, in each form that one of them needs: in fixed point for those in integers,
-// in fp32 for the others.
+// Inputs are prepared once for all products of a list, in each form that one of them needs: fixed point for integer products,
+// fp32 for the others.
 Inputs pack(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {
     const size_t cols = products[0].w.cols, tokens = x.size() / cols;
     auto& storage = per_thread<AlignedFloats, struct Aligned>(); // kept, since fresh memory costs page faults
@@ -218,7 +218,7 @@ Inputs pack(ThreadPool& pool, std::span<const Product> products, std::span<const
     return inputs;
 }
 
-// Puts the products of `count` rows from `first` on with a few tokens from `token` on, of which sums[tokens][dots_rows] are made.
+// Stores sums[tokens][dots_rows], the products of `count` rows from `first` on with a few tokens from `token` on.
 void put_sums(const Product& p, const float* sums, size_t token, size_t tokens, uint32_t first, uint32_t count) {
     for (size_t t = 0; t < tokens; t++) {
         float* const y = &p.y[(token + t) * p.w.rows + first];
@@ -245,7 +245,7 @@ void multiply_fixed(const Product& p, const FixedPoint& x, Scratch& scratch, uin
             const size_t tokens = std::min(max_fixed_point_tokens, x.tokens - token);
             for (uint32_t i = 0; i < count; i += dots_rows) {
                 const auto rows = std::min(uint32_t(dots_rows), count - i);
-                const uint8_t* of_rows[dots_rows]; // the last is repeated where there are fewer
+                const uint8_t* of_rows[dots_rows]; // the last is repeated if there are fewer
                 for (uint32_t r = 0; r < dots_rows; r++) of_rows[r] = bytes + (i + std::min(r, rows - 1)) * row_bytes;
                 dots(p.w.type, sums, of_rows, end, x, token, tokens);
                 put_sums(p, sums, token, tokens, first + i, rows);
@@ -285,7 +285,7 @@ void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte
 
 uint32_t max_separate_rows(const Network& net) {
     constexpr uint32_t max_integer_rows = 16; // which decode them once
-    constexpr uint32_t max_decoded_rows = 8;  // each few of which decode the weights anew: a block of more takes less time
+    constexpr uint32_t max_decoded_rows = 8;  // every few of them decode the weights anew: a block of more is faster
     const auto in_fixed_point = [](const host::Linear& l) { return has_fixed_point(l.tensor.type, l.tensor.cols); };
     const auto all_of = [&](std::initializer_list<const host::Linear*> linears) {
         return std::ranges::all_of(linears, [&](const host::Linear* l) { return in_fixed_point(*l); });

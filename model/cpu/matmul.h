@@ -16,7 +16,7 @@ struct Scratch {
     std::vector<std::byte> bytes; // rows that a RowSource makes
 };
 
-// The activations of one product: in fixed point where products are in integers; for the others those of separate tokens, or
+// The activations of one product: in fixed point if products are in integers; otherwise in fp32, those of separate tokens, or
 // packed for a block.
 struct Inputs {
     bool separate;

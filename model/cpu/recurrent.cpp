@@ -4,10 +4,10 @@
 // the pass, and no thread waits for another. A step goes over its columns twice, to read with k and to update; the first time
 // it stores nothing, so the decay is applied in both.
 // A slot's tokens come in three parts (StateRange of model/pass_rows.h). First the updates of pending tokens that stayed are
-// applied to the state. Rows that are certain follow, in place. What may still be refused, pending tokens and rows, runs on a
-// copy of the state, which is then dropped; its inputs are kept (keep_pending), so that a later pass can apply them. Each part
-// runs the operations of plain decoding in the same order, so the bits are the same. The convolution does likewise with its
-// last three inputs.
+// applied to the state. Rows that are certain follow, in place. Pending tokens and rows that may still be rejected run on a copy
+// of the state, which is then dropped; its inputs are kept (keep_pending), so that a later pass can apply them. Each part runs
+// the operations of plain decoding in the same order, so the bits are the same. The convolution treats its last three inputs in
+// the same way.
 #include "model/cpu/recurrent.h"
 #include "base/ensure.h"
 #include "base/per_thread.h"
@@ -27,7 +27,7 @@ namespace tq::cpu {
 
 constexpr uint32_t taps = 4, state_dim = 128; // Recurrent::conv_kernel and head_dim of every model that is read
 constexpr uint32_t conv_columns = 128;        // channels that a thread takes at once
-constexpr uint32_t state_columns = 32;        // columns of a state, likewise
+constexpr uint32_t state_columns = 32;        // columns of a state that a thread takes at once
 
 // Tokens of a slot: row i of `x` and `y` is at i times the stride.
 struct ConvRows {

@@ -1,8 +1,8 @@
 // Codes of 3 bits lie in planes: pairs of bits, and third bits (model/kv). Attention wants each as a nibble. With AVX-512 VBMI
 // and GFNI this takes five instructions for 128 channels: a permutation gathers for each eight results the bytes that have their
-// bits, two multishifts pick the bits, one blend joins them, and an affine map over GF(2) puts each where it belongs. The map is
-// also what undoes the XORs of a trellis code (tq3t), as XOR is addition there.
-// A Recipe is the tables of one type, computed at compile time from where a channel's bits are.
+// bits, two multishifts pick the bits, one blend joins them, and an affine map over GF(2) puts each where it belongs. The map
+// also undoes the XORs of a trellis code (tq3t), as XOR is addition there. A Recipe is the tables of one type, computed at
+// compile time from the places of a channel's bits.
 #include "model/cpu/spread_codes.h"
 #include "base/ensure.h"
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t channels = 128; // of a vector of 64 bytes, two in each
 
-// How a vector of bytes is made from the planes of pairs, 32 bytes, and of third bits, 16 bytes.
+// Tables that make a vector of bytes from the planes of pairs (32 bytes) and of third bits (16 bytes).
 struct Recipe {
     uint8_t gathered[64];                // bytes of the planes, eight for each eight results
     uint8_t low_bits[64], high_bits[64]; // the first bits, in these, of the four low and the four high bits of a byte
@@ -67,7 +67,7 @@ template <const Recipe& recipe> void spread(uint32_t* words, const uint8_t* code
             const __m512i planes = load_planes(codes, d, at);
             const __m512i runs = _mm512_permutexvar_epi8(gathered, planes);
             const __m512i a = _mm512_multishift_epi64_epi8(low_bits, runs), b = _mm512_multishift_epi64_epi8(high_bits, runs);
-            const __m512i bits = _mm512_ternarylogic_epi64(low, a, b, 0xca); // a where `low` is set
+            const __m512i bits = _mm512_ternarylogic_epi64(low, a, b, 0xca); // a if `low` is set
             _mm512_storeu_si512(words, _mm512_gf2p8affine_epi64_epi8(bits, results, 0));
         }
     }

@@ -8,14 +8,14 @@
 
 namespace tq::cpu {
 
-// True where this processor has the instructions.
+// Whether this processor has the instructions.
 bool has_spread_codes();
 
 // Enables or disables them from now on, for tests of the other kernels. Returns whether they are enabled.
 bool use_spread_codes(bool use);
 
 // words[count][d / 8] = the indices of the levels of codes[count][d] of tq3 or tq3t: nibble n of word w is that of
-// channel 8 w + n. d is a multiple of 128. Only where has_spread_codes().
+// channel 8 w + n. d is a multiple of 128. Call it only if has_spread_codes().
 void spread_codes(KvType type, uint32_t* words, const uint8_t* codes, size_t count, size_t d);
 
 } // namespace tq::cpu

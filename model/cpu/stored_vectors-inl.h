@@ -115,7 +115,7 @@ template <class Use> HWY_INLINE void each_unequal(uint32_t bits, const uint8_t* 
 }
 
 // The levels of codes, in units of their scale.
-// A code becomes a level without arithmetic where a table of 16 bytes has all of them, which a shuffle looks up 16 at a time.
+// A code becomes a level without arithmetic if a table of 16 bytes has all of them: a shuffle looks up 16 at a time.
 // More bits need the sign apart, or two tables. Codes of 8 bits have evenly spaced levels and are computed. Blocks of ggml's
 // types have the code itself, less 8.
 struct Levels {
@@ -132,7 +132,7 @@ struct Levels {
         }
         set_magnitudes(magnitude_bits(type));
     }
-    // Of a quarter of a type of unequal bits.
+    // Levels of a quarter of a type of unequal bits.
     static HWY_INLINE Levels of_quarter(KvType type, size_t quarter) {
         Levels out(KvType::f32);
         if (is_unequal(type)) out.set_magnitudes(magnitude_bits(type, quarter));

@@ -50,7 +50,7 @@ template <class Use> HWY_INLINE void each_bf16(const uint8_t* row, size_t cols, 
 }
 
 // Calls block(at, bytes, d) for each block of 32 elements, which begins with fp16 numbers: d[0] is the first, and d[16] the
-// second where `numbers` is 2.
+// second if `numbers` is 2.
 template <size_t block_bytes, size_t numbers, class Block>
 HWY_INLINE void each_block(const uint8_t* row, size_t cols, const Block& block) {
     HWY_ALIGN float d[numbers * 16];

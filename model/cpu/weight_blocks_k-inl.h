@@ -40,7 +40,7 @@ HWY_INLINE void load_scales(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT
     scale_bytes(out, reinterpret_cast<const uint8_t*>(packed), d);
 }
 
-// scales[16] = d times 16 signed bytes, where d is the last fp16 number before `end`; minimums = `offset` times that.
+// scales[16] = d times 16 signed bytes; d is the last fp16 number before `end`. minimums = `offset` times scales.
 HWY_INLINE void load_signed_scales(float* HWY_RESTRICT scales, float* HWY_RESTRICT minimums, const int8_t* HWY_RESTRICT bytes,
                                    const uint8_t* HWY_RESTRICT end, float offset) {
     HWY_ALIGN float d[lanes];
@@ -104,7 +104,7 @@ template <class Use> HWY_INLINE void each_q6_k(const uint8_t* row, size_t cols, 
     }
 }
 
-// levels[128] = the bit pairs of half a block of Q2_K or Q3_K, four runs of which share the same 32 bytes.
+// levels[128] = the bit pairs of half a block of Q2_K or Q3_K. Four runs share the same 32 bytes.
 HWY_INLINE void load_pairs(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_RESTRICT from) {
     for (size_t k = 0; k < 32; k += level_lanes) {
         const auto q = hn::LoadU(L(), from + k);
@@ -146,7 +146,7 @@ HWY_INLINE void load_scales_q3_k(int8_t* HWY_RESTRICT scales, const uint8_t* HWY
     }
 }
 
-// A level has two bits among the pairs and one in the mask of the first 32 bytes, where it means 4. The value is a level less 4.
+// A level has two bits among the pairs, and one in the mask of the first 32 bytes, which means 4. The value is the level less 4.
 template <class Use> HWY_INLINE void each_q3_k(const uint8_t* row, size_t cols, Use& use) {
     HWY_ALIGN float scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];

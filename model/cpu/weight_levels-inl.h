@@ -84,7 +84,7 @@ class Nibbles {
 using L = hn::CappedTag<uint8_t, 32>;
 inline constexpr size_t level_lanes = hn::MaxLanes(L());
 
-// Returns v with `weight` added where `bit` is set in `from`.
+// Returns v with `weight` added if `bit` is set in `from`.
 HWY_INLINE hn::Vec<L> with_bit(hn::Vec<L> v, hn::Vec<L> from, uint32_t bit, uint8_t weight) {
     return hn::Or(v, hn::IfThenElseZero(hn::TestBit(from, hn::Set(L(), uint8_t(bit))), hn::Set(L(), weight)));
 }

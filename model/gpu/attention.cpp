@@ -2,9 +2,9 @@
 // softmax of its own, with the greatest score and the sum of weights (shaders/attention.glsl), so that partials can be computed
 // in any order and added up in a fixed one. A row has a partial of the codes for each split of the keys, one of its window's fp16
 // vectors, and one of the sequence's first tokens; none of these waits for another. attention_combine rotates the result back.
-// Which kernel reads the codes depends on the rows that share them. One row, and separate ones: attention_decode, where subgroups
-// have lanes enough for a key, with as many splits as keep a device busy. A block: attention_coopmat, where there are matrix
-// units and fp16 suffices for the types, else attention or attention_per_lane, each with as many rows per workgroup as stay in
+// Which kernel reads the codes depends on the rows that share them. One row, and separate ones: attention_decode, if subgroups
+// have lanes enough for a key, with as many splits as keep a device busy. A block: attention_coopmat, if there are matrix units
+// and fp16 suffices for the types, else attention or attention_per_lane, each with as many rows per workgroup as stay in
 // registers. Separate rows get the bits that each has alone, because each is a workgroup's only row, with splits by its own
 // length.
 #include "model/gpu/attention.h"
@@ -77,9 +77,9 @@ uint32_t shared_bytes_of_matrices(const Tuning& t, Tile tile, uint32_t keys, con
     return vectors + strips_of(t, tile) * t.matrix.m * row + scales + levels;
 }
 
-// Returns the plan of attention_coopmat, or nothing where another kernel runs: for one token, whose few rows do not justify
-// passing every value through shared memory; by the tuning; for types whose values are not fp16 numbers times one scale per
-// vector or quarter; or for lack of shared memory.
+// Returns the plan of attention_coopmat, or nullopt if another kernel runs: for one token, whose few rows do not justify passing
+// every value through shared memory; by the tuning; for types whose values are not fp16 numbers times one scale per vector or
+// quarter; or for lack of shared memory.
 std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionShape& shape) {
     const uint32_t sides = shape.head_dim > 128 ? 2 : 1, edge = std::max(t.matrix.n, t.matrix.k), min_keys = sides * edge;
     uint32_t rows = shape.tokens == 1 ? 0 : t.attention_coopmat_rows, keys = 2 * edge;
@@ -112,8 +112,8 @@ uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, ui
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
 
-// Returns the plan of attention_decode, or nothing where another kernel runs: for several tokens, by the tuning, where a subgroup
-// has too few invocations for a key, or where every query head would read the cache for itself.
+// Returns the plan of attention_decode, or nullopt if another kernel runs: for several tokens; by the tuning; if a subgroup has
+// too few invocations for a key; or if every query head would read the cache for itself.
 std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShape& shape) {
     const auto k = uint32_t(shape.types.k), v = uint32_t(shape.types.v), sharers = shape.head_dim / 32; // invocations of a key
     if (shape.tokens != 1 || t.decode_subgroups == 0 || t.subgroup < sharers) return std::nullopt;

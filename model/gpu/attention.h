@@ -7,15 +7,15 @@
 namespace tq::gpu {
 
 // y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, on the stored codes. q: the output of
-// q_norm_rope, y: [tokens][heads][head_dim], partials: of partials_bytes() for as many rows or more, which give a short block
-// more splits; page_scores: as q_norm_rope had them, without pages where the layer's keys lack no means; v_scales: as v_append
-// had them, multiplied with the result
+// q_norm_rope. y: [tokens][heads][head_dim]. partials: at least partials_bytes() for these rows; a larger buffer allows more
+// splits for a short block. page_scores: as q_norm_rope filled them; empty if the layer's keys are not mean-centred. v_scales:
+// those of v_append; the result is multiplied by them.
 void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const DeviceCache& cache,
                uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales = nullptr);
 
 // Returns the size in bytes of `partials` for passes of up to `tokens` rows, and of up to `separate` separate ones:
-// Tuning::splits partials for each of these, one partial per token for a block, one more where the cache has a window, and one
-// more where it has codes (`sinks`). A larger buffer gives short blocks more splits.
+// Tuning::splits partials for each separate row, one partial per token for a block; one more if the cache has a window, and one
+// more if it has codes (`sinks`). A larger buffer gives short blocks more splits.
 uint64_t partials_bytes(const Tuning&, uint32_t tokens, uint32_t separate, uint32_t heads, uint32_t head_dim, bool window,
                         bool sinks);
 

@@ -7,8 +7,8 @@
 
 namespace tq::gpu {
 
-// Returns the maximum of seconds for a layer of a block, and so for each of its dispatches: 0.03 where the GPU also draws the
-// screen or is a phone's, 0.25 on discrete GPUs; infinite on CPUs, which are never reset.
+// Returns the maximum of seconds for a layer of a block, and so for each of its dispatches: 0.03 if the GPU also draws the screen
+// or is a phone's, 0.25 on discrete GPUs; infinite on CPUs, which are never reset.
 double max_layer_seconds(DeviceType type);
 
 class BlockPace {
@@ -16,7 +16,7 @@ class BlockPace {
     // `layer_seconds` > 0: max_layer_seconds(), or a test's value.
     BlockPace(DeviceType type, const Config& config, const Tuning& tuning, double layer_seconds);
 
-    // Returns the tokens of the next block, at `position`: at least 1 and at most `max` > 0; at least 2 where there are 2,
+    // Returns the tokens of the next block, at `position`: at least 1 and at most `max` > 0; at least 2 if there are 2,
     // even if they take too long. Before the first block, the speed of a slow device of this type is assumed.
     uint32_t next(uint32_t position, uint32_t max) const;
 

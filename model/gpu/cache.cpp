@@ -1,4 +1,4 @@
-// The cache's vectors on a device: one buffer for each layer, cut into slices of kv heads where a binding is too small for all.
+// The cache's vectors on a device: one buffer for each layer, cut into slices of kv heads if a binding is too small for all.
 // Within a slice: codes of keys, their scales, first tokens in fp16, then the same of values; each as [page][head][token]. Pages
 // go to and from the host through one copy of the whole page, since few large transfers cost less than many.
 // Three places hold vectors. Pages, by the slot's table: page_part() gives the offsets of one page within a slice. The window:

@@ -1,6 +1,6 @@
-// The KV cache on the device: per layer one buffer, or several with some of the kv heads each where one would exceed the limit
-// of a binding. Each has, of keys and then of values, the codes, the scales and the first tokens in fp16
-// (model/kv/turboquant.md), page after page (model/cache.h).
+// The KV cache on the device: per layer one buffer, or several with some of the kv heads each if one would exceed the limit of a
+// binding. Each has, of keys and then of values, the codes, the scales and the first tokens in fp16 (model/kv/turboquant.md),
+// page after page (model/cache.h).
 #pragma once
 #include "model/cache.h"
 #include "model/config.h"
@@ -18,7 +18,7 @@
 namespace tq::gpu {
 
 // Offsets in 32-bit words of the parts of a slice of `heads` kv heads, each [pages][heads][page_tokens], and of the first tokens'
-// fp16 vectors, [pages][heads][FIRST_TOKENS], where the layer has codes; each is aligned to 16 bytes.
+// fp16 vectors, [pages][heads][FIRST_TOKENS], if the layer has codes; each is aligned to 16 bytes.
 struct CacheLayout {
     uint32_t k_codes, k_scales, k_sinks, v_codes, v_scales, v_sinks, words;
 
@@ -50,7 +50,7 @@ struct CacheCodec : KvCodec {
 struct LayerCache {
     CacheCodec k, v;
     std::vector<CacheSlice> slices;
-    std::optional<uint32_t> ring = {}; // of the window, where the layer has one: the number of the first vector of its rings
+    std::optional<uint32_t> ring = {}; // if the layer has a window: the number of the first vector of its rings
     bool is_recurrent = false;         // then it stores no keys and values
     bool is_mtp = false;               // of the head for multi-token prediction, which does not read position 0
 
@@ -90,12 +90,12 @@ struct DeviceCache {
     // `block_tokens`. Throws Error when that exceeds the device's limit of a binding, or memory runs out.
     void keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens);
 
-    // Adds the states of recurrent layers and of a head for multi-token prediction, where there are any.
+    // Adds the states of recurrent layers and of a head for multi-token prediction, if there are any.
     void keep_states(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held);
 
     void copy_page(Device& device, uint32_t from, uint32_t to) const;
     void copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const;
-    // As CacheVectors::read_window() and write_window().
+    // Like CacheVectors::read_window() and write_window().
     void read_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const;
     void write_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) const;
 

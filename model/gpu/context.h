@@ -25,9 +25,9 @@ struct ContextLayout {
     uint64_t page_turns_at() const { return rope_at() + 4ull * positions * head_dim; }
     uint64_t bytes() const { return page_turns_at() + 4ull * table_pages * head_dim; }
 
-    // Write the header, rows and spans of a pass, and the pages of a slot, into bytes that begin where the context does.
+    // Write the header, rows and spans of a pass, and the pages of a slot, into bytes that start at the beginning of the context.
     void write_rows(std::span<std::byte> to, std::span<const Row> rows, std::span<const RowSpan> spans) const;
-    // Of the head: the numbers of its rows among those of h.
+    // Writes the rows of the head: their numbers among the rows of h.
     void write_head(std::span<std::byte> to, std::span<const uint32_t> rows) const;
     void write_table(std::span<std::byte> to, uint32_t slot, std::span<const uint32_t> pages) const;
     // The rotary table, [positions][head_dim / 2][2], and what the pages' first positions have of it.
@@ -37,7 +37,7 @@ struct ContextLayout {
     void write_header(std::span<std::byte> to, size_t rows, size_t spans) const;
 };
 
-// Makes the buffer, with the rotary table. Throws Error where it exceeds the device's limit of a binding.
+// Makes the buffer, with the rotary table. Throws Error if it exceeds the device's limit of a binding.
 Buffer make_context(Device& device, const Config& config, const ContextLayout& layout);
 
 } // namespace tq::gpu

@@ -2,7 +2,7 @@
 // weights of a model pass through here, so sizes are compile-time constants where possible, and a row whose layout is the file's
 // is copied as it is. Rows go straight into staging memory, which may be write-combined: it is written and never read.
 // Scales are raised by 2^10 on the way. If one of a matrix would leave fp16, repack_rows() says so, and the uploader writes the
-// whole matrix again without (WeightUploader::fill()).
+// whole matrix again with plain scales (WeightUploader::fill()).
 #include "model/gpu/device_layout.h"
 #include "base/ensure.h"
 #include "base/half.h"
@@ -66,9 +66,9 @@ uint64_t device_matrix_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32
 
 namespace {
 
-// Returns false where 2^10 times the fp16 number is none.
-// A normal number is raised by adding to its exponent. A denormal one becomes normal, and is computed in fp32, where it is exact.
-// Infinity and NaN stay at or above `infinite`, and so count as "cannot".
+// Returns false if 2^10 times the fp16 number is not an fp16 number. A normal number is raised by adding to its exponent. A
+// denormal one becomes normal, and is computed in fp32, which is exact. Infinity and NaN stay at or above `infinite`, and so
+// count as "cannot".
 bool raise(std::byte* at) {
     uint16_t bits;
     std::memcpy(&bits, at, 2);
@@ -92,7 +92,7 @@ class Repacker {
     // The device's row is the file's.
     bool as_is() const { return format_.parts[0].bytes == format_.bytes && changed_.empty(); }
 
-    // to[device_row_bytes] = a row in the device's layout. Returns false where a scale cannot be raised.
+    // to[device_row_bytes] = a row in the device's layout. Returns false if a scale cannot be raised.
     bool operator()(std::byte* to, const std::byte* from, float factor) {
         if (as_is()) {
             std::memcpy(to, from, blocks_ * format_.bytes);

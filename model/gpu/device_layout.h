@@ -6,9 +6,9 @@
 // (model/files/formats/grids.h). A row of a format with factors (BlockFormat::has_factor) ends with its factor, in fp32, in a
 // 16-byte word of its own.
 //
-// The fp16 scales and minimums of blocks are stored 2^10 times as large where that leaves all of a matrix's within fp16: then
-// none is a denormal number, which GPUs may read as 0. Those of real models are often denormal (below 2^-14), as Q4_K and Q6_K
-// scale scales.
+// The fp16 scales and minimums of blocks are stored 2^10 times as large if that leaves all of a matrix's within fp16: then none
+// is a denormal number, which GPUs may read as 0. Those of real models are often denormal (below 2^-14), as Q4_K and Q6_K scale
+// scales.
 #pragma once
 #include "model/weights/weights.h"
 
@@ -20,7 +20,7 @@ uint64_t device_row_bytes(GgmlType type, uint32_t cols);
 // Returns the size in bytes of `rows` rows; the last group of `interleave` rows may be padded.
 uint64_t device_rows_bytes(GgmlType type, uint32_t rows, uint32_t cols, uint32_t interleave);
 
-// Returns what a matrix begins with, before its rows: often nothing.
+// Returns the table that precedes a matrix's rows; empty for formats without a grid.
 std::span<const std::byte> device_grid(GgmlType type);
 
 // Returns the size in bytes of a matrix.
@@ -36,9 +36,9 @@ struct RowLayout {
     float scale_unit() const { return raised ? 1.0f / (1 << raised_by) : 1.0f; }
 };
 
-// Writes whole rows of weights, in the file's format, to rows first, first + step, ... of those [device_rows_bytes] that begin at
-// `to`. factors: one for each row, where the format has some; empty: 1. Returns false where a scale cannot be raised: then its
-// row is undefined.
+// Writes whole rows of weights, in the file's format, to rows first, first + step, ... of the matrix [device_rows_bytes] at `to`.
+// factors: one for each row, if the format has some; empty: 1. Returns false if a scale cannot be raised: then its row is
+// undefined.
 [[nodiscard]] bool repack_rows(const RowLayout& layout, std::span<std::byte> to, std::span<const std::byte> from, uint32_t first,
                                uint32_t step = 1, std::span<const float> factors = {});
 

@@ -1,3 +1,10 @@
+// Products of a mixture of experts. The router's logits give each token its experts and their weights (route). A pair is a token
+// and one of its experts. With few pairs per expert, each pair is a matrix-vector product of its own (are_alone): matvec takes
+// the expert's number from the routes. Otherwise group_routes sorts the pairs by expert and cuts those of an expert into tiles. A
+// workgroup then multiplies one tile by the expert's matrix, so weights are read once per tile. The host does not know how many
+// tiles there will be, so a dispatch has workgroups for the maximum (max_tiles), and superfluous ones end at once. At last
+// add_experts sums a token's results by rank, so the order of additions does not depend on the grouping. The matrices of all
+// experts of a layer are one stack; expert e begins at row e * rows.
 #include "model/gpu/experts.h"
 #include "base/ensure.h"
 #include "model/gpu/elementwise.h"
@@ -6,14 +13,14 @@
 namespace tq::gpu {
 namespace {
 
-// True where products of blocks have kernels with tiles in shared memory.
+// Whether products of blocks have kernels with tiles in shared memory.
 bool has_tiles(const Tuning& t) { return t.matmul_tiled || t.matmul_dot || t.matmul_coopmat; }
 
-// Whether an expert has, on average, at most so many pairs.
+// Whether an expert has, on average, at most `pairs` pairs.
 bool has_few(uint32_t pairs, const Experts& e, uint32_t tokens) { return uint64_t(tokens) * e.used <= uint64_t(pairs) * e.count; }
 
-// Whether pairs are multiplied one by one. On processors a tile takes as long as its pairs one after the other, so that those
-// that are not full only lose. An H200 takes as long for three pairs of Qwen3-30B-A3B's experts as for a tile of cooperative
+// Whether pairs are multiplied one by one. On processors a tile takes as long as its pairs one after the other, so tiles that are
+// not full only cost time. An H200 takes as long for three pairs of Qwen3-30B-A3B's experts as for a tile of cooperative
 // matrices.
 bool are_alone(const Tuning& t, const Experts& e, uint32_t tokens) {
     return has_few(t.matvec_lanes == 1 ? t.matmul_tokens : 2, e, tokens);
@@ -22,7 +29,7 @@ bool are_alone(const Tuning& t, const Experts& e, uint32_t tokens) {
 // Each expert that has any pairs may have one tile that is not full.
 uint32_t max_tiles(uint32_t pairs, uint32_t experts, uint32_t tile) { return pairs / tile + std::min(experts, pairs); }
 
-// The parts of the routes of a pass of so many tokens, in words.
+// Offsets of the parts of the routes of a pass of `tokens` tokens, in words.
 struct RoutesLayout {
     uint32_t pairs, weights, ordered, tiles;
 
@@ -66,8 +73,8 @@ void group_routes(Pass& pass, const Routes& routes) {
 } // namespace
 
 uint32_t expert_tile_pairs(const Tuning& t, const Experts& e, uint32_t tokens) {
-    // A tile is as much work as if it were full: larger ones would mostly be empty, which costs nothing where matrices multiply
-    // them. Plain reads each expert's weights once for few pairs, too.
+    // A tile costs as much as if it were full, and larger ones would mostly be empty; that matters little if matrix units
+    // multiply them. The plain kernel, too, reads each expert's weights once for few pairs.
     const bool few = !t.matmul_coopmat && has_few(t.matmul_tokens, e, tokens);
     return few || !has_tiles(t) ? t.matmul_tokens : expert_tokens;
 }

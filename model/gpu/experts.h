@@ -19,15 +19,15 @@ struct Routes {
     const Buffer& buffer;
     Experts experts;
 };
-uint64_t routes_bytes(const Tuning&, const Experts&, uint32_t tokens); // for passes of at most so many
+uint64_t routes_bytes(const Tuning&, const Experts&, uint32_t tokens); // for passes of at most `tokens`
 
-// Of each row the `used` experts with the largest logits, of equal ones the lower numbers; their weights are the softmax over all
-// logits, made to add up to 1 where Experts::normalise. logits: [tokens][count]. With a logit that is NaN or an infinity (but
-// -infinity) all weights are NaN.
+// For each row: the `used` experts with the largest logits, of equal ones those with the lower numbers. Their weights are the
+// softmax over all logits, scaled to a sum of 1 if Experts::normalise. logits: [tokens][count]. If a logit is NaN or infinity
+// (-infinity is allowed), all weights are NaN.
 void route(Pass&, const Routes&, const Buffer& logits);
 
-// y[pair] = W_e x, e being the pair's expert. w: [count * rows][cols]; y: [tokens * used][rows]. x: [tokens][cols], or
-// [tokens * used][cols] where x.rows_per_token is `used`; nothing past the pass's tokens is read or written.
+// y[pair] = W_e x for the pair's expert e. w: [count * rows][cols]; y: [tokens * used][rows]. x: [tokens][cols], or [tokens *
+// used][cols] if x.rows_per_token is `used`; nothing past the pass's tokens is read or written.
 void matmul_experts(Pass&, View y, const Matrix& w, Inputs& x, const Routes&);
 
 // The folded norm of one row (matvec_normed), in place of x.
@@ -47,12 +47,12 @@ void add_experts(Pass&, const Buffer& h, const Buffer& y, const Routes&, uint32_
 // matmul_kernel, it depends on the tokens that the pass is recorded for, and not on those of a run.
 MatmulKernel experts_kernel(const Tuning&, GgmlType, const Experts&, uint32_t tokens, bool separate);
 
-// The pairs of a tile. Tiles do not depend on a matrix's type, so that one table of them serves all products of a layer: in place
-// of dot and coopmat, which do not take every type, tiled runs.
+// The pairs of a tile. Tiles do not depend on a matrix's type, so that one table of them serves all products of a layer:
+// matmul_tiled runs instead of matmul_dot and matmul_coopmat, because these do not support every type.
 uint32_t expert_tile_pairs(const Tuning&, const Experts&, uint32_t tokens);
 
-// The bytes of the activations of a pass of at most so many tokens; rounded: Inputs::rounded of the hidden state and of what down
-// multiplies.
+// Bytes of the activations of a pass of at most `tokens` tokens; rounded: Inputs::rounded of the hidden state and of the input of
+// down.
 struct ExpertBytes {
     uint64_t logits, routes, gate_up, ffn, down, rounded;
 

@@ -13,7 +13,7 @@ namespace {
 
 using namespace gpu;
 
-// Returns the options with a cache of as many pages as fit into the device's memory, where those of the context do not.
+// Returns the options with a cache of as many pages as fit into the device's memory, if those of the context do not.
 ForwardOptions with_cache_that_fits(const Device& device, const Config& config, const Weights& weights, ForwardOptions options) {
     MemoryPlan plan = plan_memory(device, config, weights, options);
     if (!plan.fits()) {

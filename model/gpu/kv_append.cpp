@@ -1,6 +1,6 @@
-// How the full-precision window is written. A layer with a window has, for each slot, a ring of fp16 vectors: position p is at p
-// modulo ring_tokens(), which is 16 more than a query attends to, so that tokens sampled ahead can be taken back. Every vector is
-// also stored as codes; attention reads codes for tokens before the window and fp16 for those in it.
+// The full-precision window, and how it is written. A layer with a window has, for each slot, a ring of fp16 vectors: position p
+// is at p modulo ring_tokens(), which is 16 more than a query attends to, so that tokens sampled ahead can be taken back. Every
+// vector is also stored as codes; attention reads codes for tokens before the window and fp16 for those in it.
 // - A pass of separate rows writes straight into the ring (WINDOW_RING): a row attends to the tokens before it, and its own
 //   place in the ring is that of a token that no query of the pass needs.
 // - A pass of a block may be longer than the ring, and its first rows still attend to tokens that its last rows replace. So its
@@ -51,8 +51,8 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
         pass.recorder.dispatch<shader::q_norm_rope>(grid, constants, params, work, q, w, pass.context, matrix_or(w, keys));
 }
 
-// One side of a slice, and the word at which it begins: separate views let keys and values run without a barrier. The whole
-// slice where values do not begin at an offset that every device can bind.
+// One side of a slice, and the word at which it begins: separate views let keys and values run without a barrier. It is the whole
+// slice if values do not begin at an offset that every device can bind.
 struct SideOfSlice {
     View view;
     uint32_t begin = 0;
@@ -66,7 +66,7 @@ struct SideOfSlice {
 };
 
 // The source of kv_append for one side of a layer. `is_key`: k-norm by w, RoPE, the mean and channel scaling come first; else x
-// is divided by w, where that has heads.
+// is divided by w, if w has heads.
 struct AppendSource {
     const CacheCodec& codec;
     const Buffer& x;

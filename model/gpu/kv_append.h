@@ -7,8 +7,8 @@
 
 namespace tq::gpu {
 
-// The weights of a layer's norm of heads, fp32 [head_dim], and after them, where kv_heads is not 0, the channel scaling of each
-// kv head: factors and means [2][head_dim] (model/kv/conditioning.h).
+// The weights of a layer's norm of heads, fp32 [head_dim]. If kv_heads is not 0, the channel scaling of each kv head follows:
+// factors and means [2][head_dim] (model/kv/conditioning.h).
 struct HeadNorm {
     const Buffer& weights;
     uint32_t kv_heads = 0;
@@ -24,37 +24,37 @@ inline uint64_t page_score_floats(uint32_t tokens, uint32_t heads, uint32_t page
     return (uint64_t(tokens) * heads * pages + 3) / 4 * 4; // whole texels
 }
 
-// Returns the floats of a HeadNorm: weights [head_dim], then factors and means of each kv head; the weights alone where there
-// is no channel scaling.
+// Returns the floats of a HeadNorm: weights [head_dim], then factors and means of each kv head; the weights alone if there is no
+// channel scaling.
 std::vector<float> head_norm_floats(std::span<const float> weights, const HeadConditions& conditions);
 
 // Returns the floats of a layer's scales of values, what v_append divides by: powers of two, [kv_heads][head_dim]
 // (model/weights/channel_scales.h), after the matrix of a dense rotation.
 std::vector<float> value_scale_floats(const KvCodec& values, std::span<const float> scales);
 
-// q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm where there is no eps, for keys
-// stored as `keys` describes: R is their rotation, if they have one, C the channel scaling of w. q: tokens *
-// heads * head_dim floats, and page_scores, which get what attention adds where w has means
+// q[t][head] = R(C(RoPE(w * q / rms(q)))) / (sqrt(head_dim) * gain) in place, or without the norm if there is no eps. `keys`
+// describes how keys are stored: R is their rotation, if they have one; C is the channel scaling of w. q: tokens * heads *
+// head_dim floats, and page_scores, which get the terms that attention adds if w has means.
 void q_norm_rope(Pass&, const Buffer& q, const PageScores& page_scores, const HeadNorm& w, uint32_t heads,
                  std::optional<float> eps, const CacheCodec& keys);
 
-// Stores keys (after k-norm where there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
+// Stores keys (after k-norm if there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
 // k may be overwritten. k, v: [tokens][kv_heads][head_dim]; v_scales: value_scale_floats(); null: values are stored as they
 // are
 void k_append(Pass&, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps);
 void v_append(Pass&, const DeviceCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads,
               const Buffer* v_scales = nullptr);
-// Where the cache has a window, and the pass a block: copies the last of its own into the layer's ring, after attention
-// has read the previous content. k and v as k_append and v_append left them.
+// If the cache has a window and the pass is a block: copies its last tokens to the layer's ring. Call it after attention, which
+// reads the old content. k and v as k_append and v_append left them.
 void keep_window(Pass&, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, std::optional<float> eps, const Buffer* v_scales = nullptr);
 
 // x[t][head] = the decoded key or value at the row's position. x: [tokens][kv_heads][head_dim]
 void kv_decode(Pass&, const Buffer& x, const DeviceCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads);
 
-// Returns the invocations of the subgroup variants of kernels that work on one head vector; 0: there is no variant for it.
-// half: channels of which each invocation has its own, and those so many further; 0: half of all.
+// Returns the invocations of the subgroup variants of kernels that work on one head vector; 0: there is no variant for it. half:
+// an invocation owns channels c and c + half; 0: half = head_dim / 2.
 uint32_t head_subgroup(const Tuning& t, uint32_t head_dim, uint32_t rotation, uint32_t half = 0);
 
 // Copies the signs of `rotation` into a kernel's parameters.

@@ -1,11 +1,10 @@
-// Products of a matrix. One vector: matvec, or matvec_dot, which multiplies levels by inputs in two digits of int8 where a
-// device has dot products of these. Up to max_columns vectors that are separate, or on GPUs any so few: the same kernels with
-// several columns, each of which has the bits that it has alone. Other blocks: matmul up to Tuning::matmul_tokens; longer ones
-// by matmul_coopmat on matrix units (fp16 factors, fp32 sums), by matmul_dot in digits, by matmul_tiled in tiles in shared
-// memory, or by matmul, as matmul_kernel() chooses. A matrix that exceeds a binding has slices, with a dispatch for each.
-// Experts' products are the same dispatches on a stack of matrices, with a pair of a token and an expert in the place of a
-// vector (experts.cpp). A tile depends on the device and the matrix alone, so that blocks of one kernel give a token the same
-// bits, whatever their length.
+// Products of a matrix. One vector: matvec, or, if a device has dot products of int8, matvec_dot, which multiplies levels by
+// inputs in two digits. Up to max_columns vectors, if they are separate or on a GPU: the same kernels with several columns; each
+// column has the bits that it has alone. Other blocks: matmul up to Tuning::matmul_tokens; longer ones by matmul_coopmat on
+// matrix units (fp16 factors, fp32 sums), by matmul_dot in digits, by matmul_tiled in tiles in shared memory, or by matmul, as
+// matmul_kernel() chooses. A matrix that exceeds a binding has slices, with a dispatch for each. Experts' products are the same
+// dispatches on a stack of matrices, with a pair of a token and an expert in the place of a vector (experts.cpp). A tile depends
+// on the device and the matrix alone, so that blocks of one kernel give a token the same bits, whatever their length.
 #include "model/gpu/matmul.h"
 #include "base/ensure.h"
 #include "model/forward.h"
@@ -242,7 +241,7 @@ Normed matvec_residual(Pass& pass, const Buffer& h, uint32_t h_floats, const Mat
 
 MatmulKernel matmul_kernel(const Tuning& tuning, GgmlType type, uint32_t tokens, bool separate) {
     ENSURE(!separate || tokens <= max_columns, "{} rows", tokens);
-    // Where one lane multiplies a row (processors), matmul is the faster one for a few tokens.
+    // If one lane multiplies a row (processors), matmul is faster for a few tokens.
     if (separate || (tuning.matvec_lanes > 1 && tokens <= std::min(tuning.matmul_tokens, max_columns)))
         return MatmulKernel::matvec;
     if (tokens <= tuning.matmul_tokens) return MatmulKernel::plain;

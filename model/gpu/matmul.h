@@ -20,13 +20,13 @@ MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens, bool separa
 struct Inputs {
     const Buffer &x, &rounded;
     bool converted = false;
-    uint32_t rows_per_token = 1; // of x; more where each of a token's experts has its own
+    uint32_t rows_per_token = 1; // rows of x per token; more than 1 if each of a token's experts has its own
 };
 uint64_t rounded_bytes(const Tuning&, uint32_t tokens,
-                       uint32_t cols); // not 0 where no kernel takes them: buffers cannot be empty
+                       uint32_t cols); // not 0 if no kernel takes them: buffers cannot be empty
 // rounded: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
-// 2^15); then the fp32 bits of these magnitudes [tokens], of a pass of pass.tokens. Where a token has several rows, each is
-// converted as a token is, here and below.
+// 2^15); then the fp32 bits of these magnitudes [tokens], for pass.tokens tokens. If a token has several rows, each is converted
+// as a token is; so it is below.
 void inputs_to_fp16(Pass&, const Buffer& rounded, const Buffer& x, uint32_t cols, uint32_t rows_per_token = 1);
 
 // digits: x [tokens][cols] as scale * (128 high + low), a scale for 32 columns, which are five vectors: 32 high digits of int8,
@@ -67,7 +67,7 @@ struct MatvecTile {
     uint32_t workgroup, lanes, rows; // rows: of a group of `lanes` invocations
     uint32_t rows_per_workgroup() const { return workgroup / lanes * rows; }
 };
-// True where matvec_dot multiplies vectors by matrices of this type.
+// Whether matvec_dot multiplies vectors by matrices of this type.
 bool multiplies_digits(const Tuning& t, GgmlType type);
 // The tile for a matrix of `type`, rows x cols, and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
 MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
@@ -96,7 +96,7 @@ inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t,
             tile.invocation_tokens, accumulate, interleave,  experts};
 }
 
-// The tile of matmul_dot, likewise; and the columns that it takes at a time, times 32.
+// The tile of matmul_dot. blocks: 32-column blocks that it multiplies at a time.
 struct DotTile : MatmulTile {
     uint32_t blocks = 1;
 };

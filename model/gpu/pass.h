@@ -23,11 +23,11 @@ struct Pass {
     uint32_t tokens;       // the rows: the maximum of a run of the recording; context has the actual number
     uint32_t head_dim;
     const Step& step;                  // sizes of the largest run while recording, of this run afterwards. Outlives the commands.
-    uint32_t spans = 1;                // of the rows, likewise
+    uint32_t spans = 1;                // spans of the rows; like tokens, the maximum while recording
     bool separate = false;             // each row gets the bits that it would get alone, and may be of another slot
     uint32_t block = 0;                // if more than `tokens`: kernels are chosen as for a block of this many rows
     uint32_t rotary_dim = 0;           // channels of a head that RoPE turns; 0: all
-    const Matrix* shortened = nullptr; // of which products have only the slices that begin below likely_ids
+    const Matrix* shortened = nullptr; // products with it compute only the slices that begin below likely_ids
 
     bool rows_are_separate() const { return separate || kernel_rows() == 1; }
     uint32_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
@@ -43,7 +43,7 @@ template <class F> Work per_step(const Step& step, F work) {
     return max;
 }
 
-// True where kernels that read these buffers use texel-buffer variants, for which there are texel views.
+// Whether kernels that read these buffers use texel-buffer variants, for which there are texel views.
 inline bool reads_texels(const Pass& pass, std::initializer_list<View> reads) {
     const auto fits = [&](const View& view) { return view.bytes <= pass.tuning.texel_range_bytes && view.bytes % 16 == 0; };
     return pass.tuning.texel_buffers && std::ranges::all_of(reads, fits);

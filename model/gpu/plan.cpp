@@ -1,9 +1,8 @@
-// How much device memory a model takes, before anything is allocated, and what each scratch buffer needs. The numbers must be the
-// ones that are allocated later: ScratchBytes is used by both the plan and make_scratch(). Buffers are sized for the largest
-// pass, a block of batch_size rows. What only one product at a time has, its rounded input, is one buffer, as large as the
-// largest of them.
-// What a device binds at once is checked too (require_batch(), require_bindable()), since a binding's limit may be far below its
-// memory.
+// The device memory that a model takes, before anything is allocated, and the sizes of all scratch buffers. The numbers must be
+// the ones that are allocated later: ScratchBytes is used by both the plan and make_scratch(). Buffers are sized for the largest
+// pass, a block of batch_size rows. Rounded inputs belong to one product at a time, so all products share one buffer, as large as
+// the largest of them. Limits of bindings are checked too (require_batch(), require_bindable()), since a device may bind far less
+// at once than its memory has.
 #include "model/gpu/plan.h"
 #include "base/error.h"
 #include "model/gpu/experts.h"

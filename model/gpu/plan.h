@@ -28,7 +28,7 @@ ContextLayout context_layout(const Config& config, const ForwardOptions& options
 struct ScratchBytes {
     uint64_t hidden, normed, attn, q, kv, partials, ffn, rounded, logits;
     uint64_t page_scores;                         // the last of q
-    uint32_t pages;                               // of them; 0 where no layer's keys can lack means
+    uint32_t pages;                               // pages of page_scores; 0 if no layer's keys can lack means
     uint64_t candidates, sampling;                // of sampling
     uint64_t router = 16, routes = 16, down = 16; // of experts; buffers cannot be empty
     uint64_t shared = 16;                         // of the expert that all tokens have
@@ -44,13 +44,13 @@ struct ScratchBytes {
     }
     uint64_t gate_up() const { return 2 * std::max(ffn, shared); }
 
-    uint64_t largest() const; // of those that grow with the batch
+    uint64_t largest() const; // the largest of the buffers that grow with the batch
 };
 
-// Returns the options with the batch size that the pass will use: the device's own where none is given, in whole tiles.
+// Returns the options with the batch size that the pass will use: the device's own if none is given, in whole tiles.
 ForwardOptions with_batch_size(ForwardOptions options, const Tuning& tuning);
 
-// Throws an Error where a block of that many tokens exceeds the device's limits of a binding or of workgroups.
+// Throws an Error if a block of that many tokens exceeds the device's limits of a binding or of workgroups.
 void require_batch(const Capabilities&, const Config& config, const Tuning& tuning, const ForwardOptions& options);
 
 // Returns the memory that make_gpu_forward needs of the device, whose available memory is its budget less what is in use.

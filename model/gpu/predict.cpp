@@ -64,8 +64,8 @@ double instructions_per_weight(GgmlType type) {
     return 4;
 }
 
-// Vector instructions of 32 lanes per key and value of 128 channels, for `heads` query heads: attention_decode, likewise; of
-// types that were not counted those of the costliest one that was.
+// Vector instructions of 32 lanes per key and value of 128 channels, for `heads` query heads, in attention_decode, counted in the
+// same way. Types that were not counted have the number of the costliest one that was.
 double instructions_per_key(KvTypes types, double heads, bool decodes) {
     if (!decodes) return 57 / 4.0 * heads; // attention_subgroup
     const auto of_two_heads = [](KvType type) {
@@ -103,8 +103,8 @@ double issue_rate(const KnownGpu& gpu) { return issue_share * gpu.cores * gpu.la
 // (Mesa 26.2) for navi31, take 1.2 (Q8_0) to 1.35 (Q4_K).
 constexpr double instructions_per_further_row = 1.3;
 
-// Seconds of the product of so many of the matrix's rows with `vectors` vectors. A matrix of few rows has too few loads on their
-// way to keep the memory busy (Little's law).
+// Seconds of the product of a share of the matrix's rows with `vectors` vectors. A matrix of few rows has too few loads in flight
+// to keep the memory busy (Little's law).
 double matvec_seconds(const KnownGpu& gpu, const Tuning& tuning, const Tensor& w, uint32_t vectors, double share = 1) {
     const MatvecTile tile = matvec_tile(tuning, w.type, w.rows, w.cols, MATVEC_STORE, vectors);
     const double weights = share * w.rows * w.cols, bytes = share * double(w.bytes()), bytes_of_32 = bytes / weights * 32,
@@ -125,19 +125,19 @@ std::vector<const Tensor*> matrices_of(const LayerWeights& w) {
     return out;
 }
 
-// With all matrices in Q4_K, which are somewhat fewer bytes than those of q4_k_m.
+// All matrices are in Q4_K, which takes somewhat fewer bytes than q4_k_m.
 constexpr MeasuredSpeed measured[] = {{"H200", "qwen3-8b:q4_k_m", KvType::tq4, 0, 245.1}};
 
 // Seen in recordings. A mixture: the router, its choice, the sum, and a norm that no product has folded.
 double waits_of_layer(const Config& config) { return config.num_experts != 0 ? 11 : 7; }
 
-// How many times as many experts as one row has so many rows have, if each chooses at random.
+// Factor by which `rows` rows have more experts than one row, if each chooses at random.
 double different_experts(const Config& config, uint32_t rows) {
     const double share = double(config.num_experts_per_tok) / config.num_experts;
     return (1 - std::pow(1 - share, rows)) / share;
 }
 
-// Of a layer's keys and values, for one row.
+// Seconds of reading a layer's keys and values, for one row.
 double attention_seconds(const PredictedCase& c, const Tuning& tuning, uint32_t layer) {
     const Config& config = c.config;
     const double group = double(config.num_attention_heads) / config.num_key_value_heads,

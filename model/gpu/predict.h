@@ -10,19 +10,19 @@
 
 namespace tq::gpu {
 
-// From the makers' specifications; wait_us is assumed, after what others have published of such GPUs.
+// Data of the makers' specifications; wait_us is assumed, after what others have published of such GPUs.
 struct KnownGpu {
     const char* name;
     double gb_per_s;   // of its memory
     uint32_t cores;    // multiprocessors, compute units or Xe cores
     uint32_t lanes;    // fp32 instructions per clock and core
     double ghz;        // boost clock
-    double wait_us;    // between two kernels of which the second waits for the first
+    double wait_us;    // between two kernels if the second waits for the first
     uint32_t subgroup; // that our kernels would require
 };
 std::span<const KnownGpu> known_gpus();
 
-// Returns the one whose name contains `text`, whatever the case. Throws Error that lists all where none or several do.
+// Returns the GPU whose name contains `text`, ignoring case. Throws Error that lists all if none or several do.
 const KnownGpu& find_known_gpu(std::string_view text);
 
 // A speed of generation that tq-run bench has measured (docs/measured-gpus.md).
@@ -32,7 +32,7 @@ struct MeasuredSpeed {
     uint32_t depth;
     double tokens_per_second;
 };
-// Returns that of the GPU whose memory's speed is closest to this one's.
+// Returns the measurement of the GPU with the closest memory bandwidth.
 const MeasuredSpeed& nearest_measured(const KnownGpu& gpu);
 
 // Shares of a GPU's limits that kernels are assumed to reach, and the time from a load to its data.
@@ -52,9 +52,9 @@ struct TokenTime {
     double weights, attention, waits;
     double total() const { return weights + attention + waits; }
 };
-// Of a pass of so many rows: one token, or with it drafts that are verified, at most max_columns.
+// Predicts a pass of `rows` rows: one token and the drafts that are verified with it, at most max_columns.
 TokenTime predict_pass(const PredictedCase& c, uint32_t rows = 1);
-// Of one run of the model's head for multi-token prediction, which proposes a likely id (DraftIds). Needs Weights::mtp.
+// Predicts one run of the model's head for multi-token prediction, which proposes a likely id (DraftIds). Needs Weights::mtp.
 TokenTime predict_draft(const PredictedCase& c);
 
 // Drafts of that head, of at most `max` tokens, with which generation is fastest if each is right with probability `acceptance`.

@@ -1,4 +1,4 @@
-// How products are recorded, those of the rows of a pass and those of experts: what matmul.cpp and experts.cpp share.
+// Recording of products, of the rows of a pass and of experts: shared by matmul.cpp and experts.cpp.
 #pragma once
 #include "model/gpu/matmul.h"
 #include <optional>

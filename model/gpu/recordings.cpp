@@ -1,11 +1,10 @@
 // A pass is recorded once for each shape, and then run for every block and token of that shape: recording the 400 dispatches of a
 // dense model takes longer than a token. What differs between two runs (ids, positions, slots, page tables) is data in the
-// context buffer, which write() fills before each run. A recording has workgroups for all rows of its shape; those of rows that
-// are not there end at once. So few shapes do: blocks in steps of a sixteenth of the batch, separate rows in powers of two, each
-// with the head or without (Shape). The kernels of shapes that are certain to come are built before the first token
-// (first_shapes()), because drivers take up to a second for one; other shapes are recorded when they first occur. A recording for
-// a part of a block has the kernels of the whole (Shape::block), so that a token's bits do not depend on where a block is
-// divided.
+// context buffer, which write() fills before each run. A recording has workgroups for all rows of its shape; workgroups of absent
+// rows end at once. So few shapes suffice: blocks in steps of a sixteenth of the batch, separate rows in powers of two, each with
+// the head or without (Shape). The kernels of shapes that are certain to come are built before the first token (first_shapes()),
+// because drivers take up to a second for one; other shapes are recorded when they first occur. A recording for a part of a block
+// has the kernels of the whole (Shape::block), so that a token's bits do not depend on where a block is divided.
 #include "model/gpu/recordings.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -114,7 +113,7 @@ void Recordings::upload(Recorder& recorder, uint64_t begin, uint64_t end) const 
     recorder.copy(View(context_, begin, end - begin), View(step_upload_, begin, end - begin));
 }
 
-// Uploads the inputs of a run: header and rows, and the ids, or h, where it has halves.
+// Uploads the inputs of a run: header and rows, and the ids; h instead of ids if the device holds only some of the halves.
 void Recordings::begin_step(Pass& pass, HalfRange halves, Head head) const {
     upload(pass.recorder, 0, ContextLayout::rows_at() + pass.tokens * sizeof(Row));
     if (!halves.empty() && !pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());

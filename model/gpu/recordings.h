@@ -1,5 +1,5 @@
 // The recorded passes of a model: made on first use, then run for every block and token. A pass takes its rows (token, position,
-// slot) and the page tables from a buffer that is written before each run. Where the device holds only some of the halves, the
+// slot) and the page tables from a buffer that is written before each run. If the device holds only some of the halves, the
 // hidden state h comes from the host and goes back there.
 #pragma once
 #include "model/gpu/block_pace.h"
@@ -25,7 +25,7 @@ class Recordings {
     static PassLimits limits(const ForwardOptions& options, const Tuning& tuning);
     static constexpr uint32_t max_head_rows = 32;
 
-    // As those of Stage: with h of one that holds some halves, without of a whole model.
+    // Like those of Stage: with h for a stage that holds some halves, without for a whole model.
     uint32_t next_rows(uint32_t position, uint32_t max) const { return pace_.next(position, max); }
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h, const KeepGoing& keep_going);
     void run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits);
@@ -38,7 +38,7 @@ class Recordings {
 
     // Runs n tokens from this row on, and samples each next one: RunAhead::run().
     std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
-    // As those of Stage.
+    // Like those of Stage.
     bool drafts() const { return net_.mtp.has_value(); }
     std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
     std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids);
@@ -51,7 +51,7 @@ class Recordings {
 
   private:
     enum class Head { none, logits, hidden, draft, draft_likely };
-    // What a recording runs: rows of a block, or separate ones; halves, or the head, or both, or a draft. A recording for a part
+    // A recording's content: rows of a block, or separate ones; halves, or the head, or both, or a draft. A recording for a part
     // of a block has the kernels of the whole.
     struct Shape {
         uint32_t rows;

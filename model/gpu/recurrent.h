@@ -25,7 +25,7 @@ struct RecurrentSlot {
     RecurrentSlot(const Recurrent& shape, uint32_t pending);
 };
 
-// What the kernels of a layer work on. states: [slots]
+// Buffers and sizes of a layer that its kernels work on. states: [slots]
 struct RecurrentStep {
     const Recurrent& shape;
     const Buffer& rows;

@@ -4,8 +4,8 @@
 namespace tq::gpu {
 namespace {
 
-// At least 64 invocations: llvmpipe leaves loops after 65535 iterations of all together, of which the least favourable logits
-// take up to 1024 * 1024 / invocations.
+// At least 64 invocations: llvmpipe leaves loops after 65535 iterations of all invocations together, and the least favourable
+// logits take up to 1024 * 1024 / invocations.
 uint32_t sampling_workgroup(const Tuning& t) { return std::max(t.workgroup, 64u); }
 
 } // namespace

@@ -7,8 +7,8 @@
 namespace tq {
 
 // Uploads the weights of the halves in options.held and records their passes. options.batch_size is that of a slice, in the
-// device's whole tiles (gpu::with_batch_size). `device` must outlive the result; `weights`, too, where options.streamed is not
-// empty. layer_seconds as of make_gpu_forward(). Throws OutOfMemory where the part does not fit, before anything is loaded;
+// device's whole tiles (gpu::with_batch_size). `device` must outlive the result; `weights`, too, if options.streamed is not
+// empty. layer_seconds as of make_gpu_forward(). Throws OutOfMemory if the part does not fit, before anything is loaded;
 // LoadStopped; Error.
 std::unique_ptr<Stage> make_gpu_stage(Device& device, const Config& config, const Weights& weights, const Cache& cache,
                                       const ForwardOptions& options, const LoadProgress& on_load = {},

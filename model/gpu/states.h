@@ -13,18 +13,19 @@ namespace tq::gpu {
 
 class RecurrentStates {
   public:
-    // Allocates the states of the recurrent layers whose first half is held, zeros for each slot, with room for so many pending
-    // tokens. Throws Error where those of a layer exceed the device's limit of a binding, or memory runs out.
+    // Allocates the states of the recurrent layers whose first half is held, zeros for each slot, with room for `pending` pending
+    // tokens. Throws Error if a layer's states exceed the device's limit of a binding, or memory runs out.
     RecurrentStates(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held);
 
     // [slots][RecurrentSlot::floats]; null for a layer that is not recurrent, or not held
     const Buffer* of(uint32_t layer) const;
-    // [slots][hidden_ring()][hidden_size], a token at its position modulo the ring; null where no such head is loaded
+    // [slots][hidden_ring()][hidden_size], a token at its position modulo the ring; null if no head for multi-token prediction is
+    // loaded
     const Buffer* hidden() const { return hidden_ ? &*hidden_ : nullptr; }
     uint32_t pending() const { return pending_; }
 
-    // As those of CacheVectors: of all recurrent layers, of which those that are held are read and written. Throw Error when the
-    // device is lost, or memory for a copy runs out.
+    // Like those of CacheVectors. `bytes` covers all recurrent layers; only held layers are read or written. They throw Error if
+    // the device is lost, or memory for a copy runs out.
     uint64_t bytes() const { return layers_.size() * layer_bytes_ + hidden_bytes_; }
     void read(Device& device, uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const;
     void write(Device& device, uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) const;
@@ -41,14 +42,14 @@ class RecurrentStates {
 
     const uint32_t pending_;
     uint64_t layer_bytes_ = 0,
-             slot_bytes_ = 0;   // of a state, and with what is pending
+             slot_bytes_ = 0;   // bytes of a state; slot_bytes_: with its pending tokens
     uint64_t hidden_bytes_ = 0; // of one
     std::optional<Buffer> hidden_;
     std::map<uint32_t, std::optional<Buffer>> layers_; // the recurrent ones; empty: not held
-    std::optional<Buffer> zeros_;                      // a state where a sequence begins
+    std::optional<Buffer> zeros_;                      // a state at the start of a sequence
 };
 
-// Returns the number of bytes that RecurrentStates allocates; 0 where there are none.
+// Returns the number of bytes that RecurrentStates allocates; 0 if there are none.
 uint64_t states_bytes(const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held);
 
 } // namespace tq::gpu

@@ -149,7 +149,8 @@ Network::Network(const Config& config, const DeviceWeights& weights, const std::
                     .ring = hidden_ring(cache.states->pending())});
 }
 
-// The floats [begin, end) of the rows of recurrent layers; all of them, which are not used, where there are no such layers.
+// The floats [begin, end) of the rows of recurrent layers. If there are no such layers, it is the whole buffer, which no kernel
+// uses.
 static View part_of_rows(const Scratch& s, uint64_t RecurrentRows::*begin, uint64_t RecurrentRows::*end) {
     if (!s.rows_at) return s.recurrent_rows;
     const uint64_t at = *s.rows_at.*begin;

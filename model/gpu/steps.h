@@ -8,12 +8,12 @@
 
 namespace tq::gpu {
 
-// `result`: the name of the output of a matrix or norm for taps; empty where it has none.
+// `result`: the name of the output of a matrix or norm for taps; empty if it has none.
 struct Linear {
     const Matrix& matrix;
     std::string_view result = {};
     const Buffer* next_norm = nullptr; // for products that add to h: the weights of the norm that h goes through next
-    const Buffer* bias = nullptr;      // fp32 [rows]; null where there is none
+    const Buffer* bias = nullptr;      // fp32 [rows]; null if there is none
 };
 struct GatedLinear {
     const std::vector<Matrix>& matrices; // LayerMatrices::ffn_gate_up
@@ -23,19 +23,19 @@ struct Norm {
     std::string_view result;
 };
 
-// The weights (ones where there is no norm) and channel scaling of each layer's norms of queries and keys, in the form of
-// HeadNorm, and the scales of values. They belong to a cache, not to the weights, so that caches with other conditioning can
-// share the weights.
+// Each layer's norms of queries and keys, in the form of HeadNorm: their weights (ones if there is no norm) and channel scaling;
+// and the scales of values. They belong to a cache, not to the weights, so that caches with other conditioning can share the
+// weights.
 struct HeadNormBuffers {
     Buffer q, k;
     uint32_t kv_heads;                  // 0: without channel scaling of keys
     bool has_means;                     // keys lack the mean of their page
-    std::optional<Buffer> value_scales; // of v_append(); nothing where values are stored as they are
+    std::optional<Buffer> value_scales; // of v_append(); nullopt if values are stored as they are
 };
 std::vector<HeadNormBuffers> upload_head_norms(Device& device, const Config& config, const DeviceWeights& weights,
                                                const KvOptions& kv);
 
-// What a recurrent layer has instead of attention, as RecurrentMatrices; states: of its slots.
+// The attention of a recurrent layer: matrices as in RecurrentMatrices; states: of its slots.
 struct Recurrence {
     Linear attn_qkv, attn_gate, ssm_beta, ssm_alpha;
     const Buffer &inputs, &norm;
@@ -61,7 +61,7 @@ struct Layer {
     GatedLinear ffn_gate_up;
     Linear ffn_down;
     std::optional<Recurrence> recurrence; // of a recurrent layer
-    std::optional<SharedExpert> shared;   // of a mixture that has such an expert
+    std::optional<SharedExpert> shared;   // of a mixture that has an expert for all tokens
 };
 
 // The head for multi-token prediction, as MtpMatrices; states: [slots][ring][hidden_size], those that are kept.
@@ -73,7 +73,7 @@ struct Mtp {
     uint32_t ring;
 };
 
-// The inputs of a pass, all of which outlive it.
+// The inputs of a pass. All must outlive it.
 struct Network {
     Linear token_embd, output;
     Norm output_norm;
@@ -84,7 +84,7 @@ struct Network {
             const DeviceCache& cache);
 };
 
-// The activations of a block of `tokens` tokens, fp32; `halves`: of Inputs.
+// Activations of a block of `tokens` tokens, fp32; `rounded` as in Inputs.
 struct Scratch {
     Buffer h, a, q, k, v, attn, partials, gate_up, ffn, rounded, logits, candidates, sampling;
     Buffer router, routes, down;     // of experts: the router's products, their Routes, and what each of them adds to h
@@ -93,7 +93,7 @@ struct Scratch {
     Buffer recurrent_rows, z, delta; // of recurrent layers
     Buffer e, eh, before;            // of the head for multi-token prediction
     std::optional<RecurrentRows> rows_at;
-    uint32_t h_floats;      // of h, which normed_floats() follow where norms are folded
+    uint32_t h_floats;      // floats of h; normed_floats() follow them if norms are folded
     PageScores page_scores; // in q
 };
 inline Experts experts_of(const Config& c) { return {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}; }

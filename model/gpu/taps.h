@@ -13,7 +13,7 @@ class Taps {
     Taps() = default; // no taps
     Taps(Device& device, const Tap& tap) : device_(&device), tap_(&tap) {}
 
-    // Records a copy of x [tokens][cols]. Does nothing where no tap is set.
+    // Records a copy of x [tokens][cols]. Does nothing if no tap is set.
     void add(Pass&, std::string name, const View& x, uint32_t cols);
     bool on() const { return tap_ != nullptr && *tap_; }
     void deliver(uint32_t tokens) const; // after a run of the recording on that many tokens

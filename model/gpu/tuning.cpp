@@ -23,8 +23,8 @@ uint32_t largest_workgroup(const Capabilities& device) {
     return std::min({device.max_workgroup_invocations, device.max_workgroup_size[0], 1024u});
 }
 
-// Splits of a sequence: with Qwen3's eight kv heads every core then gets four workgroups, of which one computes while another
-// waits for memory; of attention_decode, which are larger, two.
+// Splits of a sequence: with Qwen3's eight kv heads every core then gets four workgroups, so that one computes while another
+// waits for memory. attention_decode has larger workgroups, and gets two per core.
 uint32_t default_splits(const Capabilities& device, bool decodes) {
     if (device.shader_cores == 0) return 64;
     if (decodes) return std::clamp(device.shader_cores / 4, 8u, 256u);
@@ -47,14 +47,14 @@ uint32_t default_matvec_dot(const Capabilities& device, uint32_t subgroup) {
     return 0;
 }
 
-// True where eight rows of attention spill: in subgroups of fewer than 32 (Intel), and where there is no more shared memory than
-// on phones and on Apple's, which are short of registers, too.
+// Whether eight rows of attention spill: in subgroups of fewer than 32 (Intel), and if there is no more shared memory than on
+// phones and on Apple's GPUs, which are short of registers, too.
 bool has_few_registers(const Capabilities& device, uint32_t subgroup) {
     return (subgroup != 0 && subgroup < 32) || device.shared_memory_bytes <= 32768;
 }
 
-// True where the queries and sums of attention_coopmat fit into registers: an invocation of a smaller subgroup (Intel) would have
-// 64 of each, and spills.
+// Whether the queries and sums of attention_coopmat fit into registers: an invocation of a smaller subgroup (Intel) would have 64
+// of each, and spills.
 bool attends_by_matrices(const Capabilities& device, uint32_t subgroup) {
     return usable_subgroup(device) != 0 && subgroup >= std::max(device.matrix.m, 32u);
 }

@@ -15,7 +15,7 @@ struct DeviceFacts {
     uint32_t subgroup;        // subgroup size of the subgroup variants; 0: they cannot run
     uint32_t matrix_subgroup; // size of a subgroup that multiplies fp16 matrices; 0: there are none
     MatrixShape matrix;       // of these matrices
-    bool texel_buffers;       // texel-buffer variants (shaders/read.glsl) run, where the buffers that they read are at most:
+    bool texel_buffers;       // texel-buffer variants (shaders/read.glsl) run, if the buffers that they read are at most:
     uint64_t texel_range_bytes;
     bool attention_per_lane; // that kernel runs, too: Mesa's LLVM builds its unrolled loops in a second, SwiftShader in
                              // minutes
@@ -27,7 +27,7 @@ struct DeviceFacts {
 struct KernelChoices {
     uint32_t workgroup; // invocations of the row, element and head kernels
     // matvec
-    uint32_t matvec_lanes;  // minimum of invocations that share a row; 1 where texel_buffers
+    uint32_t matvec_lanes;  // minimum of invocations that share a row; 1 if texel_buffers
     uint32_t matvec_loads;  // minimum of rows x lanes in flight; a matrix with fewer rows uses more lanes per row
     uint32_t matvec_rows;   // rows that they compute at a time
     uint32_t matvec_blocks; // times 32 weights of a row that an invocation decodes at a time
@@ -40,7 +40,7 @@ struct KernelChoices {
     bool matmul_dot;        // matmul_dot instead, for weights that are quantised
     bool matmul_coopmat;    // matmul_coopmat instead of all of these
     uint32_t matmul_ahead;  // steps: 1: it fetches the next columns while it multiplies these; 2: it decodes them, too
-    uint32_t matmul_blocks; // times 32 columns that matmul_coopmat multiplies at a time, where its tile then fits shared_bytes
+    uint32_t matmul_blocks; // times 32 columns that matmul_coopmat multiplies at a time, if its tile then fits shared_bytes
     // attention
     uint32_t attention_rows;         // maximum query rows that share a decoded key
     uint32_t attention_keys;         // keys that an invocation scores at a time
@@ -64,7 +64,7 @@ struct PassPolicy {
 
 struct Tuning : DeviceFacts, KernelChoices, PassPolicy {
     bool operator==(const Tuning&) const = default;
-    // True where products or attention are computed in fp16, or products with inputs of 15 bits.
+    // Whether products or attention are computed in fp16, or products with inputs of 15 bits.
     bool rounds_to_fp16() const {
         return matmul_coopmat || matmul_dot || matvec_dot != 0 || attention_coopmat_rows != 0 || decode_subgroups != 0;
     }

@@ -15,7 +15,8 @@
 namespace tq::gpu {
 namespace {
 
-// The largest interleave: a group of so many rows must fit into one piece (Uploader::max_piece_bytes()), and pads a matrix.
+// The largest interleave. A group of that many rows must fit into one piece (Uploader::max_piece_bytes()), and a matrix is padded
+// to whole groups.
 constexpr uint32_t max_interleave = 128;
 
 const std::vector<TuningGroup> all_groups{

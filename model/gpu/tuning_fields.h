@@ -42,12 +42,12 @@ std::span<const TuningGroup> tuning_groups();
 // Returns the fields of all groups.
 std::vector<TuningField> tuning_fields();
 
-// Returns the value of Tuning::weight_interleave where it is not 1: the rows of a matrix that a workgroup of matvec computes at
-// a time, or a divisor of them where those are many.
+// Returns the value of Tuning::weight_interleave if it is not 1: the rows of a matrix that a workgroup of matvec computes at a
+// time, or a divisor of that number if it is large.
 uint32_t interleaved_rows(const Tuning& tuning);
 
-// Returns the reason why `tuning` must not be used on `device`; empty where it can. Every field must have one of its values or
-// the default, and every kernel's workgroup and shared memory must be within the device's limits.
+// Returns the reason why `tuning` must not be used on `device`; empty if it can. Every field must have one of its values or the
+// default, and every kernel's workgroup and shared memory must be within the device's limits.
 std::string refusal(const Capabilities& device, const Tuning& tuning);
 
 // Returns the candidates for one field: `from` with each of the field's values that the device can run, each once and without

@@ -15,7 +15,7 @@ struct StoredTuning {
 };
 
 // Returns the stored tuning of the device, if the device can run it and the environment variable TQ_TUNING is not "default".
-// Throws Error where that is neither "default" nor "stored".
+// Throws Error if that is neither "default" nor "stored".
 StoredTuning stored_tuning(const Capabilities& device);
 
 // Returns the stored tuning, else choose_tuning(): the one that a forward pass uses.
@@ -31,7 +31,7 @@ void check_storable(const Capabilities& device);
 // Removes the file; returns whether there was one. Throws Error when it cannot be removed.
 bool forget_tuning(const Capabilities& device);
 
-// Returns the path; empty where there is no cache directory.
+// Returns the path; empty if there is no cache directory.
 std::filesystem::path tuning_path(const Capabilities& device);
 
 } // namespace tq::gpu

@@ -134,7 +134,7 @@ void Search::try_field(const TuningField& field, GroupChoice& choice, double unt
     }
 }
 
-// The best of many candidates is partly the luckiest: its gain is measured again, and it is dropped where that is too small.
+// The best of many candidates is partly the luckiest: its gain is measured again, and it is dropped if that is too small.
 void Search::confirm(GroupChoice& choice) {
     const auto before = make(choice.before, choice.group->workload);
     const Race last = race(*before, *incumbent_, distances_);

@@ -15,16 +15,16 @@ class Contestant {
 };
 
 struct SearchOptions {
-    // Throws Error with the reason where the tuning fails or computes something other than the default one.
+    // Throws Error with the reason if the tuning fails or computes something other than the default one.
     std::function<std::unique_ptr<Contestant>(const Tuning&, Workload)> make;
     std::function<double()> seconds_left;
     std::function<void(const TuningGroup&, const std::string& what)> on_try = {};
     std::function<void(const Tuning&, const std::string& why)> on_refused = {};
 };
 
-// The speedup of one contestant over another, from interleaved runs: the median of the ratios of each pair of runs, and its
-// uncertainty: two standard errors of a median, from the median of the distances to it; or from `distance`, of other runs,
-// where that is greater, since a few runs can agree by chance.
+// The speedup of one contestant over another, from interleaved runs: the median of the ratios of each pair of runs. Its
+// uncertainty is two standard errors of a median, from the median of the distances to it; or from `distance`, of other runs, if
+// that is greater, since a few runs can agree by chance.
 struct Gain {
     double ratio = 1, noise = 0;
 
@@ -36,9 +36,9 @@ Gain gain_of(std::span<const double> ratios, double distance = 0);
 
 struct GroupChoice {
     const TuningGroup* group;
-    Tuning before, after;                          // equal where nothing was faster
+    Tuning before, after;                          // equal if nothing was faster
     Gain gain;                                     // of the whole group, measured again after the choice
-    double seconds_before = 0, seconds_after = 0;  // of the first model; 0 where there was no time for any candidate
+    double seconds_before = 0, seconds_after = 0;  // of the first model; 0 if there was no time for any candidate
     uint32_t tried = 0, refused = 0, left_out = 0; // candidates; left out: for lack of time
 };
 

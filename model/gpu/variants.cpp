@@ -22,7 +22,7 @@ constexpr uint32_t other_groups[] = {3, 6, 7};              // Qwen2's and Llama
 constexpr uint32_t kv_heads = 2, positions = 64;
 constexpr float eps = 1e-6f;
 
-// Pairs (k, v) whose attention is compiled in every shape, beside those of the presets, most of which have a window.
+// Pairs (k, v) whose attention is compiled in every shape, beside those of the presets. Most of these have a window.
 constexpr KvTypes common_pairs[] = {{KvType::f32, KvType::f32},
                                     {KvType::f16, KvType::f16},
                                     {KvType::tq4, KvType::tq4},
@@ -66,8 +66,8 @@ DeviceCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_to
     return cache;
 }
 
-// A model of one layer with biases, small enough for any texel buffer, whose matrices all have one format; where `apart`, those
-// of gate and up are not interleaved.
+// A model of one layer with biases, small enough for any texel buffer, whose matrices all have one format; if `apart`, gate and
+// up are not interleaved.
 struct Model {
     Config config{.vocab_size = 256,
                   .hidden_size = 256,

@@ -7,7 +7,7 @@ namespace tq::gpu {
 
 class VectorCodec {
   public:
-    // At most `batch` vectors at a time; fewer where the device has less room: see batch(). Throws Error when memory runs out.
+    // At most `batch` vectors at a time; fewer if the device has less room: see batch(). Throws Error when memory runs out.
     VectorCodec(Device& device, KvCodec codec, uint32_t batch);
     VectorCodec(const VectorCodec&) = delete;
     VectorCodec& operator=(const VectorCodec&) = delete;

@@ -1,9 +1,10 @@
 // Long blocks of a prompt can run a feed-forward network of the CPU on a device, because the product of many rows takes longer on
 // the CPU than the upload of its weights. The device has room for two layers' weights. bring(layer) waits until this layer's
 // are there, and then begins to repack and upload the next layer's on another thread, while the device runs this one: so a block
-// waits for weights only if uploading is slower than computing. A room belongs to the layers whose index is its own modulo 2, so
-// a recorded pass finds a layer's weights always in the same buffers. The matrices of a layer are recorded before they have
-// content (shape_of); fill() of the first time also decides how their scales are stored, fill_again() keeps to that.
+// waits for weights only if uploading is slower than computing. The i-th of the streamed layers (not the i-th layer of the model)
+// uses room i modulo 2, so a recorded pass always finds a layer's weights in the same buffers. The matrices of a layer are
+// recorded before they have content (shape_of); fill() of the first time also decides how their scales are stored, fill_again()
+// keeps to that.
 #include "model/gpu/weight_stream.h"
 #include "base/ensure.h"
 #include "base/error.h"

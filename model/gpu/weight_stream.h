@@ -26,7 +26,7 @@ class WeightStream {
 
     struct Streamed {
         uint32_t layer;
-        bool filled = false; // before: its scales are raised or not, and recorded so
+        bool filled = false; // whether its scales are raised is then fixed in the recordings
     };
     void make(Room& room) const;
     static void place(LayerMatrices& layer, const Room& room);

@@ -27,9 +27,9 @@ class WeightUploader {
 
     // Returns the matrix of the interleaved rows of tensors of one type and shape; its slices have the sizes of buffers only.
     Matrix shape_of(std::span<const Tensor> tensors) const;
-    // Writes these rows into the buffers of their matrix, with raised scales (device_layout.h) where that can be.
+    // Writes these rows into the buffers of their matrix, with raised scales (device_layout.h) if that is possible.
     void fill(std::span<const Tensor> tensors, Matrix& matrix);
-    // The same again, with scales as the matrix has them. Returns false where one cannot be raised.
+    // The same again, with scales raised or not as the matrix has them. Returns false if one cannot be raised.
     bool fill_again(std::span<const Tensor> tensors, const Matrix& matrix);
 
   private:

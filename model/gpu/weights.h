@@ -23,13 +23,13 @@ struct Matrix {
 // Returns the index of a type's kernels in a Family.
 size_t family_member(GgmlType type);
 
-// Of a recurrent layer, as RecurrentWeights; inputs: delta_input_floats(), norm: ssm_norm.
+// Matrices of a recurrent layer, as in RecurrentWeights; inputs: delta_input_floats(), norm: ssm_norm.
 struct RecurrentMatrices {
     Matrix attn_qkv, attn_gate, ssm_beta, ssm_alpha, ssm_out;
     Buffer inputs, norm; // fp32
 };
 
-// Of the expert that all tokens have; gate_up: as LayerMatrices::ffn_gate_up.
+// The expert that all tokens have; gate_up: as LayerMatrices::ffn_gate_up.
 struct SharedExpertMatrices {
     Buffer gate; // fp32
     std::vector<Matrix> gate_up;
@@ -39,10 +39,10 @@ struct SharedExpertMatrices {
 struct LayerMatrices {
     Matrix attn_q, attn_k, attn_v, attn_output; // without rows in a recurrent layer
     std::vector<Matrix>
-        ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; both, where their types differ
+        ffn_gate_up; // one, whose rows 2 i and 2 i + 1 are rows i of ffn_gate and ffn_up; or both, if their types differ
     Matrix ffn_down;
     Buffer attn_norm, ffn_norm; // fp32
-    // Empty where there is none. Each cache conditions and uploads what it makes of them: HeadNormBuffers
+    // Empty if the model has none. Each cache conditions and uploads them: HeadNormBuffers
     std::vector<float> attn_q_norm, attn_k_norm, k_bias;
     std::optional<Buffer> attn_q_bias, attn_k_bias, attn_v_bias; // fp32
     std::optional<Matrix> ffn_gate_inp;                          // of experts, whose matrices the others are stacks of
@@ -51,7 +51,7 @@ struct LayerMatrices {
     std::optional<SharedExpertMatrices> shared = {};
 };
 
-// Of the head for multi-token prediction, as MtpWeights; empty where the model's own serve.
+// The head for multi-token prediction, as MtpWeights; empty if the model's own serve.
 struct MtpMatrices {
     Buffer enorm, hnorm; // fp32
     Matrix eh_proj;

@@ -152,7 +152,7 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     return finish(std::move(result), update, prompt_done);
 }
 
-// Throws where there is no answer.
+// Throws if there is no answer.
 Generated Session::finish(Generated result, const Update& update, bool has_answer) const {
     result.timings = timings_;
     switch (update.finish) {

@@ -30,9 +30,9 @@ struct Timings {
     uint32_t prompt_tokens = 0; // of the prompt, run
     uint64_t prompt_ns = 0;
     uint32_t decoded_tokens = 0;  // run after the prompt, one at a time, or several if they were drafted
-    uint64_t decode_ns = 0;       // of those, with the sampling after each
+    uint64_t decode_ns = 0;       // time of decoded_tokens, with the sampling after each
     uint32_t drafted_tokens = 0;  // that were verified
-    uint32_t accepted_tokens = 0; // of those, the ones that were right
+    uint32_t accepted_tokens = 0; // drafted tokens that were right
 
     double prompt_per_second() const { return prompt_ns == 0 ? 0 : double(prompt_tokens) * 1e9 / double(prompt_ns); }
     double decoded_per_second() const { return decode_ns == 0 ? 0 : double(decoded_tokens) * 1e9 / double(decode_ns); }
@@ -46,7 +46,7 @@ struct GenerateOptions {
     std::function<void(uint32_t done, uint32_t total)> on_prompt; // called after each block of the prompt
     std::function<void()> after_prompt;                           // called when all of it is in the cache, before new tokens
     Speculation* speculation = nullptr;                           // drafts tokens; the answer is the same without
-    // Lengths of the prompt at which a later one may branch off: where its last messages begin (checkpoint_positions()).
+    // Lengths of the prompt at which a later one may branch off: the beginnings of its last messages (checkpoint_positions()).
     std::vector<uint32_t> marks = {};
 };
 
@@ -82,8 +82,8 @@ class Session {
     void read_page(uint32_t position, std::span<std::byte> bytes) const;
     // Returns the window and the states that belong to these tokens.
     SavedSlot save_slot() const;
-    // Replaces the content of the cache with tokens, the first `cold` of which have the bits of a cold run, and with the window
-    // and states in `saved`. Throws as Cache::restore() does; the cache is then empty.
+    // Replaces the content of the cache with tokens, and with the window and states in `saved`. The first `cold` tokens have the
+    // bits of a cold run. Throws as Cache::restore() does; the cache is then empty.
     void restore(std::vector<uint32_t> ids, uint32_t cold, const PageSource& source, const SavedSlot& saved = {});
     // Puts the longest beginning of `ids` that the prefix cache has into the cache, sampled tokens included: a conversation goes
     // on with them. Returns the number of its tokens, which is less than that of all ids.

@@ -70,10 +70,10 @@ class Planner {
         return {t.name, t.type, uint32_t(rows), uint32_t(t.ne[0]), t.data};
     }
 
-    // Adds what the loader makes of such a directory: tensors as GGUF has them, but for heads that RoPE turns in pairs, and value
-    // heads of hybrids, whose gates some files have in one.
-    // Qwen3-Next's GGUF has the two gates of a recurrence in one matrix, so the first of the pair is held back until the second
-    // comes: for_each_tensor() gives ssm_beta immediately before ssm_alpha.
+    // Adds the tensors that the loader makes of a Hugging Face directory: as GGUF has them, except heads that RoPE turns in
+    // pairs, and value heads of hybrids, whose gates some files have in one. Qwen3-Next's GGUF has the two gates of a recurrence
+    // in one matrix, so the first of the pair is held back until the second comes: for_each_tensor() gives ssm_beta immediately
+    // before ssm_alpha.
     void add_huggingface() {
         const Config& c = model_.config;
         const Tensor* beta = nullptr;

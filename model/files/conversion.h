@@ -13,7 +13,7 @@
 
 namespace tq {
 
-// How much an error of each column of a matrix counts, by its name; of a stack of experts one list after the other.
+// Weight of each column's error in a matrix, by the matrix's name; for a stack of experts one list after the other.
 using Importances = std::map<std::string, std::vector<float>, std::less<>>;
 
 struct ConvertedTensor {

@@ -93,7 +93,7 @@ std::string files_text(const Weights& weights) {
     return text;
 }
 
-// A stored checksum: its key, and its file; the path is empty where it cannot be stored.
+// A stored checksum: its key, and its file; the path is empty if it cannot be stored.
 struct Kept {
     fs::path path;
     std::string text;
@@ -105,7 +105,7 @@ struct Kept {
         path = directory / "fingerprints" / sum_of(text);
     }
 
-    // Returns an empty text where there is none, or it is incomplete.
+    // Returns an empty text if there is none, or it is incomplete.
     std::string read() const {
         std::error_code error;
         if (path.empty() || !fs::is_regular_file(path, error) || fs::file_size(path, error) != text.size() + 17) return {};

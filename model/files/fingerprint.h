@@ -8,7 +8,7 @@ namespace tq {
 
 // Returns sixteen hex digits: the checksum (base/checksum.h) of a text with the shape and RoPE of the model, and with name,
 // type, size and checksum of each tensor; that of a tensor is the checksum of its rows' checksums. Every byte is read, on all
-// threads, and `on_hash` gets the progress (LoadStopped where it returns false).
+// threads, and `on_hash` gets the progress (LoadStopped if it returns false).
 //
 // The checksum of the tensors is stored in fingerprints/ of cache_directory(), with weights.files as its key: an unchanged
 // model is not read again. A file that is patched in place and whose time of modification is then set back is not noticed.

@@ -1,7 +1,7 @@
-// The keys of a file that `tq-run quantize` writes. Those of a GGUF source are copied byte for byte, also such that this program
-// does not know. Those of a Hugging Face directory have been translated when it was read (huggingface_config.cpp), and are
-// written here with the types that llama.cpp reads: a real number that JSON had as an integer becomes f32, recurrent layers
-// become a list of booleans.
+// The keys of a file that `tq-run quantize` writes. Keys of a GGUF source are copied byte for byte, also if this program does not
+// know them. Keys of a Hugging Face directory were translated when it was read (huggingface_config.cpp), and are written here
+// with the types that llama.cpp reads: a real number that JSON had as an integer becomes f32, recurrent layers become a list of
+// booleans.
 #include "model/files/gguf_keys.h"
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@ bool is_real(std::string_view key) {
     return std::ranges::any_of(ends, [&](std::string_view end) { return key.ends_with(end); });
 }
 
-// What GGUF says by other means: a tied head by leaving it out, Llama 3's scaling by a tensor, greedy decoding by the
+// Keys that GGUF expresses by other means: a tied head by leaving it out, Llama 3's scaling by a tensor, greedy decoding by the
 // temperature.
 bool is_left_out(const ModelFile& file, const Architecture& a, std::string_view key) {
     const bool is_llama3 = file.text(a.key("rope.scaling.type"), "") == "llama3";

@@ -7,7 +7,8 @@
 namespace tq {
 
 // Reads a GGUF file of "general.type" "imatrix", whose tensors NAME.in_sum2 and NAME.counts are F32. Throws an Error that names
-// the file where it is another, or has sizes or values that cannot be: a matrix of the model of other columns, a negative sum.
+// the file if it is of another kind, or has impossible sizes or values: columns that differ from those of the model's matrix, a
+// negative sum.
 Importances read_imatrix(const std::filesystem::path& path, const Conversion& conversion);
 
 } // namespace tq

@@ -122,7 +122,8 @@ nlohmann::ordered_json kv_json(const KvOptions& kv, uint32_t layers, const std::
     return file;
 }
 
-// One layer on a line, as people compare and edit them; dump() would give each type a line of its own, or all of them one.
+// Writes one layer per line, so that people can compare and edit them; dump() would give each type a line of its own, or put all
+// of them on one.
 std::string kv_file_text(const KvOptions& kv, uint32_t layers, const std::string& about) {
     const nlohmann::ordered_json file = kv_json(kv, layers, about);
     std::string text;

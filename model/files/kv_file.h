@@ -10,7 +10,7 @@
 
 namespace tq {
 
-// True if --kv names such a file rather than a preset.
+// Returns true if --kv names a file of cache types rather than a preset.
 inline bool is_kv_file(std::string_view text) { return text.ends_with(".json"); }
 
 // Throws an Error that names the file and the place in it.

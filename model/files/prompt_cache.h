@@ -3,7 +3,7 @@
 //   0    "tq-run cache v9\n"
 //   16   the length of the following text, 64 bits, little-endian
 //   24   JSON: the texts that identify the owner (model/prefix/owner.h), which a reader must compare
-//   then pages of 256 tokens, of which the last may have fewer, each as a file of the prefix cache (model/prefix/page_file.h)
+// then pages of 256 tokens (the last may have fewer), each as a file of the prefix cache (model/prefix/page_file.h)
 //   then, if the cache had a full-precision window: "tq-run window 1\n", its tokens, 64 bits, the checksum of what follows
 //   (base/checksum.h), and the window's bytes (CacheVectors::read_window())
 //   then, if the model has recurrent layers: "tq-run states 1\n", the checksum of what follows, and the states after the last
@@ -31,8 +31,8 @@ uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const Save
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
                         const SavedSlot& beside, const std::function<void(std::span<const std::byte>)>& write);
 
-// Whether such a file was saved without the model's head for multi-token prediction. False if it cannot be read, of which
-// PromptCacheFile tells.
+// Whether such a file was saved without the model's head for multi-token prediction. Returns false if it cannot be read;
+// PromptCacheFile reports that.
 bool saved_without_head(const std::filesystem::path& path);
 
 class PromptCacheFile {

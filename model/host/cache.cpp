@@ -1,5 +1,5 @@
 // The vectors of the cache in host memory, for the reference and the CPU engine. Cache (model/cache.h) keeps the books: which
-// page of which slot has which tokens. Here are the bytes.
+// page of which slot has which tokens. This file has the bytes.
 // A page's codes are stored head by head, so that attention reads the keys of one head in one run: [page][head][token][words].
 // Beside them are the scales, in an array of their own, and the first tokens of each page in fp16.
 // Pages that leave (to other slots, the prefix cache or a file) have the layout of PageLayout, which is the same on all devices.
@@ -249,14 +249,14 @@ void KvVectors::clear_state(uint32_t slot) {
         if (layer.states) std::ranges::fill(layer.states->of(slot), 0.0f);
 }
 
-// In a ring, too, that has not been filled, every vector becomes a repetition of those that it has.
+// Every vector becomes a repetition of those that the ring has, also if the ring has not been filled.
 static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t length) {
     for (const CacheSide* side : {&window.k, &window.v})
         for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);
 }
 
-// What benchmarks fill a cache with, in place of tokens that would have to be computed. Runs end where the page of the source,
-// the page of the target, or what is repeated ends.
+// Fills a cache for benchmarks, instead of tokens that would have to be computed. Runs end where the page of the source, the page
+// of the target, or the repeated part ends.
 void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.held()) continue;

@@ -33,13 +33,13 @@ struct SlotRows {
 };
 std::vector<SlotRows> by_slot(std::span<const Row> rows);
 
-// Where a token's vectors are: in a page, or in the ring of a slot's window.
+// Place of a token's vectors: in a page, or in the ring of a slot's window.
 struct Place {
     uint32_t block, token;
 };
 
-// One side (keys or values) of one layer: blocks of as many tokens each, which are pages or the rings of windows. Its memory is
-// not initialised, so that the system provides it when it is written.
+// One side (keys or values) of one layer: blocks of block_tokens tokens each, which are pages or the rings of windows. Its memory
+// is not initialised, so that the system provides it when it is written.
 struct CacheSide {
     KvCodec codec;
     uint32_t heads, blocks, block_tokens;
@@ -93,8 +93,7 @@ struct LayerStates {
         return of(slot).subspan(value_head * size, size);
     }
     std::span<float> history(uint32_t slot) { return of(slot).subspan(shape.matrix_floats()); } // [conv_kernel - 1][channels]
-    // Of a token whose update is pending: its rows before the convolution and
-    // after the norms, and its gates [value_heads][2].
+    // Parts of a pending token: its rows before the convolution and after the norms, and its gates [value_heads][2].
     std::span<float> pending_input(Row at) { return pending_part(at, 0, shape.channels()); }
     std::span<float> pending_output(Row at) { return pending_part(at, shape.channels(), shape.channels()); }
     std::span<float> pending_gates(Row at) { return pending_part(at, 2 * shape.channels(), 2 * shape.value_heads); }
@@ -122,8 +121,8 @@ struct LastStates {
     std::span<float> of(uint32_t slot) { return std::span(values).subspan(size_t(slot) * ring * cols, size_t(ring) * cols); }
 };
 
-// y[t] = the state of the token before that of row t: row t - 1 of x, where that is of the same slot, else the one that is
-// kept; zeros where a sequence begins. x, y: [rows][cols]
+// y[t] = the state of the token before that of row t: row t - 1 of x if it is of the same slot, else the kept one; zeros at the
+// start of a sequence. x, y: [rows][cols]
 void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows);
 // Keeps those of the rows.
 void keep_states(LastStates& kept, std::span<const float> x, std::span<const Row> rows);
@@ -134,17 +133,17 @@ using SettleStates = void (*)(LayerStates& states, uint32_t slot, uint32_t from,
 struct LayerCache {
     const Cache& sequences;              // whose pages and windows they are
     CacheSide k, v;                      // of a recurrent layer without blocks
-    std::optional<WindowVectors> window; // where the sequences have windows and the layer stores codes
+    std::optional<WindowVectors> window; // if the sequences have windows and the layer stores codes
     std::optional<Recurrent> recurrent;  // of a recurrent layer
-    std::unique_ptr<LayerStates> states; // where that is held
+    std::unique_ptr<LayerStates> states; // if the recurrent layer is held
     bool is_mtp = false;                 // of the head for multi-token prediction, which does not read position 0
 
     bool held() const { return k.blocks > 0; }
     bool has_sinks() const { return k.sink_words != 0; }
-    // How many of a page's first tokens are kept in fp16, too.
+    // Number of a page's first tokens that are kept in fp16, too.
     uint32_t first_tokens() const { return has_sinks() ? FIRST_TOKENS : 0; }
-    // Whether attention begins with those of a sequence; and how many first positions it does not read as it reads others: it
-    // reads them so, or not at all.
+    // reads_sinks(): attention reads a sequence's first tokens in fp16. left_out(): number of first positions that are not read
+    // as codes.
     bool reads_sinks() const { return has_sinks() && !is_mtp; }
     uint32_t left_out() const { return is_mtp ? 1 : first_tokens(); }
     // Returns the page of a slot's first token; the slot has one.
@@ -165,14 +164,14 @@ struct LayerCodecs {
 class KvVectors final : public CacheVectors {
   public:
     // Allocates all pages and windows of the layers that are held; a pass stores at most `pass_tokens` tokens of a slot.
-    // `sequences` must outlive it. settle: that of the kernels that advance the states. hidden_size: where there is a head for
+    // `sequences` must outlive it. settle: that of the kernels that advance the states. hidden_size: not 0 if there is a head for
     // multi-token prediction. Throws std::bad_alloc.
     KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
               const HeldHalves& held = {}, SettleStates settle = nullptr, uint32_t hidden_size = 0);
     KvVectors(const KvVectors&) = delete;
 
     const std::vector<LayerCache>& layers() const { return layers_; }
-    LastStates* last_states() const { return last_states_.get(); } // null: there is no such head
+    LastStates* last_states() const { return last_states_.get(); } // null: no head for multi-token prediction
 
     PageLayout page_layout() const override;
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const override;

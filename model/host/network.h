@@ -28,11 +28,11 @@ struct Rope {
     }
 };
 
-// `result`: the name of the output of a matrix or norm for taps; empty where it has none.
+// `result`: the name of the output of a matrix or norm for taps; empty if it has none.
 struct Linear {
     const Tensor& tensor;
     std::string_view result = {};
-    std::vector<float> bias = {}; // [rows]; empty where there is none
+    std::vector<float> bias = {}; // [rows]; empty if there is none
 };
 struct GatedLinear {
     Linear gate, up;
@@ -42,7 +42,7 @@ struct Norm {
     std::string_view result;
 };
 
-// What a recurrent layer has instead of attention, as RecurrentWeights.
+// The attention of a recurrent layer, matrices as in RecurrentWeights.
 struct Recurrence {
     Linear attn_qkv, attn_gate, ssm_beta, ssm_alpha;
     std::vector<float> conv, a, dt, norm;
@@ -60,16 +60,16 @@ struct Layer {
     Norm attn_norm;
     Linear attn_q, attn_k, attn_v, attn_output; // without rows in a recurrent layer
     HeadNorms head_norms;                       // of queries and keys
-    std::vector<float> value_scales;            // [kv_heads][head_dim]; empty where values are stored as they are
+    std::vector<float> value_scales;            // [kv_heads][head_dim]; empty if values are stored as they are
     const LayerCache& cache;                    // or its states
-    const Rotation* q_rotation;                 // that of the stored keys; null where they have none
+    const Rotation* q_rotation;                 // rotation of the stored keys; null if they have none
     float q_scale;                              // 1 / sqrt(head_dim), over the rotation's gain
     Norm ffn_norm;
     std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs
     GatedLinear ffn_gate_up;
     Linear ffn_down;
     std::optional<Recurrence> recurrence; // of a recurrent layer
-    std::optional<SharedExpert> shared;   // of a mixture that has such an expert
+    std::optional<SharedExpert> shared;   // of a mixture that has an expert for all tokens
 };
 
 // The head for multi-token prediction, as MtpWeights.
@@ -101,13 +101,13 @@ std::vector<LayerCodecs> layer_codecs(const Config& config, const KvOptions& kv)
 // std::bad_alloc.
 HostCache make_cache(const Config& config, const ForwardOptions& options, uint32_t pass_tokens, SettleStates settle = nullptr);
 
-// What is added to a query's scores of the keys of a page, since these lack a mean (model/kv/conditioning.h):
-// [rows][heads][pages], with as many pages as the longest sequence of the pass has. Empty where keys lack none.
+// Terms that are added to a query's scores of the keys of a page, because these lack a mean (model/kv/conditioning.h):
+// [rows][heads][pages]; pages: those of the longest sequence of the pass. Empty if keys lack none.
 struct PageScores {
     std::vector<float> values;
     uint32_t pages = 0;
 
-    // Makes room for the queries of these rows, where there are `any`; else it is empty.
+    // Makes room for the queries of these rows, if there are `any` means; else it is empty.
     void resize(std::span<const Row> rows, uint32_t heads, bool any);
     // Returns those of query row * heads + head.
     std::span<const float> of(size_t query) const { return std::span(values).subspan(query * pages, pages); }

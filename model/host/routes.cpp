@@ -1,6 +1,5 @@
-// The router of a mixture of experts: softmax over all experts, of which the largest few are taken. The order is total, NaN
-// included, and equal logits are decided by the lower id. It must be the same on all engines, since another choice of experts is
-// another answer.
+// The router of a mixture of experts: softmax over all experts, then the largest few. The order is total, NaN included, and equal
+// logits are decided by the lower id. It must be the same on all engines, since another choice of experts is another answer.
 #include "model/host/routes.h"
 #include <algorithm>
 #include <cmath>

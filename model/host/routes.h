@@ -11,8 +11,8 @@ struct Routes {
     std::vector<float> weights; // as ids
 };
 
-// Chooses the largest of softmax(logits[t]), of equal ones that of the lower id; their weights are divided by their sum where
-// `normalise`. logits: [tokens][num_experts]; a NaN counts as the largest, and makes all of its token's weights NaN.
+// Chooses the experts with the largest softmax(logits[t]), of equal ones the lower id. If `normalise`, their weights are divided
+// by their sum. logits: [tokens][num_experts]. A NaN counts as the largest, and makes all of its token's weights NaN.
 void route(Routes& routes, std::span<const float> logits, uint32_t num_experts, uint32_t per_token, bool normalise);
 
 // Pairs of a token and a rank (t * num_experts_per_tok + rank) by expert: those of one expert follow each other, in order.

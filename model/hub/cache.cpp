@@ -2,8 +2,8 @@
 // (cache.h), and nothing in it is ever half written under its final name. Links, copies and references are made under a name that
 // nobody else uses, and are then renamed, which replaces an older one at once. A blob gets its name only when its checksum is
 // right (download.cpp).
-// Links are relative, so the directory may be moved. Where a file system has no symbolic links, a hard link is made, and where it
-// has none either, a copy.
+// Links are relative, so the directory may be moved. If a file system has no symbolic links, a hard link is made; if it has no
+// hard links either, a copy.
 #include "model/hub/cache.h"
 #include "base/error.h"
 #include "base/path_text.h"

@@ -1,7 +1,7 @@
 // One repository in the cache directory, laid out as huggingface_hub does:
 //   models--USER--REPOSITORY/refs/main             the commit that the branch was at
 //   models--USER--REPOSITORY/blobs/OID             the bytes of a file, OID.incomplete while they arrive
-//   models--USER--REPOSITORY/snapshots/COMMIT/FILE a relative link to its blob; a copy where links cannot be made
+// models--USER--REPOSITORY/snapshots/COMMIT/FILE a relative link to its blob; a copy if links cannot be made
 //   .locks/models--USER--REPOSITORY/OID.lock       taken while a blob is written
 #pragma once
 #include "model/hub/choice.h"

@@ -54,7 +54,7 @@ bool is_model(const HubFile& file) {
            split_name(file.path).number == 1;
 }
 
-// True where the quant is a word of the name: after the beginning, -, ., _ or /, and before - or .
+// Whether the quant is a word of the name: after the beginning, -, ., _ or /, and before - or .
 bool has_quant(const HubFile& file, const std::string& quant) {
     const std::string path = lowercase(file.path), word = lowercase(quant);
     for (size_t at = path.find(word); at != std::string::npos; at = path.find(word, at + 1)) {

@@ -10,7 +10,7 @@ namespace tq {
 
 class Digest {
   public:
-    // The checksum of a file of `size` bytes whose object id is `oid`: SHA-256 of its bytes where the id has 64 digits, else
+    // The checksum of a file of `size` bytes whose object id is `oid`: SHA-256 of its bytes if the id has 64 digits, else
     // that of a git blob: SHA-1 of "blob SIZE", a zero byte and its bytes.
     Digest(const std::string& oid, uint64_t size);
     ~Digest();

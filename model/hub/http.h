@@ -22,7 +22,7 @@ struct HttpHead {
 // The receiver of a reply. Returning false stops it; all may throw.
 struct HttpSink {
     std::function<bool(const HttpHead&)> begin;           // once, of a reply with status 2xx, before its body
-    std::function<bool(std::span<const std::byte>)> body; // of such a reply; the body of others is dropped
+    std::function<bool(std::span<const std::byte>)> body; // called for the body of a successful reply; other bodies are dropped
     std::function<bool()> keep_going;                     // called often, also while nothing arrives
 };
 
@@ -37,7 +37,7 @@ struct HttpResult {
 
 class HttpClient {
   public:
-    // `token` is sent only to the host of `endpoint`, and only over https or to this machine itself. Where `endpoint` is https,
+    // `token` is sent only to the host of `endpoint`, and only over https or to this machine itself. If `endpoint` is https,
     // nothing is fetched over http. Throws Error when `endpoint` is not an http or https address, and where this build has no
     // libcurl.
     HttpClient(const std::string& endpoint, const std::string& token, std::chrono::seconds connect_timeout,

@@ -20,7 +20,7 @@ template <class T> T to_number(std::string_view text) {
     return value;
 }
 
-// Returns the first byte of "bytes 7-99/100" or "bytes 7-99/*"; nothing where it is not such a range.
+// Returns the first byte of "bytes 7-99/100" or "bytes 7-99/*"; nullopt if it is not such a range.
 std::optional<uint64_t> first_of_range(std::string_view text) {
     if (!lowercase(text).starts_with("bytes ")) return std::nullopt;
     std::array<uint64_t, 2> ends{};

@@ -1,11 +1,10 @@
 // From "USER/REPOSITORY:QUANT" to a path of a model on the disk. The steps: the request is parsed; the hub says at which commit
-// the branch is, and lists that commit's files; choice.cpp picks; what the cache lacks is downloaded, each file linked into the
-// snapshot when it is whole; at last the reference is set to the commit. So a download that breaks off leaves the former snapshot
-// in use, and a later one continues.
-// The hub is asked even if a copy is in the cache, for a branch moves. But nobody should wait for a hub that does not answer if
-// there is a copy: then there is one attempt with a short time limit, and the copy is used with a note. Only Unreachable leads
-// there. An error such as "no such quant" does not, since it would be hidden.
-// Without a network (--offline) the cache alone answers, by the same choice among the files that it has.
+// the branch is, and lists that commit's files; choice.cpp picks; files that the cache lacks are downloaded, each file linked
+// into the snapshot when it is whole; at last the reference is set to the commit. So a download that breaks off leaves the former
+// snapshot in use, and a later one continues. The hub is asked even if a copy is in the cache, for a branch moves. But nobody
+// should wait for a hub that does not answer if there is a copy: then there is one attempt with a short time limit, and the copy
+// is used with a note. Only Unreachable leads there. An error such as "no such quant" does not, since it would be hidden. Without
+// a network (--offline) the cache alone answers, by the same choice among the files that it has.
 #include "model/hub/hub.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -101,7 +100,7 @@ uint64_t total_bytes(const std::vector<HubFile>& files) {
     return total;
 }
 
-// `has_copy`: true where the cache has the model, so that nobody should wait for a hub that does not answer.
+// `has_copy`: true if the cache has the model, so that nobody should wait for a hub that does not answer.
 fs::path download(const HubCache& cache, const HubTarget& target, const HubOptions& options, bool has_copy) {
     HubOptions asking = options;
     if (has_copy) asking.retries = 0;

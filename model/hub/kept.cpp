@@ -1,11 +1,9 @@
-// What -hf has downloaded, and its deletion. A repository's folder has blobs and snapshots that link to them, and maybe what
-// other programs put there.
-// A model's name is the shortest request that -hf would read as this file: USER/REPOSITORY:QUANT if the choice of that quant is
-// this file, otherwise with the file's name.
-// Sizes count each file once: links are no bytes, and a hard link counts where the blob is. What belongs to no model of the
-// current commit is shown as other bytes: older versions, parts of downloads.
-// Deletion removes the links of a model, and its blobs where no other snapshot has them. It follows no links out of the cache,
-// and refuses while another process holds one of the repository's locks.
+// Lists the models that -hf has downloaded, and deletes them. A repository's folder has blobs, snapshots that link to them, and
+// maybe files of other programs. A model's name is the shortest request that -hf would read as this file: USER/REPOSITORY:QUANT
+// if the choice of that quant is this file, otherwise with the file's name. Sizes count each file once: links are no bytes, and a
+// hard link counts where the blob is. Files that belong to no model of the current commit are shown as other bytes: older
+// versions, parts of downloads. Deletion removes the links of a model, and its blobs if no other snapshot has them. It follows no
+// links out of the cache, and refuses while another process holds one of the repository's locks.
 #include "model/hub/kept.h"
 #include "base/error.h"
 #include "base/file_system.h"
@@ -57,7 +55,7 @@ std::string quant_of(const std::string& path) {
     return stem.substr(stem.find_last_of("-./") + 1);
 }
 
-// What -hf has to be given so that it takes this model among the files.
+// Returns the model with the request by which -hf takes it among the files.
 KeptModel model_named(const std::string& repository, const std::vector<HubFile>& files, const HubChoice& choice) {
     if (choice.model.empty()) return {repository, "", 0, {}};
     const std::string quant = quant_of(choice.model);
@@ -92,7 +90,7 @@ KeptRepository read_repository(const fs::path& cache, const std::string& name, c
     return repository;
 }
 
-// Throws where one of the repository's files is being downloaded.
+// Throws if one of the repository's files is being downloaded.
 void require_idle(const fs::path& cache, const std::string& repository, const fs::path& folder) {
     for_each_below(cache / ".locks" / folder.filename(), [&](const fs::directory_entry& entry) {
         std::error_code error;
@@ -115,7 +113,7 @@ void remove_folder(const fs::path& path) {
     if (error) fail("cannot delete {}: {}", printable(utf8_text(path), 300), error.message());
 }
 
-// The blob that a file of a snapshot shares its bytes with; empty where it has none of its own repository.
+// The blob that a file of a snapshot shares its bytes with; empty if it is none of its own repository.
 fs::path blob_of(const fs::path& blobs, const fs::path& file) {
     std::error_code error;
     for (fs::directory_iterator at(blobs, error), end; !error && at != end; at.increment(error))

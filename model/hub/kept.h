@@ -11,7 +11,7 @@ namespace tq {
 
 struct KeptModel {
     std::string request; // USER/REPOSITORY:QUANT, or USER/REPOSITORY, as -hf takes it
-    std::string file;    // for --hf-file, where a quant would mean another file; empty: `request` says enough
+    std::string file;    // for --hf-file, if a quant would mean another file; empty: `request` suffices
     uint64_t bytes = 0;
     std::chrono::seconds unused{}; // time since its last use
     std::filesystem::path path{};  // of it in the cache, as open_model_file() takes it
@@ -27,9 +27,9 @@ struct KeptRepository {
 // no directory.
 std::vector<KeptRepository> kept_repositories(const std::filesystem::path& cache);
 
-// Deletes the files of the model that `request` means, USER/REPOSITORY:QUANT or USER/REPOSITORY:FILE.gguf, that no other version
-// of it has; of USER/REPOSITORY alone all that is there.
-// Returns the bytes that were deleted. Throws Error if there is no such model, it is being downloaded, or cannot be deleted.
+// Deletes the files of the model that `request` means, USER/REPOSITORY:QUANT or USER/REPOSITORY:FILE.gguf, unless another version
+// of it has them too; for USER/REPOSITORY alone all files. Returns the bytes that were deleted. Throws Error if there is no such
+// model, it is being downloaded, or cannot be deleted.
 uint64_t remove_kept(const std::filesystem::path& cache, const std::string& request);
 
 } // namespace tq

@@ -1,7 +1,7 @@
-// What the hub says about a repository: the commit of its branch, and the files at that commit in pages of JSON, each with a link
-// to the next. The server need not be Hugging Face's (MODEL_ENDPOINT), so all has limits: bytes of a reply, depth of its JSON,
-// pages, files, the size of a file. Each file must have a size and an object id of the right form, for the download relies on
-// both.
+// Reads the hub's answers about a repository: the commit of its branch, and the files at that commit in pages of JSON, each with
+// a link to the next. The server need not be Hugging Face's (MODEL_ENDPOINT), so everything has limits: bytes of a reply, depth
+// of its JSON, pages, files, the size of a file. Each file must have a size and an object id of the right form, for the download
+// relies on both.
 #include "model/hub/listing.h"
 #include "base/json.h"
 #include "base/printable.h"

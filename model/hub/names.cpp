@@ -14,8 +14,8 @@ bool is_hexadecimal(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-// True where the text has UTF-8 characters that control a terminal or change the direction of text: U+0080 to U+009F, U+061C,
-// U+200E and U+200F, U+2028 to U+202E, U+2066 to U+2069.
+// Whether the text has UTF-8 characters that control a terminal or change the direction of text: U+0080 to U+009F, U+061C, U+200E
+// and U+200F, U+2028 to U+202E, U+2066 to U+2069.
 bool has_hidden_controls(std::string_view text) {
     for (size_t i = 0; i + 1 < text.size(); i++) {
         const auto a = static_cast<unsigned char>(text[i]), b = static_cast<unsigned char>(text[i + 1]);
@@ -35,7 +35,7 @@ bool is_safe_part(std::string_view part) {
 
 } // namespace
 
-// The hub's own rule: letters, digits, _ - and ., where - and . are between others and never doubled.
+// The hub's own rule: letters, digits, _ - and ., - and . are between others and never doubled.
 bool is_repository_name(std::string_view text) {
     int slashes = 0;
     bool after_sign = true;

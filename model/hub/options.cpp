@@ -1,5 +1,5 @@
 // The hub's options from the environment, by the names that Hugging Face's and llama.cpp's tools read, in their order of
-// precedence. The first variable that is set and not empty says where the cache is.
+// precedence. The first variable that is set and not empty is the path of the cache.
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/hub/hub.h"

@@ -1,8 +1,8 @@
-// What to do after a request that failed. Failures that pass by themselves (a connection that broke, 408, 429, 500, 502 to 504,
-// and 416, after which the file begins anew) get another attempt, after a delay that doubles up to a minute, or as long as the
-// server's Retry-After says. Others get an error at once, with what its reader can do about it: 401 and 403 mostly mean a token
-// that is missing, or conditions that nobody has accepted. Attempts are counted in a row: one that brought something begins the
-// count anew, so that a download over a bad line ends only if nothing arrives any more.
+// Decides what to do after a failed request. Failures that pass by themselves (a connection that broke, 408, 429, 500, 502 to
+// 504, and 416, after which the file begins anew) get another attempt, after a delay that doubles up to a minute, or as long as
+// the server's Retry-After says. Others get an error at once, with advice for the reader: 401 and 403 mostly mean a missing
+// token, or conditions that nobody has accepted. Failed attempts are counted in a row: one that brought bytes resets the count,
+// so a download over a bad line ends only if nothing arrives any more.
 #include "model/hub/retry.h"
 #include "base/printable.h"
 #include <algorithm>

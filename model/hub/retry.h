@@ -8,7 +8,7 @@ namespace tq {
 // Thrown when the hub cannot be reached, or does not work, now: the cache's content may be used instead.
 struct Unreachable : Error {
     Unreachable(const std::string& what, std::string to_do) : Error(what), remedy(std::move(to_do)) {}
-    std::string remedy; // advice where the cache has no copy
+    std::string remedy; // advice if the cache has no copy
 };
 
 class Retry {

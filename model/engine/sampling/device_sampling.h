@@ -31,9 +31,9 @@ inline bool has_few_candidates(const sampling_settings& settings) {
     return settings.candidates != 0 && settings.candidates <= SAMPLING_CANDIDATES;
 }
 
-// Returns the index sampled from `weights`, those of the candidates in descending order, the first of which is 2^24. Top-p
-// keeps the fewest whose sum is at least top_p of all, min-p those before the first that is below min_p; of their mass m, the
-// one that contains floor(m random / 2^32) is sampled. Sums fit 32 bits, and products 64.
+// Returns the index sampled from `weights`: the weights of the candidates in descending order; the first is 2^24. Top-p keeps the
+// fewest whose sum is at least top_p of all. Min-p keeps those before the first below min_p. With their mass m, the one that
+// contains floor(m random / 2^32) is sampled. Sums fit 32 bits, and products 64.
 size_t sampled_index(std::span<const uint32_t> weights, const sampling_settings& settings, uint32_t random);
 
 // Returns mass fraction / 2^32, rounded up or down. mass < 2^42, the sum of all weights of the largest vocabulary.
@@ -57,7 +57,7 @@ struct DeviceSampling {
     sampling_settings settings;
     std::vector<uint32_t> random;       // one per token
     std::span<const uint32_t> excluded; // bit id % 32 of word id / 32: never sampled; empty: none. At least one id is left
-    std::vector<UsedToken> used;        // where settings.penalises: each id once
+    std::vector<UsedToken> used;        // if settings.penalises: each id once
 };
 
 } // namespace tq

@@ -4,7 +4,7 @@
 // Top-p does not sort the candidates. order() sorts as many as the nucleus has turned out to need so far, four times as many
 // each time, because most nuclei are small.
 // Tokens are those that a device would sample, bit for bit: weights are integers, sums are exact, and both take the same
-// random words in the same order (device_sampling.h). So it is free where a token is sampled, and a device may run ahead:
+// random words in the same order (device_sampling.h). So host and device may each sample any token, and a device may run ahead:
 // device_sampling() gives it the words that are next, and sampled() moves on by as many as were used. With a constraint only
 // the host can sample, because the allowed ids depend on the token before.
 #include "model/engine/sampling/sampler.h"
@@ -74,7 +74,7 @@ uint32_t Sampler::choose() {
 
 void Sampler::load(std::span<const float> logits) {
     logits_.assign(logits.begin(), logits.end());
-    constexpr uint32_t exponent = 0x7f800000; // the exponent bits are all ones where a number is not finite
+    constexpr uint32_t exponent = 0x7f800000; // the exponent bits are all ones if a number is not finite
     bool finite = true;
     for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // branchless: it vectorises
     if (finite) return;
@@ -173,7 +173,7 @@ void Sampler::keep_nucleus(uint64_t wanted, float inverse_temperature) {
     candidates_.resize(kept);
 }
 
-// Likewise, of more than a few candidates.
+// Samples from more than a few candidates, by the same rule.
 uint32_t Sampler::sample_many() {
     const sampling_settings settings = this->settings(0);
     const auto weight = [&](const Candidate& one) { return sampling_weight(one.logit, greatest_, settings.inverse_temperature); };

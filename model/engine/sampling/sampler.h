@@ -53,8 +53,8 @@ class Sampler {
     // Greedy sampling breaks ties towards the lower id. Throws Error when a logit is not finite, or no id may be sampled.
     uint32_t sample(std::span<const float> logits, std::span<const uint32_t> ids = {}, size_t answer_begin = 0);
 
-    // True if a device can sample the same as sample() from the same logits: where at least one id is not excluded, and
-    // nothing but the logits decides.
+    // Returns true if a device can sample the same as sample() from the same logits: at least one id is not excluded, and only
+    // the logits decide.
     bool fits_device() const;
     // Returns the inputs for the n tokens after `ids`, valid as long as the sampler; sampled(n) reports that n were taken.
     DeviceSampling device_sampling(uint32_t n, std::span<const uint32_t> ids = {}, size_t answer_begin = 0) const;

@@ -1,11 +1,12 @@
-// Of Batch: which of the waiting requests gets a slot, and what of its prompt is already in the cache. Requests are admitted in
-// the order of their coming; nobody overtakes for want of room. One lets others pass while it gains by waiting: another sequence
-// is just computing a beginning of its prompt (waits_for_company), or pages of it come from the shared store or another machine
-// (waits_for_pages). Work in the background waits until nobody else does. A request that gave way gets back what it had
-// (restore). The tokens of others are looked for where they cost least, each place for more than the one before has: its slot
-// (reuse), so the free slot with the most of the prompt is taken; the prefix cache, from the device to the disk
-// (PrefixCache::take); a slot that runs (fork), also within a page. Each counts cold tokens alone (model/prefix/cold.h), unless
-// a conversation goes on in its own slot. If the prompt's own probabilities are wanted, all of it runs.
+// Part of Batch: which of the waiting requests gets a slot, and how much of its prompt is already in the cache. Requests are
+// admitted in the order of arrival. A later one is not preferred for lack of room. A request lets others pass only while it gains
+// by waiting: another sequence is just computing a beginning of its prompt (waits_for_company), or pages of it come from the
+// shared store or another machine (waits_for_pages). Work in the background waits until nobody else does. A request that gave way
+// gets back its pages and states (restore). Tokens that are already computed are looked for in the order of cost; a later place
+// counts only if it has more of them: a free slot (reuse), the one with the most of the prompt; the prefix cache, from the device
+// to the disk (PrefixCache::take); a slot that runs (fork), also within a page. Each counts cold tokens alone
+// (model/prefix/cold.h), unless a conversation goes on in its own slot. If the prompt's own probabilities are wanted, all of it
+// runs.
 #include "model/engine/serving/batch.h"
 #include "model/prefix/cold.h"
 #include <algorithm>
@@ -60,8 +61,8 @@ bool Batch::waits_for_company(const Sequence& sequence) const {
     });
 }
 
-// Pages of its prompt come from the shared store or another machine, or such as it begins with for another. Others go on
-// meanwhile; where nobody runs, there is time to wait a little.
+// Returns true while pages of its prompt come from the shared store or another machine, or pages that it shares with another
+// request for which they come. Others go on meanwhile; if nobody runs, there is time to wait a little.
 bool Batch::waits_for_pages(Sequence& sequence) {
     if (!model_.prefix || !sequence.saved.empty() || sequence.request.prompt_logprobs) return false;
     if (!sequence.asked) {
@@ -92,7 +93,7 @@ uint32_t Batch::free_slot(const Sequence& sequence) const {
     return best;
 }
 
-// Whether its tokens fit, and one page more for each that runs. What it shares with others is counted as its own.
+// Whether its tokens fit, and one more page for each running sequence. Pages that it shares with others are counted as its own.
 bool Batch::has_room(const Sequence& sequence) const {
     const Cache& cache = model_.forward->cache();
     uint64_t available = cache.free_pages() + (model_.prefix ? model_.prefix->spare_pages() : 0);
@@ -119,7 +120,7 @@ void Batch::admit() {
     }
 }
 
-// Returns false where there is no room yet, or where there never will be: it is then done.
+// Returns false if there is no room yet, or never will be; in the latter case it is done.
 bool Batch::admit(Sequence& sequence) {
     const uint32_t slot = free_slot(sequence);
     try {
@@ -146,7 +147,7 @@ bool Batch::admit(Sequence& sequence) {
     return true;
 }
 
-// Where its prompt's run pauses for checkpoints; a conversation that goes on has them at all its marks.
+// Lengths at which its prompt's run pauses for checkpoints; a conversation that goes on has them at all its marks.
 std::vector<uint32_t> Batch::pauses(const Sequence& sequence) const {
     if (!model_.forward->cache().shape().has_beside()) return {};
     const BlockKernels kernels = options_.reuse == Reuse::all ? BlockKernels{} : model_.forward->block_kernels();
@@ -166,7 +167,7 @@ void Batch::place(Sequence& sequence, uint32_t slot) {
     uint32_t known = own;
     if (model_.prefix) {
         if (model_.forward->cache().shape().has_beside())
-            for (const uint32_t mark : {// where the prompt branches off, and where a conversation goes on
+            for (const uint32_t mark : {// at the lengths where the prompt branches off, and where a conversation goes on
                                         model_.prefix->known_tokens(request.prompt, request.tenant), sequence.prompt_tokens()})
                 request.marks.push_back(mark);
         known = model_.prefix->take(slot, request.prompt, own, true, request.tenant);

@@ -1,9 +1,9 @@
-// Of Batch: the tokens of answers. The host samples them from logits; or the device does, several before the host reads any; or
-// they are drafted and verified: a draft's tokens are rows of one pass after the last token, and each row has the logits that it
-// would have alone (Forward::max_separate_rows). Tokens are sampled from these rows in order until one is not the drafted one,
-// which makes the rows after it worthless: they are cut from the cache. The tokens, the sampler's state and the cache are the
-// same each way. The device samples only while one sequence is alone. All answers of a pass are drafted together; beside a
-// prompt, whose time says nothing about drafts, by what passes without one have shown.
+// Part of Batch: the tokens of answers. The host samples them from logits; or the device does, several before the host reads any;
+// or they are drafted and verified: a draft's tokens are rows of one pass after the last token, and each row has the logits that
+// it would have alone (Forward::max_separate_rows). Tokens are sampled from these rows in order until one differs from the
+// drafted one. The rows after it are then worthless, and are cut from the cache. The tokens, the sampler's state and the cache
+// are the same each way. The device samples only while one sequence is alone. All answers of a pass are drafted together. If the
+// pass also runs a prompt, its time says nothing about drafts, so the lengths follow from passes without a prompt.
 #include "base/ensure.h"
 #include "model/engine/serving/batch.h"
 #include "model/engine/serving/logprobs.h"
@@ -29,7 +29,7 @@ std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* 
     return DraftRequest{*sequence.slot, sequence.ids, max - 1};
 }
 
-// parts: the tokens of answers. They are separate rows, of which a pass has no more than it computes at once.
+// parts: the tokens of answers. They are separate rows; a pass has at most as many as it computes at once.
 void Batch::add_drafts(std::span<Part> parts, bool beside_prompts) {
     const auto with = std::ranges::find_if(parts, [](const Part& part) { return part.sequence->request.speculation; });
     const uint32_t streams = uint32_t(parts.size()), rows = model_.forward->max_separate_rows();
@@ -194,7 +194,8 @@ bool Batch::run_sampled(Clock::time_point start) {
     return true;
 }
 
-// Of the tokens that the device has sampled and run, those after the end of the answer are cut. Returns how many were taken.
+// Takes tokens that the device has sampled and run, up to the end of the answer; those after it are cut. Returns how many were
+// taken.
 uint32_t Batch::take_sampled(Sequence& sequence, const std::vector<uint32_t>& ids) {
     const auto ends = [&](uint32_t id) { return is_end(sequence, id); };
     const uint32_t begin = uint32_t(sequence.ids.size());

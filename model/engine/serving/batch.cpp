@@ -15,7 +15,7 @@
 namespace tq::serving {
 namespace {
 
-constexpr uint32_t separate_slice = 256;   // ids of a prompt in a pass, where the kernels know no blocks
+constexpr uint32_t separate_slice = 256;   // ids of a prompt in a pass, if the kernels know no blocks
 constexpr uint32_t min_part_tokens = 2048; // of a prompt in a pass, if it is alone
 constexpr size_t max_background = 8;       // that wait; older ones are dropped
 
@@ -137,7 +137,7 @@ void Batch::note_pass(const std::vector<Part>& parts, uint64_t ns) {
     if (model_.prefix) model_.prefix->note_speed(prompt_tokens, std::chrono::nanoseconds(ns));
 }
 
-// What was sampled before an error is taken all the same: samplers and constraints have gone on.
+// Tokens that were sampled before an error are taken all the same, because samplers and constraints have moved on.
 void Batch::run_parts(std::vector<Part>& parts) {
     std::vector<Sampled> sampled;
     try {
@@ -159,8 +159,9 @@ void Batch::run_parts(std::vector<Part>& parts) {
     for (const Sampled& one : sampled) take(one);
 }
 
-// Of a part with a draft all logits are wanted, as each may refuse the next token; of a prompt's last part the last; of others
-// none, so that the head is not run for them. Logits are valid only within `each`, in which tokens are sampled at once.
+// All logits of a part with a draft are wanted, as each may reject the next token. Of a prompt's last part only the last are
+// wanted; of other parts none, so that the head is not run for them. Logits are valid only within `each`, where tokens are
+// sampled at once.
 void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled) {
     std::vector<Span> spans;
     std::list<std::vector<uint32_t>> with_drafts; // a list: spans look into it
@@ -227,7 +228,7 @@ void Batch::run_apart(std::vector<Part>& parts) {
     }
 }
 
-// What a slot with recurrent states has lost of the tokens before the part, as they were run before.
+// Runs again the tokens before the part that a slot with recurrent states has lost, as they were run before.
 void Batch::run_again(const Part& part) {
     const Sequence& sequence = *part.sequence;
     BlockKernels kernels = model_.forward->block_kernels();
@@ -239,7 +240,7 @@ void Batch::run_again(const Part& part) {
     }
 }
 
-// Notes that so many tokens of a prompt have run. Those that are run again do not count again.
+// Notes that the first `end` tokens of a prompt have run. Tokens that are run again do not count again.
 void Batch::count_prompt(Sequence& sequence, uint32_t end) {
     const uint32_t prompt = std::min(end, sequence.prompt_tokens());
     if (prompt <= sequence.counted) return;
@@ -286,11 +287,11 @@ void Batch::checkpoint(Sequence& sequence) {
     }
 }
 
-// Where that fails nothing is kept; if the device is lost, the next pass tells. States are kept when the prompt or the answer is
+// If keeping fails, nothing is kept; if the device is lost, the next pass tells. States are kept when the prompt or the answer is
 // complete.
 void Batch::keep(Sequence& sequence, bool end) {
     if (!model_.prefix) return;
-    // Of a draft that was accepted just now, the slot has tokens that the sequence does not know yet.
+    // If a draft was just accepted, the slot has tokens that the sequence does not know yet.
     const auto ids = std::span<const uint32_t>(sequence.ids).first(std::min<size_t>(position(sequence), sequence.ids.size()));
     end = end && !sequence.wants_values();
     if (end && (options_.reuse == Reuse::all || sequence.cold == ids.size())) checkpoint(sequence);

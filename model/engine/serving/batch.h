@@ -17,9 +17,9 @@ struct BatchOptions {
     std::function<bool(uint32_t id)> is_end; // whether a token ends an answer; empty: none does
     Reuse reuse = Reuse::cold;
     uint64_t memory_bytes = 0; // for preempted sequences' pages; those beyond are run again
-    // One caller, who sees errors: a slot keeps its content for the next request, also if there is a prefix cache; requests fail
-    // with any error but a lost device, which is opened again as often as `reopen` can. Else the device is opened again after any
-    // error, and requests fail if it is lost a second time without a pass that succeeds in between.
+    // one_caller: slots keep their content for the next request, also if there is a prefix cache. A request fails on any error
+    // except a lost device, which is opened again as often as `reopen` can. Otherwise the device is opened again after any error;
+    // requests fail if it is lost a second time without a successful pass in between.
     bool one_caller = false;
     std::function<bool()> has_news;                       // whether somebody waits for step() to return; empty: never
     std::function<void(const std::string& warning)> warn; // sentences for people, by the thread that steps; empty: not told
@@ -32,7 +32,7 @@ class Batch {
         Forward* forward = nullptr;
         PrefixCache* prefix = nullptr;
     };
-    // Makes the model again, with empty slots, after the error, or where that failed before (null). Throws Error.
+    // Loads the model again, with empty slots. error: why; null if the last attempt failed. Throws Error.
     using Reopen = std::function<Model(const Error* error)>;
 
     Batch(Model model, Reopen reopen, BatchOptions options);
@@ -46,7 +46,7 @@ class Batch {
     // Fails everything.
     void fail_all(const std::string& why, std::exception_ptr exception = {});
 
-    // As PrefixCache::content(); nothing also if that fails.
+    // Returns PrefixCache::content(), or nullopt if it throws.
     std::optional<std::vector<std::byte>> page_content(std::span<const uint32_t> ids, const std::string& tenant);
 
     Status status() const;
@@ -153,7 +153,7 @@ class Batch {
     List waiting_, running_; // in the order of their coming, and of their admission
     struct Slot {
         Sequence* sequence = nullptr;
-        // What the last request left there, unless all of it is in a prefix cache.
+        // Tokens that the last request left there, unless all of them are in a prefix cache.
         Content content{};
         std::string tenant{};
     };

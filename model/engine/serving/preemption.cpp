@@ -1,17 +1,17 @@
-// Of Batch: what happens when the pages are used up, and when the device is lost. The answers go on as if nothing had happened.
-// If pages run out in a pass, what an idle slot has goes first, then the sequence that was admitted last gives way: it returns
-// to the front of those that wait. If its answer has begun, its pages and what is beside them are kept in host memory, as far as
+// Part of Batch: what happens when the pages are used up, and when the device is lost. The answers go on as if nothing had
+// happened. If pages run out in a pass, an idle slot's tokens go first; then the sequence that was admitted last gives way: it
+// returns to the front of those that wait. If its answer has begun, its pages, window and states are kept in host memory, if
 // there is room, so that it goes on with the same bits. Otherwise its prompt is found in the prefix cache or run again, and the
-// tokens of its answer run again one by one, as they were sampled: these are the same bits, too. If the device is lost, all that
-// run wait likewise, without their slots, and the model is opened again. A server ends all requests if it is lost again before a
-// pass has succeeded.
+// tokens of its answer run again one by one, as they were sampled: these are the same bits, too. If the device is lost, all
+// running sequences return to the waiting ones in the same way, without their slots, and the model is opened again. A server ends
+// all requests if it is lost again before a pass has succeeded.
 #include "model/engine/serving/batch.h"
 #include "model/engine/speculation/speculation.h"
 #include <algorithm>
 
 namespace tq::serving {
 
-// Gives up what an idle slot has, which is worth the least. Returns false where there is none.
+// Gives up an idle slot's tokens, which are worth the least. Returns false if there is no idle slot with tokens.
 bool Batch::forget_idle_slot() {
     for (uint32_t slot = 0; slot < slots_.size(); slot++)
         if (!slots_[slot].sequence && model_.forward->cache().position(slot) > 0) {
@@ -22,7 +22,7 @@ bool Batch::forget_idle_slot() {
     return false;
 }
 
-// Makes a running sequence give way, the one that was admitted last. Returns false where there is no other.
+// Makes a running sequence give way, the one that was admitted last. Returns false if there is no other.
 bool Batch::make_room() {
     if (forget_idle_slot()) return true;
     if (running_.size() < 2) return false;

@@ -42,7 +42,7 @@ struct Request {
     bool logprobs = false;                              // Token::logprob and top
     uint32_t top_logprobs = 0;                          // alternatives in Token::top
     bool prompt_logprobs = false;                       // Update::prompt is wanted, for which all of the prompt is run
-    // Lengths of the prompt at which another one may branch off: where its last messages begin (checkpoint_positions()).
+    // Lengths of the prompt at which another one may branch off: the beginnings of its last messages (checkpoint_positions()).
     std::vector<uint32_t> marks;
     std::string tenant;           // prompts find in the prefix cache only what requests of the same tenant left there
     bool background = false;      // runs only while no other request is there, and is given up when one comes
@@ -55,8 +55,8 @@ struct Request {
     // The following outlive the request.
     Sampler* sampler = nullptr;         // that samples, and goes on with the next request; null: one is made from `sampling`
     Speculation* speculation = nullptr; // drafts tokens; the answer is the same without
-    // Called by the thread that runs the pass, with the tokens of the prompt that have been run, of those that were not in the
-    // cache. If it returns false, the request is cancelled.
+    // Called by the thread that runs the pass. total: tokens of the prompt that were not in the cache; done: those of them that
+    // have been run. If it returns false, the request is cancelled.
     std::function<bool(uint32_t done, uint32_t total)> on_prompt;
 };
 
@@ -85,7 +85,7 @@ struct RequestTimings {
     uint32_t prompt_tokens = 0; // of the prompt, run
     uint32_t decoded_tokens = 0;
     uint32_t drafted_tokens = 0;                         // that were verified
-    uint32_t accepted_tokens = 0;                        // of those, the ones that were right
+    uint32_t accepted_tokens = 0;                        // drafted tokens that were right
     uint64_t queue_ns = 0, prompt_ns = 0, decode_ns = 0; // prompt_ns ends with the first token, decode_ns begins there
 };
 

@@ -146,7 +146,7 @@ void Scheduler::Loop::require_place() {
     throw QueueFull(fmt::format("{} requests are waiting, as many as the queue holds: try again later", waiting), retry_after_s);
 }
 
-// Returns false when the thread is to end. Waits where there is nothing to do.
+// Returns false when the thread is to end. Waits if there is nothing to do.
 bool Scheduler::Loop::take_new() {
     std::unique_lock lock(mutex_);
     if (batch_.idle() && new_.empty()) {

@@ -1,7 +1,7 @@
 // Drafts by a small model of its own, with a cache of its own that follows the target's slots. rewind() finds how much of a slot
-// is still right, token by token, as the target has refused some; what is missing is run first. All slots' drafts are made
+// is still right, token by token, because the target has rejected some; missing tokens are run first. All slots' drafts are made
 // together, one token of each in a pass.
-// A draft ends where the product of the probabilities of its tokens falls below min_confidence_, since what follows an unlikely
+// A draft ends if the product of the probabilities of its tokens falls below min_confidence_, since what follows an unlikely
 // token is verified for nothing.
 // The draft's sampler is greedy, whatever the target's is. That changes how many drafts are accepted, not what is answered: the
 // target samples every token itself.
@@ -41,7 +41,7 @@ bool DraftModel::rewind(uint32_t slot, std::span<const uint32_t> ids, size_t kep
     return ids.size() - cached.size() <= forward_->cache().room(slot);
 }
 
-// After a run of those of `ids` that were not in the cache.
+// Notes a run of those of `ids` that were not in the cache.
 void DraftModel::note_run(uint32_t slot, std::span<const uint32_t> ids) {
     const auto cached = ids.first(forward_->cache().position(slot));
     ids_[slot].assign(cached.begin(), cached.end());
@@ -56,7 +56,7 @@ bool DraftModel::read(uint32_t slot, std::span<const uint32_t> prompt, const Pro
     return whole;
 }
 
-// The draft ends where it is less sure than min_confidence_.
+// The draft ends if its confidence falls below min_confidence_.
 void DraftModel::add(Making& draft, std::span<const float> logits) {
     draft.confidence *= largest_probability(logits);
     draft.ended = draft.confidence < min_confidence_;

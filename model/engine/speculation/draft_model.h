@@ -9,8 +9,8 @@ namespace tq {
 
 class DraftModel final : public Drafter {
   public:
-    // excluded: [vocab_size] of the draft model, ids that it must not propose. On the CPU a draft ends where the draft model is
-    // less sure than min_confidence of all of it together.
+    // excluded: [vocab_size] of the draft model, ids that it must not propose. On the CPU a draft ends if the draft model's
+    // probability of the whole draft falls below min_confidence.
     DraftModel(std::unique_ptr<Forward> forward, const std::vector<bool>& excluded, double min_confidence = 0.3);
 
     std::vector<double> priors() const override { return {0.7}; }
@@ -19,7 +19,7 @@ class DraftModel final : public Drafter {
     bool survives_loss() const override { return false; } // it may have been on that device
 
     // Both throw Error as Forward::run() does. A sequence that does not fit, or whose slot `forward` does not have, has no
-    // drafts; a draft ends where memory does, or a value is not finite.
+    // drafts; a draft ends if memory ends, or a value is not finite.
     bool read(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress) override;
     std::vector<Draft> draft(Forward& model, std::span<const DraftRequest> requests) override;
 

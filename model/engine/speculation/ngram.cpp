@@ -1,9 +1,9 @@
 // Drafts are copied from an earlier place of the sequence. Places are found by the last two tokens: last_ has the latest place
-// of each pair, previous_ chains earlier ones, so adding and taking back a token (a draft that was refused) are both a few
-// steps. Of at most 64 places the one wins that has the most tokens in common before it.
+// of each pair, previous_ chains earlier ones, so adding and taking back a token (of a rejected draft) are both a few
+// steps. At most 64 places are compared; the one with the most tokens in common before it wins.
 // A copy that is under way is worth more than another place with as many common tokens. After a long copy, a token that
 // differs often is an edit: a name was changed, or a line inserted. The copy is then resumed at the place where it would be,
-// or the nearest one with the last token (resumed), before two tokens match again. Such drafts are kinds of their own, with
+// or the nearest one with the last token (resumed), before two tokens match again. These drafts are kinds of their own, with
 // their own share of right tokens.
 #include "model/engine/speculation/ngram.h"
 #include <algorithm>
@@ -20,7 +20,8 @@ constexpr uint32_t long_copy = 8;       // tokens of a copy that is worth resumi
 
 uint64_t pair(uint32_t first, uint32_t second) { return uint64_t(first) << 32 | second; }
 
-// Kinds of drafts: 0 to 3 resume a long copy, after so many tokens that match, or more; the others are by the tokens that match.
+// Kinds of drafts. 0 to 3 resume a long copy: kind n after n tokens that match, 3 also after more. The others are by the number
+// of tokens that match.
 constexpr uint32_t kind_of(uint32_t matched, bool resumes) {
     if (resumes && matched < 16) return std::min(matched, 3u);
     return matched < 3 ? 4 : matched < 4 ? 5 : matched < 8 ? 6 : matched < 16 ? 7 : 8;
@@ -108,7 +109,7 @@ std::optional<NgramLookup::Place> NgramLookup::longest(std::optional<uint32_t> e
     return best;
 }
 
-// Returns the place nearest to `expected` with the last token, or `expected` itself, where the text has another token.
+// Returns the place nearest to `expected` with the last token, or `expected` itself if the text has another token.
 std::optional<NgramLookup::Place> NgramLookup::resumed(uint32_t expected) const {
     const auto end = uint32_t(ids_.size() - 1);
     for (uint32_t by = 0; by <= resumed_around; by++)

@@ -1,5 +1,5 @@
 // Prompt lookup: proposes what followed the same tokens earlier in the sequence (Saxena, prompt lookup decoding, 2023;
-// llama.cpp's lookup). It needs no model, and is right where a text repeats: quotations, and edits of a file.
+// llama.cpp's lookup). It needs no model, and is right if a text repeats: quotations, and edits of a file.
 #pragma once
 #include "model/engine/speculation/drafter.h"
 #include <optional>
@@ -13,9 +13,9 @@ class NgramLookup {
     // Begins with a prompt.
     void read(std::span<const uint32_t> prompt);
 
-    // Returns at most `max` ids that may follow `ids`. It follows the earlier place whose last tokens, at least two, are the
-    // same for longest; a long copy that is under way is followed before others. Shortly after such a copy it is also followed
-    // behind tokens that differ.
+    // Returns at most `max` ids that may follow `ids`. It follows the earlier place with the longest run of the same last tokens,
+    // at least two; a long copy that is under way is preferred. Shortly after a long copy, it is also followed after tokens that
+    // differ.
     Draft draft(std::span<const uint32_t> ids, uint32_t max);
 
   private:

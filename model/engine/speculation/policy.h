@@ -1,5 +1,5 @@
-// How long drafts should be so that they pay: by the share of drafted tokens that turn out right, and by what passes of few rows
-// and of more cost, both measured in the run itself.
+// Lengths of drafts that pay: by the share of drafted tokens that turn out right, and by the cost of passes of few and of more
+// rows; both are measured in the run itself.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,30 +15,30 @@ class SpeculationPolicy {
     // priors: Drafter::priors()
     explicit SpeculationPolicy(const std::vector<double>& priors);
 
-    // A pass of so many streams is next, at least 1: what follows is about it. timed: its time will be noted. In others, which
-    // read prompts too, nothing is tried.
+    // Starts a pass of `streams` streams, at least 1; the calls that follow are about it. timed: its time will be reported. In
+    // untimed passes, which read prompts too, no draft is tried out.
     void begin(uint32_t streams, bool timed = true);
 
-    // Returns the length of a draft of this kind, for a stream that has none yet, with which the pass promises the most tokens
-    // per second, at most `max`; 0 where it promises more without. Drafts that lose time, or whose times are not known, are
-    // tried for at most 2 % of the time.
+    // Returns the length of a draft of this kind, at most `max`, for a stream that has none yet, with which the pass promises the
+    // most tokens per second; 0 if it promises more without. Drafts that lose time, or whose times are not known, are tried for
+    // at most 2 % of the time.
     uint32_t length(uint32_t kind, uint32_t max);
 
-    // Without a draft, each stream's `tokens` tokens took so long, their sampling included.
+    // Reports a pass without drafts: the time of each stream's `tokens` tokens, their sampling included.
     void ran_plain(uint32_t tokens, double ns);
-    // To draft so many tokens one after another, for all streams at once, took so long. It is part of the time of the pass that
-    // verifies them; without any, nothing is.
+    // Reports the time to draft `tokens` tokens one after another, for all streams at once. It is part of the time of the pass
+    // that verifies them. If no pass verifies any, do not report it.
     void drafted(uint32_t tokens, double ns);
-    // A pass of so many rows, of which `tokens` stayed, took so long, with its drafts and the sampling.
+    // Reports the time of a pass of `rows` rows with its drafts and the sampling; `tokens` of them stayed.
     void verified(uint32_t rows, uint32_t tokens, double ns);
     // Notes a draft of this kind: its first `accepted` tokens were right. If `tested` is larger, the next one was wrong.
     void resolved(uint32_t kind, uint32_t tested, uint32_t accepted);
 
     // The share of drafted tokens of this kind that are right.
     double acceptance(uint32_t kind) const;
-    // The time of a pass of so many rows, in times of a pass without a draft; estimated where it was not measured.
+    // The time of a pass of `rows` rows, in units of a pass without a draft; estimated if it was not measured.
     double cost(uint32_t rows) const;
-    // Whether the last pass of so many streams that had a draft gained time.
+    // Whether the last pass of `streams` streams that had a draft gained time.
     bool pays(uint32_t streams) const {
         const auto found = all_.find(streams);
         return found != all_.end() && found->second.pays;
@@ -57,11 +57,11 @@ class SpeculationPolicy {
     struct Kind {
         double right, tested; // of recent drafts
     };
-    // What is known of passes of so many streams.
+    // Measurements of passes of `streams` streams.
     struct Times {
         uint32_t streams;
         Estimate plain_ns, draft_ns;              // of a pass without drafts; of one drafted token
-        std::array<Estimate, max_rows + 1> costs; // of a pass of so many rows, without its drafts
+        std::array<Estimate, max_rows + 1> costs; // [rows]: of a pass without the time of its drafts
         double elapsed_ns = 0, lost_ns = 0;       // lost: by drafts, since they last gained
         double drafting_ns = 0;                   // of the pass that follows
         uint32_t since_plain = 0;                 // passes with drafts
@@ -75,7 +75,7 @@ class SpeculationPolicy {
     };
     struct Choice {
         uint32_t length;
-        double gain, tokens; // gain: tokens per time, of those without this draft
+        double gain, tokens; // gain: tokens per time; tokens: of the pass without this draft
     };
     double time(uint32_t rows, uint32_t drafted) const;
     Choice best(uint32_t kind, uint32_t max) const;

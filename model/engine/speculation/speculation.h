@@ -13,7 +13,7 @@ namespace tq {
 struct SpeculationOptions {
     uint32_t draft_max = max_draft_tokens; // tokens of a draft, 1 to max_draft_tokens
     uint32_t draft_min = 1;                // shorter drafts are not verified
-    bool adaptive = true;                  // drafts only where it pays; else always, and as long as they can be
+    bool adaptive = true;                  // drafts only if it pays; else always, with the maximum length
     // Told, in a sentence, if drafts pause because they lose time, and if they go on.
     std::function<void(const std::string&)> on_change = nullptr;
 };
@@ -28,17 +28,18 @@ class Speculation {
     // Begins with the prompt of a slot. Returns false if `progress` stopped a drafter. Throws what Drafter::read() throws.
     bool begin(uint32_t slot, std::span<const uint32_t> prompt, const Progress& progress = {});
 
-    // Returns ids to verify after those of each request, none where a pass without promises more: for a pass with so many streams
-    // (SpeculationPolicy), whose drafts have at most `max` tokens together. timed: ran_plain() or verified() will tell its time.
+    // Returns a draft for each request, empty if drafting is predicted to be slower for a pass of `streams` streams
+    // (SpeculationPolicy). All drafts together have at most `max` tokens. timed: ran_plain() or verified() will tell the pass's
+    // time.
     std::vector<std::vector<uint32_t>> draft(Forward& model, std::span<const DraftRequest> requests, uint32_t streams,
                                              uint32_t max, bool timed = true);
 
-    // Each stream's `tokens` tokens took so long without drafts; or the pass of the last draft(), with so many rows, of which
-    // `tokens` stayed, with the time that draft() took. Both with the sampling of the tokens that follow.
+    // ran_plain(): time of a pass without drafts, in which each stream got `tokens` tokens. verified(): time of the pass after
+    // draft(), with drafting; `tokens` of its `rows` rows stayed. Both include the sampling of the tokens that follow.
     void ran_plain(uint32_t streams, uint32_t tokens, double ns);
     void verified(uint32_t rows, uint32_t tokens, double ns) { policy_.verified(rows, tokens, ns); }
 
-    // The most tokens that a device should sample at once: few where drafts pay, for between them there are none.
+    // Maximum of tokens to sample on the device in one go: 1 if drafts pay, because a run-ahead pass verifies no drafts.
     uint32_t max_ahead() const { return options_.adaptive && !policy_.pays(1) ? SAMPLING_STEPS : 1; }
 
     // The device of the model was lost: drafters that may have been on it are gone.

@@ -4,8 +4,8 @@
 
 namespace tq {
 
-// Throws Error, naming the first token that differs, where a draft model's tokens are not those of the model that it drafts for.
-// Unused entries count as none, so that the number of padding entries may differ.
+// Throws Error, naming the first token that differs, if a draft model's tokens are not those of the model that it drafts for.
+// Unused entries are ignored, so the number of padding entries may differ.
 void require_same_vocabulary(const Tokenizer& draft, std::string_view draft_name, const Tokenizer& model, std::string_view name);
 
 } // namespace tq

@@ -1,6 +1,6 @@
 // The architectures that tq-run runs, in one table: what distinguishes them, and how files name them. All are decoders with RMS
-// norms, grouped-query attention, RoPE and SwiGLU, of which a mixture of experts has many. Hybrids have attention in some layers
-// and a recurrence in the others.
+// norms, grouped-query attention, RoPE and SwiGLU; a mixture of experts has many SwiGLUs per layer. Hybrids have attention in
+// some layers and a recurrence in the others.
 #pragma once
 #include "model/files/formats/model_file.h"
 #include <string>
@@ -22,8 +22,8 @@ struct Architecture {
     bool experts = false;        // its feed-forward is a mixture of experts
     RopePairs gguf_pairs = RopePairs::halves;
     bool rope_factors = false; // files may have rope_freqs.weight
-    // Every file has the keys of head_dim, num_key_value_heads and rope_theta. For others they are hidden_size /
-    // num_attention_heads, num_attention_heads and 10000 where they are absent, as in llama.cpp and transformers.
+    // complete: every file has the keys of head_dim, num_key_value_heads and rope_theta. For other architectures they default to
+    // hidden_size / num_attention_heads, num_attention_heads and 10000, as in llama.cpp and transformers.
     bool complete = true;
     // Most layers are recurrent (gated DeltaNet, model/config.h). The output of the others' attention is multiplied by gates,
     // RoPE turns a part of each head, and each mixture of experts has an expert that all tokens share.

@@ -74,7 +74,8 @@ struct BlockFormat {
     std::array<BlockPart, 3> parts = {};
     void (*arrange)(std::byte* to, const std::byte* from) = nullptr; // device_blocks.h
     std::span<const uint32_t> grid = {};                             // that a matrix on a device begins with (grids.h)
-    // Whether weights are these values times a number of the matrix (Tensor::factors), which a row on a device ends with.
+    // Whether weights are these values times a number of the matrix (Tensor::factors), which is stored at the end of a device's
+    // rows.
     bool has_factor = false;
 };
 

@@ -2,7 +2,7 @@
 // index with a few bits of signs, and 16 or 32 weights share a multiplier. The traits in blocks_iq.h say for each format where
 // index, signs and multipliers are; the loop is the same for all.
 // TQ1_0 packs five weights of -1, 0 or 1 into a byte, TQ2_0 has two bits for each. TQ1_0 needs a multiplication for each digit,
-// which is why models in it become TQ2_0 when they are loaded.
+// so models in it become TQ2_0 when they are loaded.
 #include "model/files/formats/blocks_iq.h"
 
 namespace tq {

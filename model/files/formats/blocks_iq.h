@@ -1,8 +1,7 @@
 // The formats with blocks of 256 weights that are entries of grids, and ternary ones: their fields, and decoders.
 //
-// A block is 32 groups of eight weights, and 16 runs of 16. A weight is scale(d, multiplier(block, run)) * (level - offset),
-// where the levels of a group are the bytes of levels_of(block, group), that of the first weight lowest. d is the block's fp16
-// number.
+// A block is 32 groups of eight weights, and 16 runs of 16. A weight is scale(d, multiplier(block, run)) * (level - offset); the
+// levels of a group are the bytes of levels_of(block, group), the first weight's lowest. d is the block's fp16 number.
 #pragma once
 #include "model/files/formats/block_reader.h"
 #include "model/files/formats/grids.h"
@@ -34,7 +33,7 @@ inline uint64_t twice_each(uint64_t bytes) {
 }
 inline Multipliers of_eight(uint64_t eight) { return {twice_each(eight), twice_each(eight >> 32)}; }
 
-// Returns offset + m, or offset - m where a sign is set, for eight magnitudes m of at most 127 and the offset.
+// Returns offset + m, or offset - m if a sign is set, for eight magnitudes m of at most 127 and the offset.
 template <int offset> inline uint64_t with_signs(uint64_t magnitudes, uint8_t signs) {
     return offset * ones + magnitudes - ((magnitudes & sign_masks[signs]) << 1); // no byte borrows from the next
 }

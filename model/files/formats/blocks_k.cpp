@@ -53,8 +53,8 @@ void decode_q2_k(float* y, const std::byte* x, size_t blocks) {
     }
 }
 
-// 32 bytes of third bits, where bit j of byte l belongs to element 32 j + l; 64 bytes of bit pairs as in Q2_K; 12 bytes of
-// scales; half d. Levels are -4..3.
+// 32 bytes of third bits: bit j of byte l belongs to element 32 j + l; 64 bytes of bit pairs as in Q2_K; 12 bytes of scales; half
+// d. Levels are -4..3.
 void decode_q3_k(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, x += 110) {
         const auto scales = decode_scales_q3_k(x + 96, load_half(x + 108));
@@ -83,7 +83,7 @@ void decode_q4_k(float* y, const std::byte* x, size_t blocks) {
     }
 }
 
-// As Q4_K, with 32 bytes of fifth bits before the nibbles: bit j of byte l belongs to element 32 j + l
+// Like Q4_K, with 32 bytes of fifth bits before the nibbles: bit j of byte l belongs to element 32 j + l
 void decode_q5_k(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, x += 176) {
         const auto scales = decode_scales(x);

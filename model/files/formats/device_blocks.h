@@ -1,4 +1,4 @@
-// The order of a block's bits in device memory, where it is not the file's: kernels decode 32 weights at a time (a sub-block),
+// The order of a block's bits in device memory, if it differs from the file's: kernels decode 32 weights at a time (a sub-block),
 // and their bits lie together. For a sub-block's weights 0 ... 31:
 //   nibbles: 16 bytes, the low ones of weights 0 ... 15, the high ones of 16 ... 31, as in Q4_0
 //   pairs of bits: two words; those of weights 4 k + m and 16 + 4 k + m at bits 8 m + 2 k of the first and the second, k < 4
@@ -23,8 +23,8 @@ void arrange_q6_k(std::byte* to, const std::byte* from);  // low nibbles; high p
 void arrange_tq2_0(std::byte* to, const std::byte* from); // pairs; half d
 void arrange_nvfp4(std::byte* to, const std::byte* from); // nibbles; four bytes of scales
 
-// Signs are single bits. Where a file has seven of eight, the word has the sub-block's other four bits in the places of the
-// eighth ones, bits 25 27 29 31: those of its scale, of IQ2_XS the high bits of its indices.
+// Signs are single bits. If a file has seven of eight, the word has four other bits of the sub-block in the places of the eighth
+// ones, bits 25 27 29 31: those of its scale, for IQ2_XS the high bits of its indices.
 void arrange_iq2_xxs(std::byte* to, const std::byte* from); // half d; two words per sub-block: low bytes of indices; signs
 void arrange_iq2_xs(std::byte* to, const std::byte* from);  // the same; 8 bytes of scales
 // The same; per sub-block 16 bits: high pairs of indices, two scales.

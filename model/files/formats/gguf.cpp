@@ -80,7 +80,7 @@ class Reader {
         return text;
     }
 
-    // Returns the value from `begin`, where its type is, to the position.
+    // Returns the value from `begin`, the offset of its type, to the position.
     ModelFile::Stored stored(uint64_t begin) const {
         ModelFile::Stored value{};
         std::memcpy(&value.type, bytes_.data() + begin, sizeof value.type);
@@ -268,7 +268,7 @@ Declared read_tensor_info(Reader& in) {
     return t;
 }
 
-// Returns the end of the last tensor within the file; more than max_file_bytes where that is beyond any file.
+// Returns the end of the last tensor within the file; more than max_file_bytes if that is beyond any file.
 uint64_t end_of_data(const Reader& in, const std::vector<Declared>& tensors, uint64_t alignment) {
     uint64_t end = 0;
     for (const Declared& t : tensors) end = std::max(end, t.offset > max_file_bytes ? UINT64_MAX / 2 : t.offset + t.bytes);

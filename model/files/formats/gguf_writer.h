@@ -1,5 +1,5 @@
-// Writes GGUF files: the keys and the list of tensors, and where the bytes of each lie. It records the position of each number of
-// the header, so that tests can damage it.
+// Writes GGUF files: the keys, the list of tensors, and the offset of each tensor's bytes. It records the position of each number
+// of the header, so that tests can damage it.
 #pragma once
 #include "model/files/formats/gguf.h"
 #include <functional>
@@ -20,7 +20,7 @@ class GgufWriter {
   public:
     explicit GgufWriter(uint32_t version = 3, uint64_t alignment = 32) : version_(version), alignment_(alignment) {}
 
-    // Stores integers in 32 bits where they fit, all of a list alike, and numbers as f32.
+    // Stores integers in 32 bits if they fit (all of a list in the same width), and numbers as f32.
     void set(std::string_view key, const ModelFile::Value& value);
     // Adds a value in its form in a file, after its type.
     void set_raw(std::string_view key, uint32_t type, std::string_view value);
@@ -31,7 +31,7 @@ class GgufWriter {
     std::string header() const;
     // The positions of the numbers of header().
     std::vector<GgufField> fields() const;
-    // Of tensor i: its bytes, and where they begin after header(). Up to the next tensor, or data_bytes(), there are zeros.
+    // Size of tensor i's bytes, and their offset after header(). Up to the next tensor, or data_bytes(), there are zeros.
     uint64_t tensor_bytes(size_t i) const { return tensors_[i].bytes; }
     uint64_t tensor_offset(size_t i) const { return tensors_[i].offset; }
     uint64_t data_bytes() const { return data_bytes_; } // after header()

@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// `begin`: the first bytes of the file `path`, or all of them. Throws an Error if they are such a pointer.
+// `begin`: the first bytes of the file `path`, or all of them. Throws an Error if they are a Git LFS pointer.
 inline void refuse_lfs_pointer(std::string_view begin, const std::string& path) {
     if (begin.starts_with("version https://git-lfs"))
         fail(

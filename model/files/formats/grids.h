@@ -32,7 +32,7 @@ extern const std::array<uint32_t, 2048> iq1_columns;
 
 // Eight signs, bit i of weight i, from seven: the number of negative weights is even.
 extern const std::array<uint8_t, 128> even_signs;
-// A byte for each of eight signs: 0xff where it is set.
+// A byte for each of eight signs: 0xff if it is set.
 extern const std::array<uint64_t, 256> sign_masks;
 
 } // namespace tq

@@ -35,7 +35,7 @@ constexpr std::array layer_names{
     Names{"self_attn.k_norm.weight", "attn_k_norm.weight"}, Names{"mlp.gate_proj.weight", "ffn_gate.weight"},
     Names{"mlp.up_proj.weight", "ffn_up.weight"}, Names{"mlp.down_proj.weight", "ffn_down.weight"},
     Names{"mlp.gate.weight", "ffn_gate_inp.weight"},
-    // Of hybrids, whose mixtures may have the matrices of all experts in one.
+    // Names of hybrids. Their mixtures may have the matrices of all experts in one.
     Names{"linear_attn.in_proj_qkv.weight", "attn_qkv.weight"}, Names{"linear_attn.in_proj_z.weight", "attn_gate.weight"},
     Names{"linear_attn.in_proj_qkvz.weight", "ssm_in.weight"}, Names{"linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
     Names{"linear_attn.in_proj_b.weight", "ssm_beta.weight"}, Names{"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
@@ -94,8 +94,8 @@ constexpr std::array mtp_names{Names{"fc.weight", "eh_proj.weight"}, Names{"pre_
                                Names{"norm.weight", "shared_head_norm.weight"},
                                Names{"lm_head.weight", "shared_head_head.weight"}};
 
-// Gives the tensors of a head for multi-token prediction, "mtp.", GGUF's names of layers after the last one, and the file GGUF's
-// keys for it, where there is one.
+// Gives the tensors of a head for multi-token prediction ("mtp.") GGUF's names of layers after the last one, and the file GGUF's
+// keys for it, if there is one.
 void name_mtp(ModelFile& file, std::vector<FileTensor>& tensors) {
     constexpr std::string_view mtp = "mtp.", layer = "layers.";
     const Architecture& a = architecture_of(file);

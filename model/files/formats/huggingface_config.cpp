@@ -37,7 +37,7 @@ class Members {
 
     std::string label(std::string_view key) const { return fmt::format("{}: '{}{}'", path_, prefix_, printable(key)); }
 
-    // Copies a scalar to GGUF's key. Errors about that key use this file's name for it from now on, even where it is absent.
+    // Copies a scalar to GGUF's key. Errors about that key use this file's name for it from now on, even if it is absent.
     void take(std::string_view key, const std::string& gguf_key) const {
         file_.set_label(gguf_key, label(key));
         if (const json* value = find(key)) file_.mutable_metadata().insert_or_assign(gguf_key, scalar(key, *value));
@@ -108,7 +108,7 @@ const Architecture& read_architecture(const Members& config) {
     return *found;
 }
 
-// Whether a layer has a sliding window, if one is used: those from max_window_layers on.
+// Whether a layer has a sliding window, if the model uses one: layers from max_window_layers on have it.
 bool has_window(const Members& config) {
     const json *first = config.find("max_window_layers"), *layers = config.find("num_hidden_layers");
     return !first || !layers || !first->is_number() || !layers->is_number() || *first < *layers;
@@ -150,7 +150,7 @@ void refuse_quantised(const Members& config) {
     }
 }
 
-// Which layers are recurrent: layer_types, or the interval of those that are not.
+// Reads which layers are recurrent: from layer_types, or from the interval of those that are not.
 void take_layer_types(ModelFile& file, const Members& config, const Architecture& a) {
     config.take("full_attention_interval", a.key("full_attention_interval"));
     const json* types = config.find("layer_types");
@@ -166,7 +166,7 @@ void take_layer_types(ModelFile& file, const Members& config, const Architecture
     file.mutable_metadata().insert_or_assign(key, std::move(recurrent));
 }
 
-// What hybrids have beside their sizes. Their heads are grouped by key head, and norms of a mixture's weights the rule.
+// Reads the other keys of hybrids. Their heads are grouped by key head, and the weights of a mixture's experts are normalised.
 void take_hybrid(ModelFile& file, const Members& config, const Architecture& a) {
     config.expect("attn_output_gate", true, "tq-run runs gated attention only");
     if (const json* gate = config.find("output_gate_type"); gate && *gate != "swish" && *gate != "silu")
@@ -205,7 +205,7 @@ void take_shape(ModelFile& file, const Members& config, const Architecture& a) {
         config.take("num_experts_per_tok", a.key("expert_used_count"));
         config.take("moe_intermediate_size", a.key("expert_feed_forward_length"));
         config.take("norm_topk_prob", a.key("expert_weights_norm"));
-        file.mutable_metadata().emplace(a.key("expert_weights_norm"), a.hybrid); // as transformers where it is absent
+        file.mutable_metadata().emplace(a.key("expert_weights_norm"), a.hybrid); // if absent, as in transformers
     }
     config.take("num_attention_heads", a.key("attention.head_count"));
     config.take("num_key_value_heads", a.key("attention.head_count_kv"));
@@ -239,7 +239,7 @@ void take_scaling(ModelFile& file, const Members& config, const Members& scaling
                                "rope_theta",
                                "partial_rotary_factor",
                                "truncate"};
-    // Those of other programs, which transformers ignores with a warning.
+    // Keys of other programs, which transformers ignores with a warning.
     constexpr std::array ignored{"finetuned", "attn_factor", "extrapolation_factor"};
     constexpr std::array of_images{"mrope_section", "mrope_interleaved"}; // texts have one position
     const char* type_key = scaling.find("rope_type") ? "rope_type" : "type";
@@ -282,7 +282,7 @@ json comparable(json scaling) {
     return scaling;
 }
 
-// Reads rope_theta and rope_scaling, or both in rope_parameters, as in newer releases. Where both are there they must be equal.
+// Reads rope_theta and rope_scaling, or both in rope_parameters, as in newer releases. If both are there, they must be equal.
 void take_rope(ModelFile& file, const Members& config, const Architecture& a) {
     const json *const new_form = config.find("rope_parameters"), *const old_form = config.find("rope_scaling");
     const bool has_parameters = new_form, has_scaling = old_form && !new_form;

@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
-// Whether it is a pipe that this process was started with, as a shell gives it for `-f <(git diff)`. Another pipe, such as one
-// among a model's files, is not read: nobody may ever write into it.
+// Whether it is a pipe that this process was started with, such as a shell's `-f <(git diff)`. Another pipe, such as one among a
+// model's files, is not read: nobody may ever write into it.
 bool is_own_pipe(const std::filesystem::path& path) {
     const std::string name = utf8_text(path);
     const auto is_in = [&](const char* directory) { return name.starts_with(directory); };

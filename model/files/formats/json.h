@@ -15,8 +15,8 @@ nlohmann::json read_json(std::string_view text, const std::string& subject, uint
 // Reads a whole file of at most `max_bytes` in the same way.
 nlohmann::json read_json_file(const std::filesystem::path& path, uint64_t max_bytes);
 
-// Returns a whole file of at most `max_bytes` as text, without a leading byte order mark; of a pipe only where it is a descriptor
-// of this process, such as /dev/fd/63. Throws an Error that names it.
+// Returns a whole file of at most `max_bytes` as text, without a leading byte order mark; of a pipe only if it is a descriptor of
+// this process, such as /dev/fd/63. Throws an Error that names it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t max_bytes);
 
 // Returns false also if it cannot be determined.

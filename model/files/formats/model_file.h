@@ -60,14 +60,14 @@ class ModelFile {
     const std::vector<std::string_view>& strings(std::string_view key) const;
     std::vector<uint64_t> integers(std::string_view key) const; // of any integer type; a single one is a list of it
 
-    // Returns the name of a key for errors: "PATH: key 'KEY'", or the name that the key had in the file where it was read.
+    // Returns the name of a key for errors: "PATH: key 'KEY'", or the name that the key had in the file from which it was read.
     std::string label(std::string_view key) const;
     bool has_own_label(std::string_view key) const { return labels_.contains(key); }
 
     // True if the rows of each head of q and k are in two halves for every architecture, as Hugging Face has them.
     bool rope_halves() const { return rope_halves_; }
 
-    // What was ignored in the files, a sentence each.
+    // Notes about what was ignored in the files, a sentence each.
     const std::vector<std::string>& notes() const { return notes_; }
 
     // For the readers of formats.

@@ -28,7 +28,7 @@ constexpr auto bad_half = [](uint16_t bits) { return int((bits & 0x7c00) == 0x7c
 
 constexpr auto bad_pair = [](uint32_t v) { return bad_half(uint16_t(v)) | bad_half(uint16_t(v >> 16)); };
 
-// Of a number whose nibbles are the upper ones of four words.
+// Whether a number is bad whose nibbles are the upper ones of four words.
 constexpr auto bad_nibbles = [](uint64_t v) { return (v & 0x7000c00000000000) == 0x7000c00000000000; };
 
 // A scale of 2^125 or more makes the greatest levels infinite, if the block has them; the NaN has all bits set.

@@ -1,4 +1,4 @@
-// Loops over blocks of 32 that vectorise on any processor: with integers where floats have no vector instruction.
+// Loops over blocks of 32 that vectorise on any processor: with integers if floats have no vector instruction.
 #include "model/files/formats/quantise.h"
 #include "base/ensure.h"
 #include "base/half.h"
@@ -23,7 +23,7 @@ int32_t greatest_magnitude(const float* x) {
     return greatest;
 }
 
-// Returns 1 / d; 0 where that is not finite, since such a d is 0 in fp16.
+// Returns 1 / d; 0 if that is not finite, since such a d is 0 in fp16.
 float inverse(float d) { return std::fabs(d) >= std::numeric_limits<float>::min() ? 1 / d : 0; }
 
 void store_half(std::byte* to, float d) {
@@ -52,10 +52,10 @@ void quantise_q8_0(std::byte* to, const float* x) {
     std::memcpy(to + 2, codes.data(), block);
 }
 
-// Returns the element of the greatest magnitude, the first where both signs have it; not finite where any element is not.
-// Compared as integers: of non-negative floats the order of bits is that of values. `bits ^ sign` makes the negative ones
-// positive, and the positive ones negative integers, which are below 0. So `above` is the greatest positive element, `below` the
-// greatest negated negative one, in one pass without branches.
+// Returns the element of the greatest magnitude, the first if both signs have it; not finite if any element is not. Compared as
+// integers: for non-negative floats the order of bits is that of values. `bits ^ sign` makes the negative ones positive, and the
+// positive ones negative integers, which are below 0. So `above` is the greatest positive element, `below` the greatest negated
+// negative one, in one pass without branches.
 float signed_extreme(const float* x) {
     constexpr auto sign = std::numeric_limits<int32_t>::min();
     int32_t above = 0, below = 0; // the greatest magnitudes of either sign, as bits
@@ -85,7 +85,7 @@ void quantise_q4_0(std::byte* to, const float* x) {
     std::memcpy(to + 2, packed.data(), packed.size());
 }
 
-// The least and the greatest element; both NaN where one is NaN or infinite.
+// The least and the greatest element; both NaN if one is NaN or infinite.
 struct Range {
     float least, greatest;
 };
@@ -119,7 +119,7 @@ void quantise_q4_1(std::byte* to, const float* x) {
     std::memcpy(to + 4, packed.nibbles.data(), packed.nibbles.size());
 }
 
-// As Q4_0, with d = extreme / -16. half d; 32 fifth bits; nibbles
+// Like Q4_0, with d = extreme / -16. half d; 32 fifth bits; nibbles
 void quantise_q5_0(std::byte* to, const float* x) {
     const float extreme = signed_extreme(x);
     if (!std::isfinite(extreme)) return store_nonfinite(to, 22);
@@ -132,7 +132,7 @@ void quantise_q5_0(std::byte* to, const float* x) {
     std::memcpy(to + 6, packed.nibbles.data(), packed.nibbles.size());
 }
 
-// As Q4_1, with d = (greatest - least) / 31. half d, m; 32 fifth bits; nibbles
+// Like Q4_1, with d = (greatest - least) / 31. half d, m; 32 fifth bits; nibbles
 void quantise_q5_1(std::byte* to, const float* x) {
     const auto [least, greatest] = range_of(x);
     if (!std::isfinite(least)) return store_nonfinite(to, 24);

@@ -77,7 +77,7 @@ template <int n, int top> Line refit(const float* x, const Sub<n>& w, float inve
     return line;
 }
 
-// Where the search for a line begins.
+// A start of the search for a line.
 struct Start {
     float inverse, offset;
 };
@@ -98,7 +98,7 @@ template <int top> auto starts(float least, float range) {
     return out;
 }
 
-// The best line of those that begin at starts(), each fitted twice.
+// The best of the lines from starts(), each fitted twice.
 template <int n, int top> Line best_line(const float* x, const Sub<n>& w) {
     const float least = std::min(0.0f, *std::min_element(x, x + n)), greatest = *std::max_element(x, x + n);
     if (greatest - least <= nothing) return {0, least, 0};
@@ -233,9 +233,9 @@ template <int half> float signed_code(float x, float inverse) {
     return float(int(std::min(std::max(x * inverse, -float(half)), float(half - 1)) + (half + 0.5f)) - half);
 }
 
-// The scale of the least weighted error of codes -half..half - 1, of those that begin around the one at which the extreme is
-// -half. For a fixed choice of codes q the error is sum w x^2 - (sum w x q)^2 / sum w q^2, at the scale sum w x q / sum w q^2. So
-// the candidate with the greatest second term wins, and the first need not be computed.
+// The scale of the least weighted error of codes -half..half - 1, among candidates around the one at which the extreme is -half.
+// For a fixed choice of codes q the error is sum w x^2 - (sum w x q)^2 / sum w q^2, at the scale sum w x q / sum w q^2. So the
+// candidate with the greatest second term wins, and the first need not be computed.
 template <int half> float best_scale(const float* x, const Sub<group>& w) {
     constexpr int steps = half > 4 ? 9 : 4; // of few codes fewer candidates differ
     constexpr float width = half > 4 ? 0.1f : 0.25f;

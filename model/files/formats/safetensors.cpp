@@ -28,7 +28,7 @@ constexpr int header_depth = 3;                             // { name: { shape: 
 struct DType {
     const char* name;
     uint32_t bits;
-    std::optional<GgmlType> ggml; // empty where we have no weight format for it
+    std::optional<GgmlType> ggml; // empty if we have no weight format for it
 };
 
 constexpr std::array<DType, 23> dtypes{{
@@ -233,8 +233,8 @@ void read_shard(ModelFile& file, const std::filesystem::path& directory, const s
     }
 }
 
-// Reads model-00001-of-00002.safetensors and so on, where there is no index; empty where there are no such files. A tensor that
-// is in none of them is found to be missing later.
+// Reads model-00001-of-00002.safetensors and so on, if there is no index; empty if there are no such files. A tensor that is in
+// none of them is found to be missing later.
 std::vector<FileTensor> read_shards_without_index(ModelFile& file, const std::filesystem::path& directory) {
     std::set<std::string> shards;
     std::error_code error;

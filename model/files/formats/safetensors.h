@@ -9,7 +9,7 @@
 namespace tq {
 
 // Maps the file into `file` and returns its tensors by their names in it, dimensions in GGUF's order (fastest first). Throws an
-// Error that names the file, the tensor and the numbers that do not fit: among others where the tensors overlap or leave bytes
+// Error that names the file, the tensor and the numbers that do not fit: among others if the tensors overlap or leave bytes
 // between them, or have a type that ggml does not know. `metadata`: the texts under `__metadata__`.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 // `integers`: I32, which is not a weight type, is accepted as safetensors_i32.

@@ -1,13 +1,11 @@
 // HTTP by libcurl, for GET with redirections and ranges, and for POST. One handle serves a client's requests in turn and keeps
 // its connections.
 // Redirections are followed here, not by libcurl, for the sake of the token. The hub redirects large files to storage hosts with
-// signed addresses. The token must not go there, so each target is parsed, and the header is sent only where scheme, host and
-// port are the endpoint's. An endpoint with https is never left for http.
-// Certificates are always checked, and there is no flag to leave that out.
-// A stalled connection ends after stall_timeout below 1 byte/s, rather than after a total time: a large file may take hours.
-// libcurl is C, so no exception may pass through it: callbacks store what is thrown (Reply::thrown), make libcurl stop, and
-// perform() throws it again.
-// The body of an error page is read for what it says, and dropped beyond 64 KiB.
+// signed addresses. The token must not go there, so each target is parsed, and the header is sent only if scheme, host and port
+// are the endpoint's. An endpoint with https is never left for http. Certificates are always checked, and there is no flag to
+// leave that out. A stalled connection ends after stall_timeout below 1 byte/s, rather than after a total time: a large file may
+// take hours. libcurl is C, so no exception may pass through it: callbacks store what is thrown (Reply::thrown), make libcurl
+// stop, and perform() throws it again. The body of an error page is read for what it says, and dropped beyond 64 KiB.
 #include "model/hub/http.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -22,7 +20,7 @@ namespace {
 
 constexpr int max_redirections = 10;
 constexpr size_t max_dropped_bytes = 64 << 10; // of the body of an error page
-constexpr size_t max_refusal_bytes = 4 << 10;  // of those the first
+constexpr size_t max_refusal_bytes = 4 << 10;  // of its beginning, which is kept
 
 struct Origin {
     std::string scheme, host, port;

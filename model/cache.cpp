@@ -76,8 +76,8 @@ std::optional<uint32_t> Cache::take_page() {
     return free_.empty() ? std::nullopt : std::optional(take());
 }
 
-// Asks for kept pages where too few are free; where they are not enough, slots need not copy the pages that only the keeper has
-// besides them.
+// Asks the keeper for pages if too few are free. If they are not enough, the keeper releases the shared pages that slots write to
+// next, so that a slot need not copy a page that only the keeper has besides it.
 void Cache::make_room(std::span<const Need> needs) {
     if (!keeper_ || pages_needed(needs) <= free_pages()) return;
     keeper_->give_up(uint32_t(pages_needed(needs) - free_pages()));

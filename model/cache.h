@@ -31,7 +31,7 @@ class PageKeeper {
     virtual ~PageKeeper() = default;
     // Returns the number of pages that it alone retains.
     virtual uint32_t spare_pages() const = 0;
-    // Releases at least `pages` of those, or all.
+    // Releases at least `pages` of the retained pages that nobody else has, or all.
     virtual void give_up(uint32_t pages) = 0;
     // Releases this page, which slots have too, if it retains it.
     virtual void give_up_page(uint32_t page) = 0;
@@ -71,8 +71,8 @@ class Cache {
     // The keeper is asked for pages if none is free; null: nobody. It must outlive its use here.
     void set_keeper(PageKeeper* keeper) { keeper_ = keeper; }
 
-    // Gives slots room for so many more tokens; each slot occurs once. A page that is partly filled and shared is copied first.
-    // Throws OutOfMemory, with the numbers, before any slot is changed.
+    // Gives slots room for `tokens` more tokens each; each slot occurs once. A page that is partly filled and shared is copied
+    // first. Throws OutOfMemory, with the numbers, before any slot is changed.
     struct Need {
         uint32_t slot, tokens;
     };
@@ -80,8 +80,8 @@ class Cache {
     void reserve(uint32_t slot, uint32_t tokens) { reserve(std::array{Need{slot, tokens}}); }
     // Returns the number of tokens that reserve() can give a slot.
     uint32_t room(uint32_t slot) const;
-    // Call it when `tokens` tokens, for which there is room, have been stored at the slot's position. settled: the tokens that
-    // the slot's states are then after; of those that follow, which may turn out wrong, the updates are pending.
+    // Call it when `tokens` tokens, for which there is room, have been stored at the slot's position. settled: the states are
+    // those after this many tokens. Later tokens may be rejected; their updates stay pending.
     void advance(uint32_t slot, uint32_t tokens, uint32_t settled = UINT32_MAX);
     // The tokens of a slot that its states are after: all, unless some are pending.
     uint32_t settled(uint32_t slot) const { return slots_[slot].settled; }
@@ -89,8 +89,8 @@ class Cache {
     void settle(uint32_t slot) const;
 
     // Returns the maximum number of tokens, at most n <= position(slot), to which a slot can be cut. stored: positions up to this
-    // may have been written (0: up to its own). It is n if nothing is taken back, or if a window survives that and what is taken
-    // back is pending, should there be states; else the longest checkpoint of at most n tokens, or 0.
+    // may have been written (0: up to its own). It is n if nothing is cut. It is also n if the window survives the cut and, if
+    // there are states, all tokens that are cut are pending. Otherwise it is the longest checkpoint of at most n tokens, or 0.
     uint32_t kept(uint32_t slot, uint32_t n, uint32_t stored = 0) const;
     // Forgets a slot's positions from n on, n = kept(slot, n, stored); those before are certain. Exact: the next run behaves as
     // if these positions had never been run. Throws Error if a checkpoint cannot be put back; the slot is then empty.
@@ -116,10 +116,10 @@ class Cache {
     // Returns a page that is retained once, or nothing if none is free.
     std::optional<uint32_t> take_page();
     // Makes `tokens` tokens, in these pages in order, the content of a slot. saved: the window and states of a slot of these
-    // tokens, which become a checkpoint; not null if slots have such.
+    // tokens, which become a checkpoint; not null if slots have a window or states.
     void adopt(uint32_t slot, std::span<const uint32_t> pages, uint32_t tokens, std::shared_ptr<const SavedSlot> saved = nullptr);
 
-    // As in CacheVectors.
+    // Like those of CacheVectors.
     PageLayout page_layout() const { return vectors().page_layout(); }
     void read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const { vectors().read_page(page, tokens, bytes); }
     void write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
@@ -171,7 +171,7 @@ class Cache {
     };
     bool copies_last(const Slot& slot) const;                 // the page that it writes to next is shared
     uint64_t pages_needed(std::span<const Need> needs) const; // for reserve()
-    void make_room(std::span<const Need> needs);              // likewise
+    void make_room(std::span<const Need> needs);              // the same for pages
     uint32_t take();
     bool keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const; // if it is cut so, without a checkpoint
     void forget(uint32_t slot, uint32_t n, uint32_t stored); // truncate() of what is counted, whatever is beside the pages

@@ -13,7 +13,8 @@
 
 namespace tq {
 
-// All functions throw Error if the device is lost. A part of a model leaves the bytes of layers that it does not hold alone.
+// All functions throw Error if the device is lost. An implementation that holds only some layers does not touch the bytes of the
+// others.
 class CacheVectors {
   public:
     virtual ~CacheVectors() = default;
@@ -31,18 +32,18 @@ class CacheVectors {
     virtual void read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const = 0;
     virtual void write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) = 0;
 
-    // The recurrent states of a slot, in models that have such layers. state_bytes(): those of all of them, layer by layer, as
-    // Recurrent (model/config.h) has them, in fp32, the same in every implementation; then, where the model's head for
-    // multi-token prediction is loaded, the last token's hidden state after the last norm. They are those after the slot's
-    // `tokens` tokens, of which none is pending: passes advance them in place.
+    // The recurrent states of a slot, in models that have recurrent layers. state_bytes(): the states of all of them, layer by
+    // layer, in fp32 as in Recurrent (model/config.h), the same in every implementation; then, if the model's head for
+    // multi-token prediction is loaded, the last token's hidden state after the last norm. They are the states after the slot's
+    // `tokens` tokens; none may be pending, because passes advance the states in place.
     virtual uint64_t state_bytes() const { return 0; }
     virtual void read_state(uint32_t /*slot*/, uint32_t /*tokens*/, std::span<std::byte>) const {}
     virtual void write_state(uint32_t /*slot*/, uint32_t /*tokens*/, std::span<const std::byte>) {}
-    // With what is pending.
+    // Copies the states and pending updates of a slot.
     virtual void copy_state(uint32_t /*from_slot*/, uint32_t /*to_slot*/) {}
-    // Makes the states of a slot, which are those after `settled` tokens, those after `tokens`, by the updates that are pending.
+    // Applies pending updates: advances the states of a slot from `settled` to `tokens` tokens.
     virtual void settle_state(uint32_t /*slot*/, uint32_t /*settled*/, uint32_t /*tokens*/) {}
-    // Makes a slot's states those where a sequence begins: zeros.
+    // Sets a slot's states to zero, as at the start of a sequence.
     virtual void clear_state(uint32_t) {}
 
     // Returns one side of a layer for all tokens of a slot: the same bytes in every implementation.

@@ -1,8 +1,8 @@
 // Reads a model's sizes and constants from its metadata, and refuses what this program would compute otherwise than the model was
 // trained. Each number has a range: far above any model that exists, and low enough that products of two of them do not overflow
 // 64 bits. So code behind Config multiplies without checks.
-// Three kinds of keys: those that every file of an architecture has; those with a default where they are absent, as llama.cpp has
-// it; and those that are only read to be refused (refuse_features(), refuse_other_scaling()).
+// Three kinds of keys: those that every file of an architecture has; those with a default, as llama.cpp has it; and those that
+// are only read to be refused (refuse_features(), refuse_other_scaling()).
 #include "model/config.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -38,7 +38,7 @@ class Keys {
         return uint32_t(value);
     }
 
-    // Returns `fallback` where the key is absent.
+    // Returns `fallback` if the key is absent.
     uint64_t integer(std::string_view key, uint64_t fallback) const { return file.integer(architecture.key(key), fallback); }
     double real(std::string_view key, double fallback) const { return file.real(architecture.key(key), fallback); }
     std::string_view text(std::string_view key, std::string_view fallback) const {
@@ -57,7 +57,7 @@ class Keys {
     const ModelFile& file;
 
   private:
-    // Some writers give a number for each layer, and 0 for those of a hybrid that have no such thing.
+    // Some writers give a number for each layer, and 0 for the layers of a hybrid that do not have it.
     uint64_t of_all_layers(std::string_view key) const {
         const std::string name = architecture.key(key);
         const ModelFile::Value* value = file.find(name);
@@ -216,7 +216,7 @@ void read_feed_forward(const Keys& keys, Config& c) {
     }
     c.num_experts = keys.size("expert_count", max_experts);
     c.num_experts_per_tok = keys.size("expert_used_count", std::min(c.num_experts, max_experts_per_tok));
-    const char* const length = "expert_feed_forward_length"; // where it is absent, as in llama.cpp:
+    const char* const length = "expert_feed_forward_length"; // if absent, as in llama.cpp:
     c.moe_intermediate_size =
         keys.has(length) ? keys.size(length, max_size / max_experts_per_tok, 32)
                          : keys.size("feed_forward_length", max_size, 32 * c.num_experts_per_tok) / c.num_experts_per_tok;
@@ -224,7 +224,8 @@ void read_feed_forward(const Keys& keys, Config& c) {
     c.norm_topk_prob = keys.file.boolean(keys.architecture.key("expert_weights_norm"), true);
     if (!keys.architecture.hybrid) return;
     const char* const shared = "expert_shared_feed_forward_length";
-    const FileTensor* gate = keys.file.find_tensor("blk.0.ffn_gate_shexp.weight"); // which tells where the key is absent
+    const FileTensor* gate = keys.file.find_tensor("blk.0.ffn_gate_shexp.weight"); // whose shape gives the length if the key is
+                                                                                   // absent
     c.shared_expert_intermediate_size =
         keys.has(shared) || !gate || gate->ne[1] > max_size ? keys.size(shared, max_size, 32) : uint32_t(gate->ne[1]);
 }

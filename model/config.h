@@ -40,11 +40,11 @@ struct Recurrent {
     uint32_t value_size() const { return value_heads * head_dim; }
     uint32_t channels() const { return 2 * key_size() + value_size(); } // of the convolution: queries, keys, values
     // The state of a layer in fp32: the matrices [value_heads][head_dim keys][head_dim values], and after them the last rows
-    // before the convolution, [conv_kernel - 1][channels], the oldest first. All are 0 where a sequence begins.
+    // before the convolution, [conv_kernel - 1][channels], the oldest first. All are 0 at the start of a sequence.
     uint64_t matrix_floats() const { return uint64_t(value_size()) * head_dim; }
     uint64_t history_floats() const { return uint64_t(conv_kernel - 1) * channels(); }
     uint64_t state_bytes() const { return 4 * (matrix_floats() + history_floats()); }
-    // What is kept of a token whose update of the state is pending (Cache::settled()): its row before the convolution, the row
+    // Floats kept for a token whose update of the state is pending (Cache::settled()): its row before the convolution, the row
     // after it and the norms, [channels] each, and beta and alpha of each value head, [value_heads][2].
     uint64_t pending_floats() const { return 2 * uint64_t(channels()) + 2 * value_heads; }
 };
@@ -66,12 +66,12 @@ struct Config {
     float rms_norm_eps;
     RopeScaling rope_scaling = {};
     std::vector<float> rope_factors = {}; // the angle of each pair of a head is divided by its own; empty: by 1
-    // Of a mixture of experts; 0 in dense models.
+    // Mixture of experts; 0 in dense models.
     uint32_t num_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
     bool norm_topk_prob = true; // the weights of a token's experts are divided by their sum
     const Architecture* architecture = &architectures[0];
-    // Of a hybrid.
-    std::optional<Recurrent> recurrent = {};      // where a layer is recurrent
+    // Hybrids.
+    std::optional<Recurrent> recurrent = {};      // if a layer is recurrent
     std::vector<bool> recurrent_layers = {};      // which layers are; empty: none
     uint32_t rotary_dim = 0;                      // channels of a head that RoPE turns, pairs (i, i + rotary_dim / 2); 0: all
     bool gated_attention = false;                 // attn_q has the rows of each head's query, and after them those of its gate
@@ -81,18 +81,18 @@ struct Config {
 
     bool is_recurrent(uint32_t layer) const { return layer < recurrent_layers.size() && recurrent_layers[layer]; }
     uint32_t attention_layers() const; // those that are not recurrent
-    // The layers that the cache has: those, and after them that of the head for multi-token prediction, where it is loaded.
+    // Layers of the cache: all layers of the model, plus one if the head for multi-token prediction is loaded.
     uint32_t cache_layers() const { return num_hidden_layers + (mtp ? 1 : 0); }
-    // Of a sequence's recurrent states, all layers, and of the hidden state that the head for multi-token prediction goes on
-    // from; 0 if there are none.
+    // Bytes of one sequence's recurrent states, all layers, and of the hidden state that the head for multi-token prediction
+    // continues from; 0 if the model has neither.
     uint64_t state_bytes() const;
-    // Of what a sequence has beside those where so many tokens can be pending (Cache::settled()): the tokens of all recurrent
+    // Additional bytes of a sequence if up to `pending` tokens can be pending (Cache::settled()): the tokens of all recurrent
     // layers, and the hidden states of that head.
     uint64_t pending_bytes(uint32_t pending) const;
     bool has_states() const { return recurrent.has_value() || mtp; }
     uint32_t rotary() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
     uint32_t q_rows() const { return num_attention_heads * head_dim * (gated_attention ? 2 : 1); } // of attn_q
-    // The eps of the norms of heads of queries and keys, where the architecture has these.
+    // The eps of the norms of heads of queries and keys, if the architecture has them.
     std::optional<float> head_norm_eps() const { return architecture->qk_norm ? std::optional(rms_norm_eps) : std::nullopt; }
 };
 
@@ -104,7 +104,7 @@ struct RopeOverrides {
 };
 
 // Returns `config` with the overrides, and the max_position_embeddings that result. A factor alone applies to the file's type,
-// or to linear scaling where the file has none. Throws Error if flags contradict each other.
+// or to linear scaling if the file has none. Throws Error if flags contradict each other.
 Config with_rope(Config config, const RopeOverrides& overrides);
 
 // Reads and checks the keys of the file's architecture. Throws an Error naming the key and value when that is not in the table, a

@@ -1,11 +1,10 @@
-// How drafts follow one another. The head reads a token and the model's hidden state before it, and gives the next token's
-// logits; its most probable id is the draft, and the input of the next step. All slots that draft take a step together, as
-// separate rows of a pass, so a step reads the head's weights once. The rows of a draft are at the positions after the slot's
-// last token, but the slot is not advanced: an id counts only when the caller has verified it in a pass of the whole model.
-// Pages for them are reserved first; a slot whose pages or context end earlier drafts fewer, and does not fail. A value that
-// is not finite ends the draft of its slot alone.
-// A single slot, of which nobody wants the logits, runs ahead on the device if that can (Stage::run_drafts_ahead): all steps
-// in one submission, at most SAMPLING_STEPS.
+// Runs the model's head for multi-token prediction, draft after draft. The head reads a token and the model's hidden state before
+// it, and gives the next token's logits; its most probable id is the draft, and the input of the next step. All slots that draft
+// take a step together, as separate rows of a pass, so a step reads the head's weights once. The rows of a draft are at the
+// positions after the slot's last token, but the slot is not advanced: an id counts only when the caller has verified it in a
+// pass of the whole model. Pages for them are reserved first; a slot whose pages or context end earlier drafts fewer, and does
+// not fail. A value that is not finite ends the draft of its slot alone. If only one slot drafts, and nobody wants its logits, it
+// runs ahead on the device if that can (Stage::run_drafts_ahead): all steps in one submission, at most SAMPLING_STEPS.
 #include "model/draft_run.h"
 #include "base/ensure.h"
 #include "base/statistics.h"
@@ -17,7 +16,7 @@
 namespace tq {
 namespace {
 
-// Returns how many drafts of a slot have room, at most n, of which it then has the pages.
+// Returns how many drafts of a slot have room, at most n; the slot then has their pages.
 uint32_t room_for(Cache& cache, uint32_t slot, uint32_t n) {
     const uint32_t max = std::min({n, cache.shape().context_size - cache.position(slot), cache.room(slot)});
     try {

@@ -9,7 +9,7 @@ namespace tq {
 // [rows][...], valid until the next run, of each row at least those of the ids that are wanted.
 using RunDraft = std::function<std::span<const float>(const PassRows& rows, DraftIds ids)>;
 
-// Runs the head on one such row, and on the most probable id after it, n times in all, without the host (Stage).
+// Runs the head on one such row, then on the most probable id after it, and so on, n times in all, without the host (Stage).
 using RunDraftsAhead = std::function<std::vector<uint32_t>(const PassRows& row, uint32_t n, DraftIds ids)>;
 
 // Returns what Forward::draft() does, by passes of at most max_rows rows; by `ahead`, if there is one, for a single slot whose

@@ -1,5 +1,5 @@
-// What all Forwards have in common: the shape of the cache that options ask for, short forms of run(), and how many bytes a token
-// takes in the cache. Recurrent layers take none, and their states are counted by Config::state_bytes().
+// Code that all Forwards share: the shape of the cache that options ask for, short forms of run(), and the bytes of a token in
+// the cache. Recurrent layers take none, and their states are counted by Config::state_bytes().
 #include "model/forward.h"
 #include "base/ensure.h"
 #include <algorithm>

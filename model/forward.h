@@ -20,10 +20,10 @@
 
 namespace tq {
 
-// A part of a sequence: ids that follow those of a slot. logits: what is wanted: the logits that follow the last id, or each
-// id; or (hidden) the last id's state after the last norm, which embeddings are made of. certain: ids from this one on are drafts
-// that the caller may take back (Cache::truncate()) to any of them, also where the model has recurrent layers, whose updates then
-// stay pending: 0, 1, or all, with at most ForwardOptions::pending after them.
+// A part of a sequence: ids that follow those of a slot. logits: the requested results: the logits that follow the last id, or
+// each id; or (hidden) the last id's state after the last norm, from which embeddings are made. certain: ids from this one on are
+// drafts. The caller may take them back (Cache::truncate()) to any of them, also if the model has recurrent layers, whose updates
+// then stay pending: 0, 1, or all, with at most ForwardOptions::pending after them.
 struct Span {
     uint32_t slot;
     std::span<const uint32_t> ids;
@@ -31,7 +31,7 @@ struct Span {
     uint32_t certain = UINT32_MAX;
 };
 
-// Where drafts of the model's own head begin: the id that follows the tokens of a slot, of which it has at least one.
+// Start of a draft by the model's own head: the id after the slot's tokens. The slot has at least one token.
 struct DraftStart {
     uint32_t slot, id;
 };
@@ -46,7 +46,7 @@ using DraftLogits = std::function<void(size_t start, uint32_t step, std::span<co
 // Called with the number of a span, the index of an id in it, and the logits [vocab_size] that follow that id, or its state
 // [hidden_size]. They are valid during the call; those of the only span's last id are valid until the next run.
 using SpanLogits = std::function<void(size_t span, uint32_t i, std::span<const float> logits)>;
-// As SpanLogits, for one sequence.
+// Like SpanLogits, for one sequence.
 using EachLogits = std::function<void(uint32_t i, std::span<const float> logits)>;
 
 // Called by run(), not by run_sampled(), with the intermediate results of each block [tokens][cols], in the order of their
@@ -69,7 +69,7 @@ struct ForwardOptions {
     // Layers whose feed-forward networks the stage runs, too, in long blocks: their weights come to it for each block.
     std::vector<uint32_t> streamed = {};
     uint64_t checkpoint_bytes = Cache::Shape{}.checkpoint_bytes;
-    // How much of the machine's memory the CPU path counts on.
+    // Bytes of the machine's memory that the CPU path may use.
     uint64_t memory_bytes = UINT64_MAX;
 
     // Returns the pages of the cache: those of cache_tokens, but no more than the slots can have.
@@ -79,15 +79,15 @@ struct ForwardOptions {
 // Returns the shape of a model's cache: with windows if some layer stores codes and has one, with states if one is recurrent.
 Cache::Shape cache_shape(const ForwardOptions& options, const Config& config);
 
-// How the kernels that compute a token depend on the division of a run into slices.
+// Kernels of a token, by the division of a run into slices.
 struct BlockKernels {
     uint32_t block = 0;         // the longest slice of a run; 0: each token is computed as if alone
     uint32_t many = UINT32_MAX; // minimum tokens of a slice; from there on its length does not change a token's bits
 
     // Returns whether a run of at least `many` tokens has no slice of fewer.
     bool evens_slices() const { return many <= block / 2; }
-    // Returns the length of the next slice of a run of which `left` tokens are left: a block, or less if the last slice would
-    // have fewer than `many` tokens.
+    // Returns the length of the next slice of a run with `left` tokens left: a block, or less if the last slice would have fewer
+    // than `many` tokens.
     uint32_t slice(uint32_t left) const {
         if (left <= block) return left;
         return evens_slices() && left - block < many ? left - many : block;
@@ -123,17 +123,17 @@ class Forward {
     // positions are then as they were, but a slot with recurrent states that cannot be cut so is empty (Cache::kept()).
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
-    // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host. Returns the n sampled tokens, the last
-    // of which is not run; position() advances by n. 1 <= n <= SAMPLING_STEPS, with n random words; excluded ids are within the
+    // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host. Returns the n sampled tokens; the last
+    // one is not run; position() advances by n. 1 <= n <= SAMPLING_STEPS, with n random words; excluded ids are within the
     // vocabulary (ENSURE). Returns fewer tokens if logits are not finite: position() is then after the last token that was run,
     // and continuing from there throws as run() does. Returns none, and changes nothing, if sampling on the device is no longer
     // available.
     virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling);
 
     // Proposes the ids that follow each start, at most n <= ForwardOptions::pending + 1 of them, by the model's head for
-    // multi-token prediction: the most probable ones, each from the one before. Returns fewer where the context or the pages of
-    // the cache end, or logits are not finite. Nothing else changes: the ids are run afterwards, as drafts. A slot may occur
-    // once. Throws DeviceLost.
+    // multi-token prediction: the most probable ones, each from the one before. Returns fewer if the context or the pages of the
+    // cache end, or logits are not finite. Nothing else changes: the ids are run afterwards, as drafts. A slot may occur once.
+    // Throws DeviceLost.
     virtual std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids = DraftIds::all,
                                                      const DraftLogits& each = {});
 
@@ -172,7 +172,7 @@ uint64_t kv_bytes_per_token(const Config& config, const KvOptions& kv);
 // Returns the size in bytes of all layers' full-precision windows. They come on top, whatever the context; 0 if kv.window is 0.
 uint64_t kv_window_bytes(const Config& config, const KvOptions& kv);
 
-// As check_kv() of model/kv/options.h. Throws Error also if a range names no layer with attention.
+// Like check_kv() of model/kv/options.h. Throws Error also if a range names no layer with attention.
 void check_kv(const KvOptions& kv, const Config& config);
 
 // Thrown when a computed value is not finite.

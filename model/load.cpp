@@ -1,8 +1,8 @@
-// Brings a model's weights into memory and checks them on the way. What is mapped from a file stays there, and is only read once,
-// for its check; what is made (stacks, conversions, random weights) is made into memory of its own. The check is for NaN and
-// infinity in every block, since one such weight spoils all answers without an error.
-// Rows are read in chunks of 256 KiB, so that the check, and a copy after it, find them in the core's cache. Of several bad rows
-// the first is named, whichever thread finds it first.
+// Brings a model's weights into memory and checks them on the way. Weights mapped from a file stay there, and are only read once,
+// for the check. Weights that are made (stacks, conversions, random weights) are made into memory of their own. The check is for
+// NaN and infinity in every block, since one such weight spoils all answers without an error. Rows are read in chunks of 256 KiB,
+// so that the check, and a copy after it, find them in the core's cache. Of several bad rows the first is named, whichever thread
+// finds it first.
 #include "model/load.h"
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t chunk_bytes = 256 << 10; // well within a core's own cache
 
-// Lowers `min` to `row` where that is lower.
+// Lowers `min` to `row` if that is lower.
 void keep_min(std::atomic<uint64_t>& min, uint64_t row) {
     uint64_t seen = min.load();
     while (row < seen && !min.compare_exchange_weak(seen, row)) {
@@ -28,8 +28,8 @@ void keep_min(std::atomic<uint64_t>& min, uint64_t row) {
          tensor.of_mtp ? ", or go without its head for multi-token prediction: --spec none" : "");
 }
 
-// The products of a norm overflow only where a device multiplies in fp16, so the norm itself is refused, on every device; and
-// biases alike.
+// The products of a norm overflow only if a device multiplies in fp16, so the norm itself is refused, on every device; so are
+// biases.
 void check_vector(const Tensor& tensor) {
     const std::vector<float> values = to_floats(tensor);
     if (tensor.name.ends_with(".ssm_a") && std::ranges::any_of(values, [](float v) { return v > 0; }))

@@ -13,8 +13,8 @@ namespace tq {
 inline constexpr uint64_t progress_bytes = 16 << 20; // between two calls of LoadProgress
 
 // One rule for all devices, so that a damaged model fails on each: no weight is NaN or infinite, and none of a norm or bias
-// exceeds this, fp16's greatest number. An overflow in spite of that is found in the results (Forward::run()), possibly later
-// where numbers have more range.
+// exceeds this, fp16's greatest number. An overflow in spite of that is found in the results (Forward::run()), possibly later if
+// numbers have more range.
 constexpr float max_norm_weight = 65504;
 
 // Calls body(r, rows) for all rows first .. first + count - 1 of a tensor, a few hundred KiB of them at a time, so that they
@@ -23,10 +23,11 @@ constexpr float max_norm_weight = 65504;
 void read_rows(ThreadPool& pool, const Tensor& tensor, uint32_t first, uint32_t count,
                const std::function<void(uint32_t r, std::span<const std::byte> rows)>& body);
 
-// What load_weights() does with matrices in mapped files: those that exceed the memory would be read in vain.
+// Whether load_weights() checks matrices in mapped files. `leave`: if they exceed memory, pages that were read now would be
+// evicted before use.
 enum class MappedMatrices { check, leave };
 
-// Weights that all have an address: in the mapped files, or in `made`, where a RowSource made them.
+// Weights that all have an address: in the mapped files, or in `made`, if a RowSource made them.
 struct LoadedWeights {
     Weights weights;
     std::vector<std::unique_ptr<std::byte[]>> made;

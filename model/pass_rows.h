@@ -6,18 +6,18 @@
 
 namespace tq {
 
-// A full-precision window bears that many being taken back (model/kv/window.h).
+// Maximum of tokens that may be pending. A full-precision window survives losing this many (model/kv/window.h).
 inline constexpr uint32_t max_pending = 15;
-// The tokens of a slot that have room where so many can be pending: those of the pass before, what is certain of a pass, and
-// those of this pass. One is at its position modulo this.
+// Length of a slot's ring of pending tokens, for up to `pending` of them: those pending before a pass, one certain token, and
+// those pending after it. A token is at its position modulo this.
 constexpr uint32_t pending_ring(uint32_t pending) { return pending == 0 ? 0 : 2 * pending + 1; }
-// Likewise of the hidden states that a head for multi-token prediction goes on from: its own, while it drafts, and the last
-// before.
+// Length of the ring of hidden states from which the head for multi-token prediction continues: its own while it drafts, and the
+// last ones before.
 constexpr uint32_t hidden_ring(uint32_t pending) { return 2 * pending + 2; }
 
-// Which states of recurrent layers a pass begins with and leaves: those after so many tokens of its slot. What is between the
-// former and the pass's first row is pending, and applied first; of tokens from `end` on the updates stay pending. By default
-// nothing is.
+// States of recurrent layers around a pass: it starts from the states after `begin` tokens of the slot, and leaves those after
+// `end`. Tokens from `begin` to the pass's first row are pending, and applied first. Tokens from `end` on stay pending. By
+// default nothing is pending.
 struct StateRange {
     uint32_t begin = UINT32_MAX, end = UINT32_MAX; // at most the position of the first row, and the one after the last
 };

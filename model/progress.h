@@ -1,4 +1,4 @@
-// How work that takes long tells of itself and is stopped: a prompt that runs, a model that is loaded.
+// Progress of work that takes long, and its interruption: a prompt that runs, a model that is loaded.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -25,7 +25,7 @@ struct Llama3Rope {
 
 // Returns Config::rope_factors, which GGUF files have as rope_freqs.weight: 1 for pairs that turn more than high_freq_factor
 // times in the original context, `factor` for those that turn less than low_freq_factor times, and between them 1 / ((1 - s) /
-// factor + s), where s goes from 0 to 1 with the turns.
+// factor + s); s goes from 0 to 1 with the turns.
 std::vector<float> llama3_factors(const Llama3Rope& scaling, float rope_theta, uint32_t head_dim);
 
 // Returns the factor of cosine and sine: attn_factor, and for YaRN times 0.1 ln(factor) + 1.

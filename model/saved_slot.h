@@ -8,7 +8,7 @@
 
 namespace tq {
 
-// What a slot of `tokens` tokens has beside its pages: its full-precision window, which holds its last tokens
+// Content of a slot of `tokens` tokens beside its pages: its full-precision window, which holds its last tokens
 // (CacheVectors::read_window()), and its recurrent states (read_state()). Empty if it has neither.
 struct SavedSlot {
     uint32_t tokens = 0, window_tokens = 0;

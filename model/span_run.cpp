@@ -1,7 +1,8 @@
 // How a span becomes passes. A span is a chunk of one sequence. It is cut into slices of at most a block (-b), and each slice
 // runs in one of two ways:
-// - A slice of few ids (PassLimits::separate_slice) runs as separate rows. Each row has the kernels of a single token, so it has
-//   the bits that it has alone. Rows of several spans share a pass, which reads the weights once.
+// - A slice of few ids (PassLimits::separate_slice), a span with drafts, and, if ForwardOptions::deterministic, every span run
+//   as separate rows. Each row has the kernels of a single token, so it has the bits that it has alone. Rows of several spans
+//   share a pass, which reads the weights once.
 // - A longer slice runs with the kernels of blocks. Slices of several spans share a block if each is longer than a short block.
 // So the kernels of a row depend on its own span alone, never on the other spans of the run: this is what makes an answer
 // independent of other requests. A longer span never ends in a short slice: if its rest would be short, the slice before gives
@@ -15,7 +16,7 @@
 namespace tq {
 namespace {
 
-// A span, of which `done` ids have been run.
+// A span; `done` of its ids have been run.
 struct SpanRest {
     const Span& span;
     size_t number;

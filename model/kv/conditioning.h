@@ -19,9 +19,9 @@ struct KeyCalibration {
 };
 
 struct KeyConditioning {
-    // automatic: where a layer's keys are stored as codes measured, or norms where nothing was measured; none where they are
-    // plain values. norms: from the weights of the norms of queries and keys, or, in models without these, from attn_q, attn_k
-    // and their biases.
+    // automatic: `measured` if a layer's keys are stored as codes, `norms` if nothing was measured; `none` if they are plain
+    // values. norms: from the weights of the norms of queries and keys, or, in models without these, from attn_q, attn_k and
+    // their biases.
     enum class Kind { automatic, none, norms, measured };
     Kind kind = Kind::automatic;
     std::string file;                                  // of `measured`
@@ -38,9 +38,8 @@ std::string describe(const KeyConditioning& conditioning);
 // mean is nearly as long as what it is of, in others nearly 0.
 inline constexpr uint32_t mean_positions = 256;
 
-// The channel scaling after the RoPE of a layer's heads. Keys become (x - mean) * factor, queries x * factor, where the mean is
-// what RoPE makes of `means` at the first position of the key's page. [kv_heads][head_dim] each. No factors: x stays; no means:
-// 0.
+// The channel scaling after the RoPE of a layer's heads. Keys become (x - mean) * factor, queries x * factor; the mean is `means`
+// after RoPE at the first position of the key's page. [kv_heads][head_dim] each. No factors: x stays; no means: 0.
 struct HeadConditions {
     std::vector<float> factors, means;
 
@@ -64,8 +63,8 @@ HeadNorms head_norms(const KeyConditioning& conditioning, uint32_t layer, std::v
 
 // q *= g and k /= g, with one g for channels c and c + rotary_dim / 2, which RoPE mixes: g^2 = rms(k) / rms(q) of the two.
 // rotary_dim: channels that RoPE turns, 0: all; each other one has a g of its own. The
-// error of a score grows with |q'| |k'|, which is least where both have the same magnitude in every channel. g = 1 where it
-// would be 0 or infinite, or take a weight out of fp32's normal numbers.
+// error of a score grows with |q'| |k'|, which is least if both have the same magnitude in every channel. g = 1 if it would be 0
+// or infinite, or take a weight out of fp32's normal numbers.
 void balance_norms(std::span<float> q, std::span<float> k, uint32_t rotary_dim = 0);
 
 // x = (x - mean) * factor, each rounded, for a key of kv head `head`. turns: the rotary table's row of the first position of its

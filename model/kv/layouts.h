@@ -26,7 +26,7 @@ double level_units(uint32_t bits);
 // deviations up to 4 bits.
 
 bool has_layout(KvType type, KvLayout layout);
-// Throws Error where the type has no such layout.
+// Throws Error if the type has no such layout.
 void require_layout(KvType type, KvLayout layout);
 
 // Returns the size in bytes of a vector.
@@ -37,8 +37,8 @@ void export_vector(const KvCodec& codec, KvLayout layout, std::span<uint8_t> byt
                    std::span<const uint16_t> scales);
 
 // The exact reverse: codes and scales of the bytes from export_vector. A norm from another program becomes the nearest fp16
-// scale. Throws Error where an index is not valid for the type, or a norm or scale is negative, beyond fp16 or not finite; a
-// NaN norm or scale is accepted where `allow_nonfinite`.
+// scale. Throws Error if an index is not valid for the type, or a norm or scale is negative, beyond fp16 or not finite; a
+// NaN norm or scale is accepted if `allow_nonfinite`.
 void import_vector(const KvCodec& codec, KvLayout layout, std::span<uint32_t> codes, std::span<uint16_t> scales,
                    std::span<const uint8_t> bytes, bool allow_nonfinite = false);
 

@@ -9,7 +9,7 @@ namespace tq {
 struct KvTypes {
     KvType k = KvType::tq4, v = KvType::tq4;
     bool operator==(const KvTypes&) const = default;
-    // True where either side is stored as codes, so that a window is kept beside them.
+    // Whether either side is stored as codes, so that a window is kept beside them.
     constexpr bool coded() const { return is_coded(k) || is_coded(v); }
 };
 
@@ -32,7 +32,7 @@ struct KvOptions {
     uint32_t window = 0;      // tokens that layers with codes also keep as fp16 (model/kv/window.h)
     uint32_t layer_count = 0; // layers that the model must have, if named one by one (model/files/kv_file.h); 0: any
 
-    // Sets the types of all layers; or of one side, also where it has exceptions.
+    // Sets the types of all layers; or of one side, also of layers with exceptions.
     void set(KvTypes types) { k = types.k, v = types.v, layers.clear(); }
     void set(const struct KvPreset& preset);
     void set(KvSide side, KvType type);
@@ -82,13 +82,13 @@ const KvPreset& parse_kv_preset(std::string_view text);
 // Parses "0-1,-2:-1=q8_0" or "3=q8_0/tq4;5-7=f16": layers (ranges by - or :), then a type for both or K/V. Throws Error.
 std::vector<KvLayers> parse_kv_layers(std::string_view text);
 // Throws Error when a range names a layer that a model of `count` layers does not have, or the options are for another number
-// of layers; or for a window of more than max_window_tokens; for values of unequal bits, and
-// for keys of such where the rotation is not wht.
+// of layers; or for a window of more than max_window_tokens; for values of unequal bits, and for keys of unequal bits if the
+// rotation is not wht.
 void check_kv(const KvOptions& kv, uint32_t count);
 
-// Returns "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning where they are not the default: "tq4/tq4
+// Returns "tq4/tq4", with "haar", the scale rule, the exceptions and the conditioning if they are not the default: "tq4/tq4
 // haar, 0:1 q8_0/q8_0, conditioned by norms".
-// Where a file names the layers one by one: "mix 3fa92c, 3.42 bits", a hash of the types of all layers and the mean bits of a
+// If a file names the layers one by one: "mix 3fa92c, 3.42 bits", a hash of the types of all layers and the mean bits of a
 // channel in vectors of 128, scales included.
 std::string describe(const KvOptions& kv);
 

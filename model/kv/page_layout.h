@@ -11,9 +11,9 @@
 namespace tq {
 
 // A page of n tokens is, for each layer its keys and then its values, the codes [kv_heads][n][words] of 32 bits, after them the
-// scales [kv_heads][n][scales] in fp16, and after those, where the layer has codes, the first tokens' vectors once more in fp16
-// [kv_heads][min(n, FIRST_TOKENS)][sink words] (turboquant.md). A page that is partly filled has the bytes of its n tokens only,
-// one of none has no bytes.
+// scales [kv_heads][n][scales] in fp16, and after those, if the layer has codes, the first tokens' vectors once more in fp16
+// [kv_heads][min(n, FIRST_TOKENS)][sink words] (turboquant.md). A page that is partly filled has only the bytes of its n tokens;
+// an empty one has no bytes.
 class PageLayout {
   public:
     // The 32-bit words and fp16 scales of one vector, and the words of a first token's in fp16; 0: none is kept.
@@ -73,7 +73,7 @@ PageLayout window_layout(const PageLayout& pages);
 // Copies the first `wanted` of a page's tokens: to[layout.bytes(wanted)], page[layout.bytes(tokens)].
 void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> page,
                        uint32_t tokens);
-// The last `wanted` tokens of a window likewise.
+// The last `wanted` tokens of a window, in the same way.
 void copy_last_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> window,
                       uint32_t tokens);
 

@@ -1,3 +1,9 @@
+// Rotations of vectors before they are quantised. wht is the fast one: signs, then the unnormalised Walsh-Hadamard matrix as
+// log2(d) steps of butterflies, in the order of turboquant.md, because the stored bytes depend on the order of sums. haar is a
+// dense orthogonal matrix, made as TurboQuant's authors make it (haar.h). wht by quarters, for keys of unequal bits, rotates four
+// quarters apart, so that the bits of a quarter follow how fast RoPE turns its channels (channel_at). R is not normalised: its
+// gain |R x|^2 / |x|^2 (d, d / 4 by quarters, 256 for haar) is a power of two, so dividing by it is exact. rotate_back() and the
+// scale of queries do that.
 #include "model/kv/rotation.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -53,8 +59,8 @@ void hadamard(std::span<float> x, bool quarters = false) {
 }
 
 // Returns the channel that goes to place i of a vector rotated by quarters. RoPE turns channels c and c + d / 2 equally fast, and
-// the more slowly the greater c is: c / (d / 8) is 3, 0, 2, 1 for i % 4 = 0, 1, 2, 3. (Where it turns fewer channels, the first
-// of the vector, the order is the same: no real weights have been measured.)
+// the more slowly the greater c is: c / (d / 8) is 3, 0, 2, 1 for i % 4 = 0, 1, 2, 3. (If it turns fewer channels, the first of
+// the vector, the order is the same: no real weights have been measured.)
 size_t channel_at(size_t i, size_t d) {
     const size_t eighth = d / 8, n = i / 4, quarter = i % 4, by_speed = quarter % 2 == 0 ? 3 - quarter / 2 : quarter / 2;
     return n / eighth * (d / 2) + by_speed * eighth + n % eighth;

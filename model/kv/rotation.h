@@ -24,13 +24,13 @@ struct Rotation {
 };
 
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim);
-// Throws Error where vectors of a type have no rotation of that kind.
+// Throws Error if vectors of a type have no rotation of that kind.
 void check_rotation(KvType type, RotationKind kind);
 // Returns the one for vectors of a type, whose bits may be unequal. Throws Error as check_rotation() does.
 Rotation make_rotation(RotationKind kind, uint32_t layer, KvSide side, uint32_t head_dim, KvType type);
 
-// x = R x: H (signs * x) with the unnormalised Hadamard matrix H, or 16 Q^T x. By quarters: H of a quarter of the size on
-// the places with the same i % 4, where channels have gone by how fast RoPE turns them: the slowest to 0, then 2, 3, and 1.
+// x = R x: H (signs * x) with the unnormalised Hadamard matrix H, or 16 Q^T x. By quarters: H of a quarter of the size on the
+// places with the same i % 4. Channels go to these places by how fast RoPE turns them: the slowest to 0, then 2, 3, and 1.
 // Products and sums in the order of turboquant.md.
 void rotate(std::span<float> x, const Rotation& rotation);
 

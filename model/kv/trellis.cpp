@@ -59,7 +59,7 @@ template <uint32_t code_bits> struct Trellis {
     }
 };
 
-// The run of each lane, where there are more lanes than `runs`.
+// The run of each lane, if there are more lanes than `runs`.
 template <size_t runs> struct Lane {
     int32_t number[16];
     constexpr Lane() : number{} {
@@ -111,8 +111,8 @@ template <class T> void measure_steps(Steps& steps, const float* HWY_RESTRICT z,
     }
 }
 
-// words[run] = the cheapest paths that end in the state they begin in, the first of equals. Lanes are runs and, where these are
-// few, also the four initial states: run l % runs from state l / runs.
+// words[run] = the cheapest paths that end in the state they begin in, the first of equals. Lanes are runs and, if these are few,
+// also the four initial states: run l % runs from state l / runs.
 template <class T, size_t runs> void find_words(uint32_t* words, const Steps& steps) {
     const hn::CappedTag<float, std::min<size_t>(4 * runs, 16)> f;
     const hn::RebindToUnsigned<decltype(f)> u;

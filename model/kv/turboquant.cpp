@@ -3,7 +3,7 @@
 // the places with the same i % 4, with a scale each. Trellis types choose all codes together (model/kv/trellis.h).
 // Every device must store the same bits. So there are only +, -, *, comparison and integer operations between input and bytes, in
 // fixed orders: sums are trees of halves, thresholds are compared with squares (y^2 >= B * n2), and scales are quotients, or
-// roots of such, that are rounded once, by integers (model/kv/exact.h).
+// roots of quotients, that are rounded once, by integers (model/kv/exact.h).
 #include "model/kv/turboquant.h"
 #include "base/half.h"
 #include "model/kv/exact.h"

@@ -71,7 +71,7 @@ constexpr bool is_coded(KvType t) { return KV_IS_CODED(uint32_t(t)); }        //
 constexpr bool is_trellis(KvType t) { return KV_TRELLIS(uint32_t(t)) != 0; }  // a level depends on the codes before its own
 constexpr bool is_unequal(KvType t) { return KV_UNEQUAL(uint32_t(t)) != 0; }  // bits by quarters (KV_QUARTER_BITS)
 constexpr uint32_t code_bits(KvType t) { return KV_BITS(uint32_t(t)); }       // for a coded type
-// For a place of a vector of a TurboQuant type without a trellis; only where bits are unequal does the place matter.
+// Bits of a magnitude at a place of a vector of a TurboQuant type without a trellis. The place matters only if bits are unequal.
 constexpr uint32_t magnitude_bits(KvType t, size_t place = 0) {
     if (is_unequal(t)) return KV_QUARTER_BITS(code_bits(t), place % KV_QUARTERS) - 1;
     return code_bits(t) - 1;

@@ -1,5 +1,15 @@
 // The full-precision window: the last tokens of a layer, kept in fp16 beside its codes (KvOptions::window). A query attends to
-// those in fp16, and to the codes of the tokens before them. turboquant.md, section "The full-precision window".
+// these in fp16, and to the codes of the tokens before them. turboquant.md, section "The full-precision window".
+//
+// Fp16 vectors lie in a ring of kept_window_tokens() places, so a later token overwrites the vector of an earlier one. If a
+// sequence is cut, the vectors at the end of the shorter sequence may be lost, although their codes remain. WindowPositions says
+// which are there:
+// - `begin`: vectors of positions from here on are kept. A cut sets it, because the ring has only the last tokens before the
+//   cut. A query soon after it may have a short window.
+// - `since`: the length of the sequence when `begin` was set. At a shorter length the sequence had another window, so bits of a
+//   cut to below `since` could differ from those that an uncut run had there.
+// - survives(): a cut is exact, as if the later tokens had never been run, if the query after it has all vectors that it reads,
+//   or the window that it had at that length. Otherwise Cache::kept() goes back to a checkpoint.
 #pragma once
 #include "model/kv/codec.h"
 #include "shaders/kv_types.h"
@@ -14,7 +24,7 @@ inline constexpr uint32_t max_window_tokens = 1024; // maximum of KvOptions::win
 // sampled ahead.
 constexpr uint32_t kept_window_tokens(uint32_t window) { return window + SAMPLING_STEPS; }
 
-// The stored vector is the one in the codes' own space (rotated, where they are) times this: a power of two, with which no
+// The stored vector is the vector in the codes' own space (rotated, if they are) times this: a power of two, with which no
 // rotation makes a vector longer.
 inline constexpr float window_unit = 1 / WINDOW_INVERSE_UNIT;
 
@@ -35,7 +45,7 @@ struct WindowPositions {
     void start(uint32_t from, uint32_t length) { begin = from, since = length; }
     // Returns the first position in the window of a query at `position`; for earlier ones codes are used.
     uint32_t first(uint32_t position) const { return std::max(begin, position + 1 - std::min(position + 1, tokens)); }
-    // Whether a query at `position` has a full window, or all there is.
+    // Whether a query at `position` has a full window, or all tokens that there are.
     bool is_whole(uint32_t position) const { return tokens == 0 || begin + tokens <= position + 1 || begin == 0; }
     // Forgets positions from `to` on, after positions up to `end` have been stored: the vectors that they replaced are lost.
     void forget(uint32_t end, uint32_t to) {
@@ -50,8 +60,8 @@ struct WindowPositions {
         left.forget(end, to);
         return left.is_whole(to) || (left.begin == begin && to >= since);
     }
-    // Positions end .. to - 1 have become repetitions of those before, in the cache of codes alone. Where the `kept` vectors of
-    // the window have all been written once, those represent the repeated ones; otherwise the window is empty.
+    // Positions end .. to - 1 have become repetitions of those before, in the cache of codes alone. If the `kept` vectors of the
+    // window have all been written once, they represent the repeated ones; otherwise the window is empty.
     void repeated(uint32_t end, uint32_t to, uint32_t kept) {
         if (end < kept) start(to, to);
     }

@@ -137,7 +137,7 @@ uint32_t PrefixCache::usable(uint32_t known, size_t total, bool exact) const {
     return exact ? reusable_tokens(forward_.block_kernels(), n, uint32_t(total)) : n;
 }
 
-// Writes a page's content to the device. Returns false where it is nowhere any more.
+// Writes a page's content to the device. Returns false if it is nowhere any more.
 bool PrefixCache::fill(PrefixNode& node, uint32_t page) {
     const uint32_t tokens = node.head.tokens();
     if (node.bytes) {

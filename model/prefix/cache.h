@@ -1,10 +1,10 @@
 // The prefix cache: nothing that was run once is run again. The pages of all sequences are known by their ids, in a tree
-// (tree.h), and are in up to four places: in the device's pool, where a slot takes them without a copy, in host memory, on the
-// disk (page_store.h), where they outlive the process, and in a store that other machines use, too (shared_pages.h). In each the
-// pages that were used least recently make room for others. Another machine may compute pages that are nowhere (remote_pages.h).
+// (tree.h), and are in up to four places: in the device's pool, from which a slot takes them without a copy; in host memory; on
+// the disk (page_store.h), where they outlive the process; and in a store that other machines use, too (shared_pages.h). In each
+// place the least recently used pages make room for others. Another machine may compute pages that are nowhere (remote_pages.h).
 // Slots also have windows and recurrent states. These are kept at the ends of some pages, in host memory, on the disk, and in the
-// store (state_record.h), and where prompts end and part within a page in host memory alone. A beginning is then found up to
-// such a place.
+// store (state_record.h); and in host memory alone at lengths within a page where prompts end or part. If slots have them, a
+// beginning is found only up to a place that has them.
 #pragma once
 #include "model/forward.h"
 #include "model/prefix/page_store.h"
@@ -33,25 +33,25 @@ class PrefixCache final : public PageKeeper {
     struct Options {
         uint64_t memory_bytes = 0; // of host memory; two states of each slot have room in any case
         PageStore::Options disk{}; // no directory: none
-        // No store unless `open` is set. Then `owner` says whose pages count as cold: if it does not name the computation, those
-        // of any device do, though their last bits differ.
+        // No store unless `open` is set. `owner`: the computation whose pages count as cold. If it does not name one, pages of
+        // any device count, though their last bits differ.
         SharedPages::Options shared{};
-        RemotePages::Options remote{}; // no machine unless `compute` is set; `owner` likewise
+        RemotePages::Options remote{}; // no machine unless `compute` is set; `owner` as above
     };
     // `forward` must outlive it. Takes over the spare pages of its cache.
     PrefixCache(Forward& forward, const OwnerTexts& owner, const Options& options);
     ~PrefixCache();
 
     // Begins to fetch the pages of a prompt that the shared store has and no nearer place, if they spare more than the first
-    // `own` tokens. With asks_machine another machine is asked for what the store lacks, if more than a page is left and slots
-    // have neither windows nor states. States are looked for at the ends of pages where another machine may have kept one: the
-    // last, those before `marks`, and every 2048 tokens. Returns null if there is nothing to fetch.
+    // `own` tokens. If asks_machine, another machine is asked for pages that the store lacks, if more than a page is left and
+    // slots have neither windows nor states. States are looked for at the ends of pages for which another machine may have kept
+    // one: the last, those before `marks`, and every 2048 tokens. Returns null if there is nothing to fetch.
     std::shared_ptr<PromptFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {},
                                        bool asks_machine = true, std::span<const uint32_t> marks = {});
     // Takes over what has come, and waits for more for at most `wait`. Returns whether more is to come; take() is better called
     // when no more is.
     bool is_coming(PromptFetch& fetch, std::chrono::milliseconds wait);
-    // Notes that so many tokens of a prompt took so long to run: no page is waited for longer than it takes to compute.
+    // Notes the time that `tokens` tokens of a prompt took to run: no page is waited for longer than it takes to compute.
     void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
 
     // Returns the content of the whole page that these ids end with, if it has the bits of a cold run. For another machine.
@@ -64,17 +64,17 @@ class PrefixCache final : public PageKeeper {
     uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true, std::string_view tenant = {});
 
     // Keeps the pages of a slot that these ids fill, the first `cold` of which have the bits of a cold run (cold.h). end: also a
-    // last page that is partly filled, and what the disk was too slow for earlier.
+    // last page that is partly filled, and pages for which the disk was too slow earlier.
     void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
     // Keeps the slot's checkpoints at the ends of these ids' pages, which are known. Earlier states on the way go if
     // superfluous_checkpoints() names them, unless several pages follow them. Checkpoints of cold tokens within pages are kept in
-    // memory alone: at the end of a prompt, where the next one of a conversation goes on. end: also states for which the disk was
-    // too slow.
+    // memory alone: at the end of a prompt, from which the next one of a conversation goes on. end: also states for which the
+    // disk was too slow.
     void store_states(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false,
                       std::string_view tenant = {});
-    // Returns how many of these ids are in known pages with the bits of a cold run, with or without a state: where a prompt
-    // branches off.
+    // Returns how many of these ids are in known pages with the bits of a cold run, with or without a state. At this length the
+    // prompt branches off.
     uint32_t known_tokens(std::span<const uint32_t> ids, std::string_view tenant = {});
 
     // Call it after a device was lost and forward.reopen() has made another cache: pages in memory and on the disk stay known.

@@ -1,11 +1,10 @@
-// Of PrefixCache: pages of the shared store and of another machine, and those for another. What is fetched is in host memory
-// before a prompt is placed, and then a page like all others.
-// The names of all pages that a prompt could use follow from its ids (make_page_head), so nothing has to be listed: the store
-// is asked for those that are not here, in order. It is asked only if it could spare min_gain tokens more than what is here
-// and what the slot has. Another machine is asked after the store, and only for what is left, because it has to compute it;
-// not if slots have windows or states, which it does not send.
-// A page that comes is put below its parent, which must still be there (take_over). If there is too little host memory for
-// even one page, it goes straight to the pool (hold).
+// Part of PrefixCache: pages from the shared store and from another machine, and pages for another machine. Fetched pages are in
+// host memory before a prompt is placed, and are then pages like all others. The names of all pages that a prompt could use
+// follow from its ids (make_page_head), so nothing has to be listed: the store is asked for those that are not here, in order. It
+// is asked only if it could spare min_gain tokens more than the pages here and the slot. Another machine is asked after the
+// store, and only for the rest, because it has to compute that. It is not asked if slots have windows or states, which it does
+// not send. A page that comes is put below its parent, which must still be there (take_over). If there is too little host memory
+// for even one page, it goes straight to the pool (hold).
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/prefix/cache.h"
@@ -67,7 +66,7 @@ std::shared_ptr<PageFetch> PrefixCache::ask_machine(const PromptFetch& fetch, st
     return remote_->fetch(std::move(tenant), std::move(pages), known);
 }
 
-// Keeps a page in host memory, or where there is too little for one, on the device.
+// Keeps a page in host memory, or on the device if there is too little host memory for one.
 bool PrefixCache::hold(PrefixNode& node, std::vector<std::byte> content, FetchedFrom from) {
     const uint64_t bytes = content.size();
     if (bytes > max_memory_bytes_) {
@@ -85,7 +84,7 @@ bool PrefixCache::hold(PrefixNode& node, std::vector<std::byte> content, Fetched
     return true;
 }
 
-// Puts the page before fetch.next into the tree. Returns false where a page before it is gone, or there is no room.
+// Puts the page before fetch.next into the tree. Returns false if a page before it is gone, or there is no room.
 bool PrefixCache::take_over(PageFetch& fetch, std::vector<std::byte> content, FetchedFrom from) {
     PrefixNode* node = &tree_.root(fetch.tenant);
     for (uint32_t i = 0; i + 1 < fetch.next; i++)

@@ -1,13 +1,12 @@
-// Of PrefixCache: what slots have beside their pages, called a state here: the window and the recurrent states after one
-// token. If there are such, pages alone do not help: a prompt goes on only where there is a state, so pages found behind the
-// last one are not used (usable). A state has a life of its own. Its page may be on the device while it is on the disk, and it
-// goes before its page.
-// - In host memory, at any token, with the page that the token is in: at most max_states_of_page of a page.
+// Part of PrefixCache: states. A state is a slot's window and recurrent states after one token. If slots have them, pages alone
+// do not help: a prompt can go on only from a token with a state, so pages after the last state are not used (usable). A state
+// has a life of its own. Its page may be on the device while it is on the disk, and it goes before its page.
+// - In host memory, at any token, with the page that the token is in: at most max_states_of_page per page.
 // - On the disk and in the shared store only at ends of pages: the record has a name of its own, which follows from the page's
 //   (make_state_head), so no list of states is needed. A long prompt leaves many states; store_states() thins them out as a
-//   slot's own checkpoints are (superfluous_checkpoints). It keeps the state of a page that several pages follow, because that
-//   is where other prompts branch off. The shared store is asked for states first, from the last end on, and for pages when
-//   one has come: only those before it are worth fetching (take_over_state).
+//   slot's own checkpoints are (superfluous_checkpoints). It keeps the state of a page that several pages follow, because other
+//   prompts branch off there. The shared store is asked for states first, from the last end on, and for pages when a state has
+//   come: only the pages before it are worth fetching (take_over_state).
 #include "base/error.h"
 #include "model/prefix/cache.h"
 #include <algorithm>
@@ -15,10 +14,10 @@
 namespace tq {
 namespace {
 
-// Returns the tokens up to the end of page i of those found.
+// Returns the number of tokens up to the end of the i-th found page.
 uint32_t end_of(const PrefixTree::Found& found, size_t i) { return uint32_t(i) * page_tokens + found.pages[i]->head.tokens(); }
 
-constexpr size_t max_states_of_page = 4;               // its end, where messages end, and where prompts branch off
+constexpr size_t max_states_of_page = 4;               // its end, ends of messages, and places where prompts branch off
 constexpr uint32_t last_ends = 4, end_distance = 2048; // of the pages after which the store is asked for a state
 
 } // namespace
@@ -41,7 +40,7 @@ void PrefixCache::each_state(const PrefixTree::Found& found, uint32_t max, size_
             if (length <= max && usable(length, total, exact) == length && use(i, length)) return;
 }
 
-// Where slots have nothing beside their pages, any token will do; else the nearest earlier state.
+// If slots have only pages, any token will do; else the nearest earlier state.
 PrefixCache::Usable PrefixCache::usable(const PrefixTree::Found& found, uint32_t max, uint32_t own, size_t total, bool exact) {
     if (!cache().shape().has_beside()) return {usable(max, total, exact)};
     Usable out;
@@ -73,8 +72,8 @@ std::shared_ptr<const SavedSlot> PrefixCache::load_state(PrefixNode& node, uint3
     }
 }
 
-// In host memory, where there is room for it: for two of each slot there always is, since without them the pages that the device
-// has would be of no use.
+// Keeps a state in host memory, if there is room. For two states per slot there always is room, since without them the pages on
+// the device would be of no use.
 void PrefixCache::keep_state(PrefixNode& node, std::shared_ptr<const SavedSlot> state) {
     if (PrefixNode::State* known = node.state_at(state->tokens)) {
         known->used = tree_.next_time();
@@ -102,7 +101,7 @@ void PrefixCache::drop_states(PrefixNode& node) {
     while (!node.states.empty()) drop_state(node, node.states.back().saved->tokens);
 }
 
-// Of a page that one takes the place of which begins with its tokens: those after cold tokens.
+// Takes over the states after cold tokens of a page that `to` replaces; the tokens of `to` begin with that page's.
 void PrefixCache::take_over_states(PrefixNode& from, PrefixNode& to) {
     for (PrefixNode::State& state : from.states) {
         const uint32_t tokens = state.saved->tokens;
@@ -115,7 +114,7 @@ void PrefixCache::take_over_states(PrefixNode& from, PrefixNode& to) {
     drop_oldest_states(to);
 }
 
-// Of the page's end.
+// Forgets the state at the page's end, in memory and on the disk.
 void PrefixCache::forget_state(PrefixNode& node, uint32_t tokens) {
     drop_state(node, tokens);
     if (store_) store_->remove(make_state_head(node.head));
@@ -127,7 +126,7 @@ uint32_t PrefixCache::known_tokens(std::span<const uint32_t> ids, std::string_vi
         .tokens;
 }
 
-// Returns the known pages of these ids, in order, the first `cold` of which have the bits of a cold run.
+// Returns the known pages of these ids, in order. The first `cold` ids have the bits of a cold run.
 std::vector<PrefixNode*> PrefixCache::known_pages(std::span<const uint32_t> ids, uint32_t cold, std::string_view tenant) {
     std::vector<PrefixNode*> nodes;
     PrefixNode* node = &tree_.root(tenant);
@@ -232,7 +231,7 @@ void PrefixCache::take_over_state(PromptFetch& fetch, std::span<const std::byte>
     if (!fetch.store) keep_fetched_state(fetch, states->tenant);
 }
 
-// Where all its pages are here.
+// Keeps a fetched state if all its pages are here.
 void PrefixCache::keep_fetched_state(PromptFetch& fetch, std::string_view tenant) {
     PrefixNode* node = &tree_.root(tenant);
     for (const PageHead& page : fetch.pages)

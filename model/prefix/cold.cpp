@@ -1,11 +1,10 @@
-// Which cached tokens have the bits of a cold run: one that computes a prompt from its first token on. Only these may stand in
-// for it, if answers must not depend on what was cached before. The bits of a token depend on the kernels of the slice that it
-// was computed in, and these on the slice's length and place, not on the tokens around it. So all here is arithmetic on lengths.
-// BlockKernels says what a device does: `block` ids make a slice of a long run (0: every row has the bits that it has alone, and
-// all tokens are cold); slices of at least `many` ids have the same kernels whatever their length.
-// Two questions are answered: how much of a known prefix may be taken so that the rest gets the slices of a cold run
-// (reusable_tokens()), and which tokens of a run had them (cold_tokens()). checkpoint_positions() chooses where a run may pause
-// without changing its slices.
+// Which cached tokens have the bits of a cold run, which computes a prompt from its first token on. Only these may stand in for
+// it, if answers must not depend on what was cached before. The bits of a token depend on the kernels of the slice that it was
+// computed in, and these on the slice's length and place, not on the tokens around it. So this file is arithmetic on lengths.
+// BlockKernels describes the device: `block` ids make a slice of a long run (0: every row has the bits that it has alone, and all
+// tokens are cold); slices of at least `many` ids have the same kernels whatever their length. It answers two questions: how much
+// of a known prefix may be taken so that the rest gets the slices of a cold run (reusable_tokens()), and which tokens of a run
+// had them (cold_tokens()). checkpoint_positions() chooses lengths at which a run may pause without changing its slices.
 #include "model/prefix/cold.h"
 #include <algorithm>
 
@@ -14,10 +13,10 @@ namespace tq {
 constexpr uint32_t checkpoint_distance = 2048, edited_tokens = 2 * page_tokens;
 static_assert(checkpoint_distance % page_tokens == 0);
 
-// Where slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run
-// has others. Elsewhere a cold run computes whole blocks from position 0 on, and a last slice of what is left. A run after n
-// tokens computes the same slices where n is a multiple of the block. Where slices of `many` tokens and more give equal bits, it
-// may begin anywhere as long as both runs have only such slices.
+// If slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run has
+// others. Otherwise a cold run computes whole blocks from position 0 on, and a last slice of the rest. A run after n tokens
+// computes the same slices if n is a multiple of the block. If slices of `many` tokens and more give equal bits, it may begin
+// anywhere as long as both runs have only slices of this length.
 uint32_t reusable_tokens(const BlockKernels& kernels, uint32_t known, uint32_t total) {
     const uint32_t n = std::min(known, std::max(total, 1u) - 1), block = kernels.block, many = kernels.many;
     if (block == 0) return n;
@@ -46,16 +45,16 @@ uint32_t reusable_of_slot(const Forward& forward, uint32_t slot, uint32_t known,
 }
 
 // Returns the greatest n <= wish, n >= begin, such that a run of begin .. total - 1 that pauses at n has the slices of one that
-// does not, or such as give the same bits: whole blocks, or at least `many` tokens before and after it.
+// does not pause, or slices that give the same bits: whole blocks, or at least `many` tokens before and after it.
 static uint32_t last_pause(const BlockKernels& kernels, uint32_t begin, uint32_t wish, uint32_t total) {
     if (kernels.block == 0) return std::clamp(wish, begin, total - 1);
     if (!kernels.evens_slices()) return begin + (std::min(wish, total - 1) - begin) / kernels.block * kernels.block;
     return std::max(begin, std::min(wish, total - std::min(total, kernels.many)));
 }
 
-// In order of worth: the end of the prompt; two pages before it, as a question is often edited; the marks, where messages begin;
-// then every 2048 tokens. Ends of pages come first, since the prefix cache keeps states only there. Positions that are too near
-// to one another would leave a slice of fewer than `many` tokens, and are left out.
+// In order of value: the end of the prompt; two pages before it, as a question is often edited; the marks, at which messages
+// begin; then every 2048 tokens. Ends of pages come first, since the prefix cache keeps states only there. Positions that are too
+// near to one another would leave a slice of fewer than `many` tokens, and are left out.
 std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t begin, uint32_t total,
                                            std::span<const uint32_t> marks) {
     std::vector<uint32_t> out;

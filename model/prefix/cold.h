@@ -8,14 +8,14 @@
 // - Otherwise only whole blocks from position 0 on are alike: a last slice of another length is not cold.
 // - If every row is separate (block == 0), each token has one set of bits, and all are cold.
 // Sampled tokens ran as separate rows. They are not cold, unless every row is. Windows and recurrent states add one more limit: a
-// slot can be cut to a checkpoint only (Cache::kept), so a run pauses where checkpoints are wanted (checkpoint_positions).
+// slot can be cut to a checkpoint only (Cache::kept), so a run pauses at lengths that need a checkpoint (checkpoint_positions).
 #pragma once
 #include "model/forward.h"
 
 namespace tq {
 
-// Returns the greatest n <= known, n < total, such that a prompt of `total` tokens, whose first n are in the cache as a cold run
-// stored them, leaves the bits of a cold run when the rest is run.
+// Returns the greatest n <= known, n < total, such that a prompt of `total` tokens gets the bits of a cold run if its first n
+// tokens are in the cache as a cold run stored them and the rest is run.
 uint32_t reusable_tokens(const BlockKernels& kernels, uint32_t known, uint32_t total);
 
 // Returns how many of the first `known` tokens of a slot stay for a prompt of `total` tokens that begins with them. The slot can
@@ -26,9 +26,9 @@ uint32_t reusable_of_slot(const Forward& forward, uint32_t slot, uint32_t known,
 // the tokens from `begin` to `end`.
 uint32_t cold_tokens(const BlockKernels& kernels, uint32_t begin, uint32_t end);
 
-// Returns where the run of a prompt's tokens begin .. total - 1 pauses, in order, so that a checkpoint is kept there
-// (Cache::checkpoint()): it then computes the slices that it has without. At ends of pages are the last one that the kernels
-// allow, the last one before the last 512 tokens and before each mark, and one every 2048 tokens after the first mark; others are
+// Returns the lengths at which the run of a prompt's tokens begin .. total - 1 pauses, in order, so that a checkpoint is kept
+// there (Cache::checkpoint()); it computes the same slices as without the pauses. At ends of pages: the last one that the kernels
+// allow, the last one before the last 512 tokens and before each mark, and one every 2048 tokens after the first mark. Others are
 // at the marks, which are lengths at which another prompt may branch off, though seldom before the first. 0 is none.
 std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t begin, uint32_t total,
                                            std::span<const uint32_t> marks);

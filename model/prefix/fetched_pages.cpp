@@ -59,7 +59,7 @@ std::shared_ptr<PageFetch> FetchedPages::fetch_state(std::string tenant, std::ve
     return begin({std::move(tenant), std::move(states), 0, true}, pages_of(tokens));
 }
 
-// Each of what is fetched may take as long as so many pages.
+// Each page or state that is fetched may take as long as `pages` pages.
 std::shared_ptr<PageFetch> FetchedPages::begin(PageFetch wanted, uint32_t pages) {
     const std::lock_guard lock(state_->mutex);
     const auto now = State::Clock::now();

@@ -12,15 +12,15 @@ class FetchedPages {
     FetchedPages(const FetchedPages&) = delete;
     FetchedPages& operator=(const FetchedPages&) = delete;
 
-    // Notes that so many tokens of a prompt took so long to run: this is how long a page is waited for.
+    // Notes the time that `tokens` tokens of a prompt took to run: a page is waited for as long as it takes to compute.
     void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
 
     // Begins to fetch the pages from `known` on, one after the other. Returns null if the source is left alone.
     std::shared_ptr<PageFetch> fetch(std::string tenant, std::vector<PageHead> pages, uint32_t known);
-    // Begins to look for these states until one is there, which would spare so many tokens. take() then gives that of
-    // fetch.next - 1. Null as above.
+    // Begins to look for these states until one is there, which would spare `tokens` tokens. take() then returns the state
+    // fetch.next - 1. Returns null as above.
     std::shared_ptr<PageFetch> fetch_state(std::string tenant, std::vector<PageHead> states, uint32_t tokens);
-    // Returns the content of the next page; waits for it at most so long. Returns nullopt if it has not come.
+    // Returns the content of the next page; waits for it at most `wait`. Returns nullopt if it has not come.
     std::optional<std::vector<std::byte>> take(PageFetch& fetch, std::chrono::milliseconds wait);
     // Returns whether more is to come: not after a miss, nor after the time that the pages are worth.
     bool is_coming(PageFetch& fetch);

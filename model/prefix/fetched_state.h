@@ -54,7 +54,7 @@ struct FetchedPages::State {
     }
 
     // All that follow are called with the mutex locked.
-    virtual bool accepts(uint64_t pages, Clock::time_point now) = 0;      // whether so many pages may be asked for
+    virtual bool accepts(uint64_t pages, Clock::time_point now) = 0;      // whether `pages` pages may be asked for
     virtual Clock::time_point deadline(const PageFetch& fetch) const = 0; // of what is asked for now
     virtual void note_late(const PageFetch& fetch) = 0;                   // it was asked for and did not come in time
     std::chrono::nanoseconds page_time() const;                           // how long a page takes here, within the limits

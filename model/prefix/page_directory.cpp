@@ -123,7 +123,7 @@ uint64_t default_disk_bytes(const fs::path& directory) {
     const fs::space_info space = fs::space(existing, error);
     uint64_t own = 0;
     for (const StoredOwner& owner : stored_pages(directory)) own += owner.bytes();
-    // No more than is taken: a file may say that it is larger than it is.
+    // At most the bytes that are taken: a file may say that it is larger than it is.
     return error ? 0 : (uint64_t(space.available) + std::min(own, uint64_t(space.capacity - space.free))) / 10;
 }
 
@@ -172,7 +172,7 @@ void remove_leftovers(const fs::path& own) {
     for (const fs::path& draft : drafts) fs::remove(draft, ignored);
     if (any_page) return;
     fs::remove(own / "owner.json", ignored);
-    fs::remove(own, ignored); // fails where another process has just written
+    fs::remove(own, ignored); // fails if another process has just written
 }
 
 // A page that can be deleted next, the one used least recently first.

@@ -11,11 +11,11 @@
 
 namespace tq {
 
-// What the name of a page's or a state's file tells: "PARENT.NAME.TOKENS.BEGINNING.page" or ".state", the names in hexadecimal.
+// Content of the name of a page's or a state's file: "PARENT.NAME.TOKENS.BEGINNING.page" or ".state", the names in hexadecimal.
 struct PageEntry {
     PageName parent, name;
     uint32_t tokens;
-    uint32_t beginning; // hash of the first 32 ids, or of fewer where the page has fewer
+    uint32_t beginning; // hash of the first 32 ids, or of fewer if the page has fewer
     RecordKind kind = RecordKind::page;
 
     bool operator==(const PageEntry&) const = default;
@@ -48,8 +48,8 @@ struct StoredOwner {
     uint64_t bytes() const;
     uint64_t count(RecordKind kind) const;
 };
-// Returns all pages of all owners; none if there is no such directory. Files of other names, and what is no file (a pipe, a
-// directory, a link), are left out, and links to directories are not followed.
+// Returns all pages of all owners; none if there is no such directory. Files of other names, and entries that are no files (a
+// pipe, a directory, a link), are left out, and links to directories are not followed.
 std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 
 // Deletes pages until `max_bytes` are left: always the one that was used least recently among those that no other page follows,
@@ -57,7 +57,7 @@ std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 // Returns the bytes left.
 uint64_t prune_pages(const std::filesystem::path& directory, uint64_t max_bytes);
 
-// Deletes the pages of an owner that were not used for so long, and what killed writers left.
+// Deletes the pages of an owner that were not used for `unused`, and files that killed writers left.
 void expire_pages(const std::filesystem::path& owner_directory, std::chrono::seconds unused);
 
 // Writes a file under another name and renames it. Throws Error with the system's reason; nothing is left of it then.

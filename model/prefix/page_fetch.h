@@ -1,5 +1,5 @@
 // The pages of one prompt that come from elsewhere, one after the other: from a store (shared_pages.h), or another machine
-// (remote_pages.h). Or states of which one is enough: those from `next` on are asked for until one is there.
+// (remote_pages.h). Or states, one of which is enough: they are asked for from `next` on until one is there.
 #pragma once
 #include "model/prefix/page_file.h"
 #include <chrono>
@@ -22,7 +22,7 @@ struct PageFetch {
     std::chrono::steady_clock::time_point asked_at{};
     std::chrono::nanoseconds page_time{};                         // that a page may take
     uint32_t first = 0, asked = 0;                                // the first page to be fetched, and the one that is, or is next
-    std::optional<std::chrono::steady_clock::time_point> began{}; // when it was asked for that one
+    std::optional<std::chrono::steady_clock::time_point> began{}; // when page `asked` was asked for
     std::deque<std::vector<std::byte>> arrived{};                 // contents from `next` on
     bool finished = false;                                        // no more will arrive
 };

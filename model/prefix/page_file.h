@@ -41,8 +41,8 @@ PageHead make_state_head(const PageHead& page);
 // Returns the bytes before the content.
 std::vector<std::byte> page_head_bytes(const PageHead& head, std::span<const std::byte> content);
 
-// Reads the head of a file of which `file` is the beginning, or all. Throws an Error with the reason where it is not a page, or
-// is not named by what it holds.
+// Reads the head of a file; `file` is its beginning, or all of it. Throws an Error with the reason if it is not a page, or its
+// name does not match its content.
 PageHead read_page_head(std::span<const std::byte> file);
 
 // Returns the size of a page's head in the file, with its ids.

@@ -27,8 +27,8 @@ PageName name_of_owner(std::string_view text);
 // with the lowest byte first.
 PageName name_of_page(PageName owner, PageName parent, std::span<const uint32_t> ids, bool cold);
 
-// Returns the name of what a slot has beside its pages where it ends with this page (state_record.h): the hash of
-// "tq-run state\n" and the page's name as it was hashed.
+// Returns the name of a state (state_record.h) that ends with this page: the hash of "tq-run state
+// " and the page's name as it was hashed.
 PageName name_of_state(PageName page);
 
 // Returns the number in 32 hexadecimal digits; false if the text is something else.

@@ -1,13 +1,12 @@
-// What is on the disk is known from the names of files alone (PageEntry): parent, name, length and a hash of the first ids. So
-// a lookup reads only files that may continue the prompt, and no index can disagree with the directory. The list is read again
+// The content of the disk is known from the names of files alone (PageEntry): parent, name, length and a hash of the first ids.
+// So a lookup reads only files that may continue the prompt, and no index can disagree with the directory. The list is read again
 // if the directory's time of modification has changed, because other processes write there, too, and nobody locks. A file that
-// another process deleted is a miss. One whose head, ids or checksum are wrong is reported once and deleted.
-// The writer has a thread, and at most 256 MiB wait for it; without `wait` what has no room is refused, and the caller offers
-// it again at the end of a sequence. A page counts as present as soon as it waits (has()). The job at the front stays there
-// while it is written, with the mutex free, so remove() leaves it alone. After the first write that fails, this run stores no
-// more.
-// The limit of the directory holds for all processes together: the sizes are added up, counted anew every 256 writes, and if
-// they exceed the limit, the pages used least recently go until a tenth is free.
+// another process deleted is a miss. One whose head, ids or checksum are wrong is reported once and deleted. The writer has a
+// thread, and at most 256 MiB wait for it. Without `wait`, a page that has no room is refused, and the caller offers it again at
+// the end of a sequence. A page counts as present as soon as it waits (has()). The job at the front stays there while it is
+// written, with the mutex free, so remove() leaves it alone. After the first write that fails, this run stores no more. The limit
+// of the directory holds for all processes together: the sizes are added up, counted anew every 256 writes, and if they exceed
+// the limit, the pages used least recently go until a tenth is free.
 #include "model/prefix/page_store.h"
 #include "base/error.h"
 #include "base/error_text.h"
@@ -225,7 +224,7 @@ void PageStore::write_jobs() {
     }
 }
 
-// Returns false with the problem where the page could not be written; nothing is left of it then.
+// Returns false with the problem if the page could not be written; nothing of it is left then.
 bool PageStore::write_file(const Job& job, std::string& problem) const {
     try {
         const std::vector<std::byte> head = page_head_bytes(job.head, job.content);
@@ -237,7 +236,7 @@ bool PageStore::write_file(const Job& job, std::string& problem) const {
     }
 }
 
-// Deletes old pages where all exceed the limit. Called by the writer.
+// Deletes old pages if all together exceed the limit. Called by the writer.
 void PageStore::keep_within_limit(uint64_t written) {
     if (total_bytes_ == UINT64_MAX || ++writes_ % writes_per_count == 0) {
         total_bytes_ = 0;

@@ -20,14 +20,14 @@ class PageStore {
         uint64_t max_bytes;              // of the pages of all owners
     };
 
-    // A problem of the disk is a warning, never an error. max_state_bytes: of a state's content.
+    // Disk errors are reported as warnings and never thrown.
     PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout, uint64_t max_state_bytes = 0);
     ~PageStore(); // writes what is waiting
     PageStore(const PageStore&) = delete;
     PageStore& operator=(const PageStore&) = delete;
 
-    // Returns the heads of stored pages that follow `parent` and begin as `ids` do, by at least 32 ids or all of their own; of
-    // those pages that `is_new` accepts.
+    // Returns the heads of stored pages that `is_new` accepts, that follow `parent`, and that begin as `ids` do, by at least 32
+    // ids or all of their own.
     std::vector<PageHead> following(PageName parent, std::span<const uint32_t> ids,
                                     const std::function<bool(const PageName&)>& is_new);
     // Whether the page or the state is stored, as of the last following(), or waits to be written.

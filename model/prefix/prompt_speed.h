@@ -10,7 +10,7 @@ namespace tq {
 
 class PromptSpeed {
   public:
-    // Notes that so many tokens of a prompt took so long. Fewer than 32 are ignored.
+    // Notes the time that `tokens` tokens of a prompt took. Fewer than 32 are ignored.
     void note(uint64_t tokens, std::chrono::nanoseconds time) {
         constexpr uint64_t min_measured_tokens = 32;
         if (tokens < min_measured_tokens || time.count() <= 0) return;

@@ -1,3 +1,11 @@
+// A thread asks another machine for the pages of prompts, one prompt after the other (run()). Callers wait for a PageFetch with
+// take(); nobody waits longer than this machine would take to compute the pages, so a slow machine costs at most that time once.
+// accepts() decides before: it compares the other machine's last measured times (until the first page, and per page) with this
+// one's own; after retry_pause it tries again, because a measurement gets old. Pages arrive in order and are checked one by one
+// (received_content()). A page that is damaged, not signed or not the right one ends the question. After a failure no machine is
+// asked for a while (`reads`, a circuit breaker); the next prompt then is the probe. At most max_waiting_bytes of pages wait to
+// be taken over; beyond that the thread stops reading. The destructor waits remote_grace for the thread, and then leaves it
+// behind with what it shares.
 #include "model/prefix/remote_pages.h"
 #include "base/error.h"
 #include "model/cache.h"
@@ -16,7 +24,7 @@ constexpr auto patient_page_time = 60'000ms; // of a very slow one
 
 } // namespace
 
-// What RemotePages and its thread share.
+// State that RemotePages and its thread share.
 struct RemotePages::Shared final : FetchedPages::State {
     Shared(const Options& options, const PageLayout& layout);
 
@@ -30,7 +38,7 @@ struct RemotePages::Shared final : FetchedPages::State {
     const PageLayout layout;
     // Guarded by mutex:
     std::thread asker;
-    // Of the other machine, as last measured: until its first page would be on its way, and then for each.
+    // Times of the other machine, as last measured: until its first page is under way, and then for each page.
     std::chrono::nanoseconds remote_start{};
     std::optional<std::chrono::nanoseconds> remote_page_time;
     Clock::time_point measured_at{};
@@ -64,8 +72,8 @@ RemotePages::Shared::Shared(const Options& options, const PageLayout& layout)
     : State({options.first_page_time, shortest_page_time, patient_page_time}, options.warning_pause), options(options),
       layout(layout) {}
 
-// Whether what is known of the other machine says that so many pages are there sooner than here. What it took once is not taken
-// for the truth for ever.
+// Whether, by the last measurement, the other machine delivers these pages sooner than this one computes them. An old measurement
+// does not count.
 bool RemotePages::Shared::pays(uint64_t pages, Clock::time_point now) const {
     if (!remote_page_time || now > measured_at + options.retry_pause) return true;
     return remote_start + *remote_page_time * int64_t(pages) < page_time() * int64_t(pages);
@@ -99,7 +107,7 @@ RemotePages::Statistics RemotePages::statistics() const {
 }
 
 // One question to another machine, which computes the pages of a prompt and sends them as they are made. The machine knows this
-// cache's owner but not its tenants. So names are made anew for the way, and what comes is checked against them
+// cache's owner but not its tenants. So the pages have other names in transit, and received pages are checked against these
 // (received_content()).
 struct RemotePages::Shared::Asking {
     Shared& shared;

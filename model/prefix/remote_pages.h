@@ -45,7 +45,7 @@ class RemotePages : public FetchedPages {
   private:
     struct Shared;
     explicit RemotePages(std::shared_ptr<Shared> shared);
-    const std::shared_ptr<Shared> shared_; // with the thread, which may outlive this where a connection hangs
+    const std::shared_ptr<Shared> shared_; // with the thread, which may outlive this if a connection hangs
 };
 
 } // namespace tq

@@ -14,8 +14,8 @@ size_t sent_page_bytes(const PageLayout& layout, bool is_signed);
 // sign: empty for pages without a signature.
 std::vector<std::byte> sent_page(const PageHead& head, std::span<const std::byte> content, const PageSigner& sign);
 
-// Returns the content of a page that is the one with this head. Throws Error with the reason where it is another one, is damaged,
-// or does not have the signature of `sign`.
+// Returns the content of a received page, which must be the page of this head. Throws Error with the reason if it is another one,
+// is damaged, or does not have the signature of `sign`.
 std::vector<std::byte> received_content(std::vector<std::byte> page, const PageHead& head, const PageLayout& layout,
                                         const PageSigner& sign);
 

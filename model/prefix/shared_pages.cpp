@@ -34,7 +34,7 @@ constexpr auto probe_timeout = 1s;
 
 } // namespace
 
-// What SharedPages and its two threads share.
+// State that SharedPages and its two threads share.
 struct SharedPages::Shared final : FetchedPages::State {
     struct Job {
         PageHead head;
@@ -42,7 +42,7 @@ struct SharedPages::Shared final : FetchedPages::State {
         size_t bytes; // in the store
     };
 
-    // One thread's store, and the connection of it that has last answered.
+    // One thread's store, and the number of its connection that last answered.
     struct Opened {
         std::unique_ptr<SharedStore> store;
         uint64_t connection = 0;
@@ -268,7 +268,7 @@ void SharedPages::Shared::fetch_page(Lock& lock, Opened& opened, PageFetch& fetc
     changed.notify_all();
 }
 
-// After a page that did not come, or was not what it should be. Where it was late, is_over() may have noticed that before.
+// Ends the lookup of a page that did not come, or was not valid. If it was late, is_over() may have noticed that before.
 void SharedPages::Shared::end_get(PageFetch& fetch, Clock::time_point began, const std::string& problem, bool rejected) {
     const auto now = Clock::now();
     if (!rejected && is_over(fetch, now)) return;

@@ -19,7 +19,7 @@ class SharedPages : public FetchedPages {
         std::function<std::unique_ptr<SharedStore>()> open; // empty: none
         PageSigner sign;                                    // empty: pages are not signed
         std::string place;                                  // for sentences for people
-        uint64_t max_waiting_bytes = 64 << 20;              // of pages to be written, and of those that wait to be taken over
+        uint64_t max_waiting_bytes = 64 << 20;              // of pages to be written, and of pages that wait to be taken over
         std::chrono::milliseconds write_timeout{10000};     // for a page
         std::chrono::milliseconds first_page_time{250};     // that a page may take, as long as no prompt was run
         std::chrono::milliseconds warning_pause{60000};     // between two warnings
@@ -31,8 +31,8 @@ class SharedPages : public FetchedPages {
     SharedPages(const Options& options, const PageLayout& layout, uint64_t max_state_bytes = 0);
     ~SharedPages(); // gives what waits to be written a few seconds
 
-    // Whether the page or the state is one to write() now: not one that is believed to be in the store. `last`: it will not be
-    // asked again.
+    // Returns false if the store is believed to have the page or state already, so that it need not be written now. `last`: it
+    // will not be asked again.
     bool wants(const PageHead& head, bool last);
     void write(const PageHead& head, std::vector<std::byte> content);
     void flush(); // returns when nothing waits to be written
@@ -42,7 +42,7 @@ class SharedPages : public FetchedPages {
   private:
     struct Shared;
     explicit SharedPages(std::shared_ptr<Shared> shared);
-    const std::shared_ptr<Shared> shared_; // with the threads, which may outlive this where the store hangs
+    const std::shared_ptr<Shared> shared_; // with the threads, which may outlive this if the store hangs
 };
 
 } // namespace tq

@@ -22,7 +22,7 @@ class SharedStore {
     // Throws Error if the store does not answer by the deadline.
     virtual void probe(Clock::time_point deadline) = 0;
 
-    // How often it has connected so far. What answers by another connection may have none of the pages that were kept before.
+    // Number of connections so far. A store behind a new connection may have none of the pages that were kept before.
     virtual uint64_t connections() const { return 0; }
 };
 

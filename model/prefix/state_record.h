@@ -1,6 +1,6 @@
-// A record of the prefix cache with a slot's window and states (SavedSlot). It follows the page with which the slot's tokens end.
-// The content of such a file (page_file.h): tokens and tokens of the window, 32 bits each, the window (window_layout()), and the
-// recurrent states (CacheVectors::state_bytes()). Untrusted until checked.
+// A record of the prefix cache with a slot's window and states (SavedSlot). It belongs to the page with which the slot's tokens
+// end. The content of such a file (page_file.h): tokens and tokens of the window, 32 bits each, the window (window_layout()), and
+// the recurrent states (CacheVectors::state_bytes()). Untrusted until checked.
 #pragma once
 #include "model/cache.h"
 
@@ -18,8 +18,8 @@ struct StateLayout {
 
 std::vector<std::byte> state_content(const SavedSlot& saved);
 
-// Returns what a slot of `tokens` tokens had. Throws an Error with the reason where that is not in the content, or is not all
-// that such a slot needs.
+// Returns the window and states that a slot of `tokens` tokens had. Throws an Error with the reason if the content lacks them, or
+// is not exactly what such a slot needs.
 SavedSlot read_state(std::span<const std::byte> content, uint32_t tokens, const StateLayout& layout);
 
 } // namespace tq

@@ -1,11 +1,11 @@
-// What a prefix cache found and keeps, for metrics and people.
+// Statistics of a prefix cache, for metrics and people.
 #pragma once
 #include <cstdint>
 #include <optional>
 
 namespace tq {
 
-// Of the store that other machines use, too (shared_pages.h), since the cache was made.
+// The store that other machines use, too (shared_pages.h), since the cache was made.
 struct SharedPageStatistics {
     uint64_t found = 0, missed = 0; // lookups of a page
     uint64_t late = 0, failed = 0;  // not there in time; an error of the store
@@ -15,12 +15,12 @@ struct SharedPageStatistics {
     bool reads_paused = false, writes_paused = false; // after failures
 };
 
-// Of another machine that computes pages (remote_pages.h), since the cache was made.
+// The other machine that computes pages (remote_pages.h), since the cache was made.
 struct RemotePageStatistics {
     uint64_t asked = 0, skipped = 0; // prompts; skipped: the other machine would have taken longer
     uint64_t found = 0, missing = 0; // pages: that came, and that did not
     uint64_t late = 0, failed = 0;   // prompts: not all was there in time; an error
-    uint64_t rejected = 0;           // likewise: a page was damaged, another one, or not signed by the key
+    uint64_t rejected = 0;           // questions that ended because a page was damaged, another one, or not signed by the key
     uint64_t read_bytes = 0;
     bool paused = false; // after a failure
 };

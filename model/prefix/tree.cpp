@@ -17,7 +17,7 @@ uint32_t common_ids(std::span<const uint32_t> a, std::span<const uint32_t> b) {
 
 bool is_cold(const PageHead& head) { return head.cold == head.tokens(); }
 
-// Where a search stands: `tokens` were found up to `node`.
+// State of a search: `tokens` were found up to `node`.
 struct Place {
     PrefixNode* node;
     uint32_t tokens;

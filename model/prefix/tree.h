@@ -1,5 +1,5 @@
-// The radix tree of the prefix cache: the token ids of all sequences that are known, page by page. It knows where the bytes of a
-// page are on the device and in memory, and which were used least recently; model/prefix/cache.h moves them.
+// The radix tree of the prefix cache: the token ids of all sequences that are known, page by page. It knows the places of a
+// page's bytes on the device and in memory, and which were used least recently; model/prefix/cache.h moves them.
 #pragma once
 #include "model/cache.h"
 #include "model/prefix/page_file.h"
@@ -46,21 +46,21 @@ class PrefixTree {
     // Asked for pages of the disk that follow `node` and begin as `ids` do: it may add children to it.
     using Expand = std::function<void(PrefixNode& node, std::span<const uint32_t> ids)>;
 
-    // The longest beginning of `ids` that is known, to the token: pages in order, of which the last may be used in part.
+    // The longest beginning of `ids` that is known, to the token: pages in order; the last may be used in part.
     struct Found {
         std::vector<PrefixNode*> pages;
         uint32_t tokens = 0;
     };
-    // exact: only tokens with the bits of a cold run (model/prefix/cold.h). Otherwise also sampled ones, which are preferred
-    // where both are known: a conversation goes on with its own.
+    // exact: only tokens with the bits of a cold run (model/prefix/cold.h). Otherwise sampled ones, too; they are preferred if
+    // both are known, since a conversation goes on with its own.
     Found find(PrefixNode& root, std::span<const uint32_t> ids, bool exact = true, const Expand& expand = {});
     Found find(std::span<const uint32_t> ids, bool exact = true, const Expand& expand = {}) {
         return find(root(), ids, exact, expand);
     }
 
-    // Returns the page of these ids after `parent`, of which `cold` are cold: a new one, or one that has them all already.
+    // Returns the page of these ids after `parent`, the first `cold` of them cold: a new one, or one that has them all already.
     PrefixNode& insert(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold);
-    // Returns the page of exactly these ids after `parent`, of which `cold` are cold; null: it is not known.
+    // Returns the page of exactly these ids after `parent`, the first `cold` of them cold; null: it is not known.
     PrefixNode* known(PrefixNode& parent, std::span<const uint32_t> ids, uint32_t cold) const;
     // Takes partly filled siblings of `node` out of the tree if `node` has all their tokens, and as many cold ones.
     std::vector<std::unique_ptr<PrefixNode>> take_superseded(PrefixNode& node);

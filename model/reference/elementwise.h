@@ -10,7 +10,7 @@
 
 namespace tq::ref {
 
-// Returns 1 / sqrt of a sum or mean of squares. Where these overflow, it is a NaN, which reaches the logits and is reported;
+// Returns 1 / sqrt of a sum or mean of squares. If these overflow, it is a NaN, which reaches the logits and is reported;
 // 1 / infinity would make silent zeros.
 inline float inverse_root(float squares) {
     return squares <= 3.4e38f ? 1 / std::sqrt(squares) : std::numeric_limits<float>::quiet_NaN();

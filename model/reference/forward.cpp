@@ -22,7 +22,7 @@ void attention_half(Pass& pass, const Layer& l, Activations& x) {
     matmul_add(pass, x.h, l.attn_output, x.attn);
 }
 
-// What a recurrent layer has instead.
+// The first half of a recurrent layer, instead of attention.
 void recurrent_half(Pass& pass, const Layer& l, Activations& x) {
     const Recurrence& r = *l.recurrence;
     rms_norm(pass, x.a, x.h, l.attn_norm);
@@ -61,7 +61,7 @@ void feed_forward_half(Pass& pass, const Layer& l, Activations& x) {
 // From hidden states to those that embeddings are made of, in x.a.
 void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
 
-// What the head for multi-token prediction has of every token: the keys and values of its layer, and the last states.
+// Stores what the head for multi-token prediction keeps of every token: the keys and values of its layer, and the last states.
 void mtp_keys(Pass& pass, const Network& net, Activations& x) {
     const Mtp& m = *net.mtp;
     last_norm(pass, net, x);

@@ -14,20 +14,20 @@ using host::CacheSide, host::LayerCache, host::PageScores, host::Place, host::Ro
 // y[t] = w x[t], or y[t] += w x[t] when `accumulate`. x: [tokens][w.cols], y: [tokens][w.rows]
 void matmul(ThreadPool&, std::span<float> y, const Tensor& w, std::span<const float> x, bool accumulate = false);
 
-// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place, or RoPE(w * q) where there is no eps; R: the keys' rotation where one
-// is given; C: the channel scaling of the head's kv head, where there is any. q: [rows][heads][head_dim]. page_scores: resized
-// and filled, for scores of q over sqrt(head_dim).
+// q[t][head] = scale * R(C(RoPE(w * q / rms(q)))) in place, or RoPE(w * q) if there is no eps; R: the keys' rotation, if one is
+// given; C: the channel scaling of the head's kv head, if there is any. q: [rows][heads][head_dim]. page_scores: resized and
+// filled, for scores of q over sqrt(head_dim).
 void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, const Rope&, uint32_t heads, std::optional<float> eps,
                  float scale, const Rotation* rotation, const HeadConditions& conditions = {}, PageScores* page_scores = nullptr);
 
-// Stores x[t][head] at slot and position rope.rows[t], in the full-precision window, too, where there is one; keys (weights not
-// empty) go through k-norm (where there is an eps), RoPE and channel scaling first. x: [rows][kv heads][head_dim]
+// Stores x[t][head] at slot and position rope.rows[t], in the full-precision window, too, if there is one; keys (weights not
+// empty) go through k-norm (if there is an eps), RoPE and channel scaling first. x: [rows][kv heads][head_dim]
 void kv_append(ThreadPool&, const LayerCache& cache, KvSide side, std::span<const float> x, std::span<const float> w, const Rope&,
                std::optional<float> eps, const HeadConditions& conditions = {});
 
 // y[t][head] = softmax(q . K) V over the positions of slot rows[t].slot up to rows[t].position, computed on the stored codes,
-// except for those of the window where the cache has one, and rotated back at the end. page_scores, where there are any, are
-// added to q . K. q, y: [rows][heads][head_dim]
+// except for the window's vectors if the cache has one, and rotated back at the end. page_scores, if there are any, are added to
+// q . K. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const PageScores& page_scores, const LayerCache& cache,
                uint32_t heads, std::span<const Row> rows);
 

@@ -1,11 +1,10 @@
 // The recurrent layers by their definition (model/reference/recurrent.h has the formulas): a causal convolution of a few taps,
-// then the gated delta rule, whose state is a matrix [key][value] of fp32 for each value head. Tokens are taken one by one, where
-// the devices take them in chunks.
-// The hard part is which tokens count. of.state = {begin, end} of a slot's rows says which tokens the stored state shall take in:
-// those from begin on are pending (their inputs are kept, the state does not have them), and the state is written when it has had
-// token end - 1. Tokens from end on are only tried, as drafts are: they are computed from the state in `m` or `last`, which is
-// then forgotten, and are kept as pending for a later pass that knows which of them were accepted. So each function first runs
-// through the pending tokens, then through its rows, and writes once.
+// then the gated delta rule, whose state is a matrix [key][value] of fp32 for each value head. Tokens are taken one by one; the
+// devices take them in chunks. The hard part is which tokens count. of.state = {begin, end} of a slot's rows says which tokens
+// the stored state shall take in: those from begin on are pending (their inputs are kept, the state does not have them), and the
+// state is written when it has had token end - 1. Tokens from end on are only tried, as drafts are: they are computed from the
+// state in `m` or `last`, which is then forgotten, and are kept as pending for a later pass that knows which of them were
+// accepted. So each function first runs through the pending tokens, then through its rows, and writes once.
 #include "model/reference/recurrent.h"
 #include "base/ensure.h"
 #include "model/reference/elementwise.h"
@@ -73,8 +72,7 @@ Token pending_token(LayerStates& states, Row at) {
     return {states.pending_output(at), gates.data(), gates.data() + 1, 2};
 }
 
-// The tokens of a slot in one value head: those that are pending, then its rows, of which y(t) is the output and token(t) the
-// rest.
+// The tokens of a slot in one value head: the pending ones, then its rows. y(t) is the output of row t, and token(t) its inputs.
 template <class Y, class GetToken>
 void delta_rule_head(LayerStates& states, const SlotRows& of, uint32_t head, const Y& y, const GetToken& token) {
     const Recurrent& shape = states.shape;
@@ -162,8 +160,8 @@ void delta_rule(ThreadPool& pool, std::span<float> y, std::span<const float> x, 
     for (const SlotRows& of : slots) keep_pending(states, of, x, beta, alpha);
 }
 
-// No rows, only the pending tokens from `from` to `to`: the same functions with an empty range of rows, so that settling and
-// computing cannot differ. The convolution needs no weights, as only its history moves.
+// Takes no rows, only the pending tokens from `from` to `to`, through the same functions with an empty range of rows, so that
+// settling and computing cannot differ. The convolution needs no weights, as only its history moves.
 void settle(LayerStates& states, uint32_t slot, uint32_t from, uint32_t to) {
     const SlotRows none{slot, 0, 0, to, {from, to}};
     for (uint32_t c = 0; c < states.shape.channels(); c++) conv_silu_channel({}, {}, states, none, c);

@@ -15,7 +15,7 @@ using host::LayerStates, host::Row, host::SlotRows;
 void conv_silu(ThreadPool&, std::span<float> x, std::span<const float> w, LayerStates& states, std::span<const Row> rows);
 
 // x = x / sqrt(sum of x^2 + eps) for the head_dim channels of each head of queries and keys, queries also times 1 /
-// sqrt(head_dim). x: [rows][channels], of which values stay
+// sqrt(head_dim). x: [rows][channels]; values stay
 void l2_norm(ThreadPool&, std::span<float> x, const Recurrent& shape, float eps);
 
 // beta = sigmoid(beta): how much of a value is written; alpha = exp(a * softplus(alpha + dt)): how much of the state stays.
@@ -29,7 +29,7 @@ void state_gates(ThreadPool&, std::span<float> beta, std::span<float> alpha, std
 void delta_rule(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> beta,
                 std::span<const float> alpha, LayerStates& states, std::span<const Row> rows);
 
-// What conv_silu() and delta_rule() do to the state of a slot by pending tokens alone: SettleStates.
+// Updates the state of a slot by pending tokens alone, as conv_silu() and delta_rule() would: SettleStates.
 void settle(LayerStates& states, uint32_t slot, uint32_t from, uint32_t to);
 
 // y[t][head] = w * y[t][head] / rms(y[t][head]) * silu(z[t][head]). y, z: [rows][heads][w.size()]

@@ -24,7 +24,7 @@ struct Product {
     std::vector<float>& y;
     const Linear& w;
 };
-// y[t] = w x[t] + the bias of w, where it has one, for each product
+// y[t] = w x[t] + the bias of w, if it has one, for each product
 void matmul(Pass&, std::initializer_list<Product> products, const std::vector<float>& x);
 
 // h[t] += w x[t]
@@ -41,30 +41,30 @@ void route(Pass&, Routes& routes, const Linear& router, const std::vector<float>
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes);
 void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes);
 
-// Stores keys, after k-norm (where the architecture has it), RoPE and channel scaling, and values, after theirs, at the slots and
+// Stores keys, after k-norm (if the architecture has it), RoPE and channel scaling, and values, after theirs, at the slots and
 // positions of the rows.
 void kv_append(Pass&, const Layer& layer, std::vector<float>& k, std::vector<float>& v);
 
-// Applies q-norm (where the architecture has it), RoPE, channel scaling, the rotation of the stored keys and the scale of scores,
-// in place.
+// Applies q-norm (if the architecture has it), RoPE, channel scaling, the rotation of the stored keys and the scale of scores, in
+// place.
 void q_norm_rope(Pass&, const Layer& layer, std::vector<float>& q, PageScores& page_scores);
 
 // y[t][head] = softmax(q . K) V over the positions of the row's slot up to its own, with the values as they were before their
 // scaling
 void attention(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores);
 
-// Of gated attention: attn_q gives q_gate, which holds each head's query and gate; y *= sigmoid(gate).
+// Gated attention: attn_q gives q_gate, which holds each head's query and gate; y *= sigmoid(gate).
 void split_gates(Pass&, std::vector<float>& q, std::vector<float>& gate, const std::vector<float>& q_gate);
 void apply_gates(Pass&, std::vector<float>& y, const std::vector<float>& gate);
 
-// Of the head for multi-token prediction: y[t] = the norm of e[t], and after it the norm of the state of the token before: that
-// of the row before in the pass, or the one that was kept; zeros where a sequence begins. Then the states of the rows' tokens are
+// Inputs of the head for multi-token prediction: y[t] = the norm of e[t], and after it the norm of the state of the token before:
+// that of the row before in the pass, or the kept one; zeros at the start of a sequence. Then the states of the rows' tokens are
 // kept. y: [rows][2 hidden_size]
 void mtp_inputs(Pass&, const Mtp& mtp, std::vector<float>& y, const std::vector<float>& e, const std::vector<float>& states);
 void keep_states(Pass&, const Mtp& mtp, const std::vector<float>& states);
 
-// Of a recurrent layer, whose states are those of the rows' slots (model/reference/recurrent.h). qkv is [rows][channels], y and z
-// are [rows][value heads][head_dim], beta and alpha [rows][value heads].
+// Steps of a recurrent layer, whose states are those of the rows' slots (model/reference/recurrent.h). qkv is [rows][channels], y
+// and z are [rows][value heads][head_dim], beta and alpha [rows][value heads].
 void delta_inputs(Pass&, const Layer& layer, std::vector<float>& qkv, std::vector<float>& beta, std::vector<float>& alpha);
 void delta_rule(Pass&, const Layer& layer, std::vector<float>& y, const std::vector<float>& qkv, const std::vector<float>& beta,
                 const std::vector<float>& alpha);

@@ -1,7 +1,7 @@
 // A model whose parts are on several stages. A pass goes through the parts in order. While one stage works on it the others would
 // wait, so a block is cut into slices that follow each other: a slice enters a part when the slice before has left it, and each
-// device has a thread that takes the next slice that is ready for it. Separate rows are cut into groups likewise, if a pass takes
-// longer for more of them (PassLimits::min_separate_rows). If the weights of a part are uploaded for each block
+// device has a thread that takes the next slice that is ready for it. Separate rows are cut into groups in the same way, if a
+// pass takes longer for more of them (PassLimits::min_separate_rows). If the weights of a part are uploaded for each block
 // (Split::stream_rows), all slices pass it before its device begins with the next part, so that the weights come once.
 #pragma once
 #include "base/ensure.h"

@@ -18,7 +18,7 @@
 namespace tq {
 namespace {
 
-// What is left while a model is made again, and when that fails: the bookkeeping of its slots, and the error.
+// Stands in for a model while it is made again, and if that fails: it has the bookkeeping of the slots, and the error.
 class LostForward final : public Forward {
   public:
     explicit LostForward(const Forward& model) : facts_(without_sampling(model.facts())), cache_(model.cache().shape()) {}
@@ -52,7 +52,7 @@ struct Interrupted {
         if (span.logits == Span::Logits::all) return std::min(run, passed_on);
         return span.logits == Span::Logits::none || passed_on == ids() ? run : std::min(run, ids() - 1);
     }
-    // Returns the position from which it goes on; before its start where what is beside the pages is lost (Cache::kept()).
+    // Returns the position from which the span goes on; before its start if window or states are lost (Cache::kept()).
     uint32_t goes_on_at(const Cache& cache) const {
         const uint32_t position = cache.position(span.slot);
         const bool has_drafts = span.certain < ids(); // which all run again: they would be certain after a move

@@ -11,7 +11,7 @@ struct Remake {
     std::function<std::unique_ptr<Forward>(const DeviceLost& error)> on_new_device; // null: Forward::reopen() returns false
 };
 
-// The caches of what `remake` returns have the shape of first->cache(), and their pages' bytes can be read and written. Where a
+// The caches of what `remake` returns have the shape of first->cache(), and their pages' bytes can be read and written. If a
 // function fails, its error is thrown then, and by all later runs.
 std::unique_ptr<Forward> make_placed_forward(std::unique_ptr<Forward> first, Remake remake);
 

@@ -1,10 +1,12 @@
-// How place() searches. It begins with what the user asks for: consecutive layers for each device, by -ts or by memory, the last
+// The search of place(). It begins with the user's wishes: consecutive layers for each device, by -ts or by memory, the last
 // layers on devices (-ngl), the feed-forward networks of the first on the CPU (--n-cpu-moe). If everything fits, that is the
 // result. Otherwise, device by device:
 // 1. While a device's part does not fit, it passes a whole layer at its end to the nearest device that then still fits; devices
-//    between them pass one on likewise, so that each keeps consecutive layers. The head goes to any other device with room.
-// 2. What still does not fit goes to the CPU. A device keeps as much as fits in the order attention (with norms and cache), head,
-//    feed-forward networks, of the last layers first. How much fits is found by bisection: needs() of a candidate counts weights,
+// between them pass one on, too, so that each keeps consecutive layers. The head goes to any other device with room.
+// 2. Halves that still do not fit go to the CPU. A device keeps as much as fits in the order attention (with norms and cache),
+// head,
+// feed-forward networks, of the last layers first. The number that fits is found by bisection: needs() of a candidate counts
+// weights,
 //    cache and scratch of any set of halves, and grows with the set. A feed-forward network stays only if its attention does.
 // The result is not the optimum of a cost: predict_token_seconds() compares placements, place() only fills memory.
 #include "model/stages/placement.h"
@@ -117,7 +119,7 @@ void Placer::fit(uint32_t device) {
     std::ranges::reverse(attention);
     std::ranges::reverse(feed_forward);
     for (const Halves* kind : {&attention, &head, &feed_forward}) {
-        // A feed-forward network goes where its attention is: h would cross twice for it alone.
+        // A feed-forward network stays with its attention: h would cross twice for it alone.
         Halves here = *kind;
         if (kind == &feed_forward) std::erase_if(here, [&](uint32_t half) { return device_of_[half - 1] != device; });
         add_max(device, here);

@@ -18,7 +18,7 @@ struct Candidate {
     double share = 0; // of the layers (-ts); 0 for all candidates: by their memory
 };
 
-// What a user asks for (llama.cpp's flags of these names). With `fit`, what does not fit a device is on the CPU instead.
+// The user's wishes (llama.cpp's flags of these names). With `fit`, halves that do not fit a device are on the CPU instead.
 struct PlacementWishes {
     std::optional<uint32_t> gpu_layers; // -ngl: the last N layers, and with one more the head, are on devices; default: all
     double cpu_share = 0;               // of all layers, the first ones, on the CPU; of no effect with gpu_layers

@@ -16,9 +16,9 @@ struct Part {
 
 class Split {
   public:
-    // device_of: the device of each half, and of the head, which is the last; numbers below `devices`, of which the last is the
-    // CPU. stream_rows: blocks of at least so many rows run the CPU's feed-forward networks on the devices of their attention,
-    // with weights that are uploaded for each block; 0: none do.
+    // device_of: the device of each half, and at the end of the head; numbers below `devices`. The last device is the CPU.
+    // stream_rows: blocks of at least this many rows run the CPU's feed-forward networks on the devices of their attention, with
+    // weights that are uploaded for each block; 0: none do.
     Split(std::vector<uint32_t> device_of, uint32_t devices, uint32_t stream_rows = 0)
         : device_of_(std::move(device_of)), devices_(devices), stream_rows_(stream_rows) {}
 

@@ -14,7 +14,7 @@ namespace {
 
 using Stages = Pipeline::Stages;
 
-// Of all stages the least that one of them takes, and kernels that suit them all.
+// Returns the minimum of all stages' limits, and kernels that suit them all.
 PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
     std::optional<PassLimits> all;
     for (const auto& stage : stages) {

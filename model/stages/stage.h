@@ -8,16 +8,16 @@
 
 namespace tq {
 
-// How much a stage takes at once.
+// Limits of a stage's passes.
 struct PassLimits {
     BlockKernels kernels;
     bool deterministic;         // all rows are separate
     uint32_t batch_size;        // rows of a block
-    uint32_t short_block;       // blocks of at most so many rows have other kernels
+    uint32_t short_block;       // blocks of at most this many rows have other kernels
     uint32_t max_separate_rows; // separate rows that kernels take at once, in a pass or the head
     uint32_t min_separate_rows; // fewer rows of a pass take hardly less time, so passes are not cut further
     uint32_t separate_room;     // separate rows per pass; larger than max_separate_rows if stages overlap passes
-    uint32_t separate_slice;    // slices of at most so many ids run as separate rows, perhaps in several passes
+    uint32_t separate_slice;    // slices of at most this many ids run as separate rows, perhaps in several passes
     uint32_t max_block_spans;   // spans whose rows share a block
     uint32_t max_head_rows;     // rows of a block that the head takes at once
     uint32_t max_hidden_rows;   // rows of run_last_norm()
@@ -52,11 +52,10 @@ class Stage {
     virtual uint32_t max_sampled() const { return 0; }
     virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
 
-    // For a whole model whose head for multi-token prediction is loaded. run_draft() runs that head on separate rows, each the
-    // token that is to follow those of a slot, whose position is its own or, of a draft after drafts, the next one's. It returns
-    // the logits [rows][vocab_size] that follow, valid until the next run.
-    // run_drafts_ahead(), if there is max_sampled(), runs it on one such row, then on the most probable id after that, and so on,
-    // and returns the n ids: fewer if logits are not finite.
+    // For a whole model whose head for multi-token prediction is loaded. run_draft() runs that head on separate rows: the token
+    // after a slot's tokens, at the slot's position, or, for a draft after drafts, at the next positions. It returns the logits
+    // [rows][vocab_size] that follow, valid until the next run. run_drafts_ahead(), if there is max_sampled(), runs it on one
+    // such row, then on the most probable id after that, and so on, and returns the n ids: fewer if logits are not finite.
     virtual bool drafts() const { return false; }
     virtual std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
     virtual std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids);

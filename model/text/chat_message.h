@@ -12,7 +12,7 @@ struct ChatMessage {
         nlohmann::ordered_json arguments; // a string holds JSON
 
         std::string text() const;
-        // The arguments as an object. Throws an Error with the index of the message where they are none.
+        // The arguments as an object. Throws an Error with the index of the message if they are no object.
         nlohmann::ordered_json object(size_t message) const;
     };
 

@@ -197,7 +197,7 @@ void render_coder_tool(PromptPieces& prompt, const Message& message, bool begins
     if (is_last) prompt.markup(turn_end);
 }
 
-// Reasoning is kept only after the last query, where the model is still working on it.
+// Reasoning is kept only after the last query, to which the model is still working on the answer.
 void render_assistant(PromptPieces& prompt, const Message& message, bool behind_query, bool is_last, ChatVariant variant) {
     const DividedAnswer answer =
         may_think(variant) ? divide_answer(message.reasoning_content, message.content) : DividedAnswer{{}, message.content};

@@ -57,7 +57,7 @@ ChatVariant chat_variant(const ModelFile& file);
 // Returns the system prompt that the file's template has for conversations without one, as Qwen2.5's and SmolLM2's; empty: none.
 std::string default_system_prompt(const ModelFile& file);
 
-// How much qwen38 is told to think: xhigh and low by a sentence in the system turn.
+// Effort that qwen38 is told to think with: xhigh and low by a sentence in the system turn.
 enum class ReasoningEffort { low, medium, xhigh };
 // By the names low, medium and xhigh, and by high and max, which are xhigh.
 std::optional<ReasoningEffort> find_effort(std::string_view name);
@@ -78,7 +78,7 @@ struct ChatOptions {
     bool opens_thinking() const { // the generation prompt ends inside <think>
         return variant == ChatVariant::thinking || (is_qwen35(variant) && thinks());
     }
-    bool keeps_thinking() const { // of all earlier answers, not only of those behind the last question
+    bool keeps_thinking() const { // of all earlier answers, not only of those after the last question
         const bool keeps = variant == ChatVariant::qwen38;
         return keeps || variant == ChatVariant::qwen36 ? preserve_thinking.value_or(keeps) : false;
     }
@@ -86,14 +86,15 @@ struct ChatOptions {
 
 // `messages`: the OpenAI list of {role, content, reasoning_content?, tool_calls?}; content is a string, null, or a list of
 // {"type": "text", "text": ...}. `tools`: a list or null. Only the template's own text is markup, so that no message and no
-// tool can forge a special token. What qwen35 and later would refuse is rendered where that is possible: a system message that is
-// not the first is a user's turn, arguments may be the text of an object, and nobody need ask anything. Throws an Error with the
-// index of a message that has another form.
+// tool can forge a special token. Chats that qwen35 and later would refuse are rendered if that is possible: a system message
+// that is not the first is a user's turn, arguments may be the text of an object, and nobody need ask anything. Throws an Error
+// with the index of a message that has another form.
 std::vector<Piece> render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                const ChatOptions& options);
 
-// Returns where messages of a chat's prompt begin that are likely to differ in another prompt: the one after the first, the last
-// but one, and the last, which is the answer's beginning. In order, without the prompt's own beginning; none if it is no chat.
+// Returns the positions in a chat's prompt at which messages begin that are likely to differ in another prompt: the one after the
+// first, the last but one, and the last, which is the answer's beginning. In order, without the prompt's own beginning; none if
+// it is no chat.
 std::vector<uint32_t> message_marks(const Tokenizer& tokenizer, std::span<const uint32_t> prompt);
 
 std::string to_text(std::span<const Piece> pieces);

@@ -5,7 +5,7 @@
 // is repr() within a list; structured values are JSON in most places (value_text()), for there the template says tojson.
 // The texts below are those of the templates, verbatim. They are markup, and a change of one character changes what the model
 // sees.
-// A call whose arguments are not a JSON object is an error, but where ChatOptions::cut_arguments is set: then it is a call that
+// A call whose arguments are not a JSON object is an error, unless ChatOptions::cut_arguments is set: then it is a call that
 // was cut by a limit of tokens, and is shown as far as it was written.
 #include "model/text/coder_template.h"
 #include "base/error.h"
@@ -50,7 +50,7 @@ std::string python_text(const OrderedJson& value, bool nested = false) {
     return value.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
 
-// As the template writes a value: JSON where it has parts.
+// Returns a value as the template writes it: JSON if it has parts.
 std::string value_text(const OrderedJson& value) { return value.is_structured() ? python_json(value) : python_text(value); }
 
 std::string trimmed_text(const OrderedJson& value) {

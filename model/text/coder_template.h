@@ -10,12 +10,12 @@ namespace tq {
 // Qwen3.5 and later have Qwen3-Coder's words around tools in JSON, Qwen3-Coder-Next has its own.
 extern const std::string_view coder_system, coder_intro, coder_outro, coder_next_intro, coder_next_outro;
 
-// One tool of the list.
+// Returns one tool of the list as the template writes it.
 std::string coder_tool(const nlohmann::ordered_json& tool);
 
-// A call between <tool_call> and </tool_call>. Values that are neither texts nor structured are written as Python has them, from
-// Qwen3.6 on as JSON. Throws an Error with the index of the message where the arguments are no object and options.cut_arguments
-// does not allow that; an empty text is no arguments for Qwen3.5 and later.
+// Returns a call as the template writes it between <tool_call> and </tool_call>. Values that are neither texts nor structured are
+// written as in Python, from Qwen3.6 on as JSON. Throws an Error with the index of the message if the arguments are no object and
+// options.cut_arguments does not allow that; an empty text means no arguments for Qwen3.5 and later.
 std::string coder_call(const ChatMessage::ToolCall& call, size_t message, const ChatOptions& options);
 
 } // namespace tq

@@ -18,7 +18,7 @@ inline size_t spaces(std::string_view text, size_t at = 0) {
     return at;
 }
 
-// A pattern at the beginning of a text that may go on: where it ends, or that more text or nothing can make it match.
+// A pattern at the beginning of a text that may go on: its end, or whether more text can make it match.
 struct Match {
     enum { no, more, yes } found;
     size_t end = 0;

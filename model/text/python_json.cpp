@@ -1,7 +1,7 @@
 // Python's json.dumps: its separators, its escapes, its shortest floats.
 // Templates write tools and arguments by json.dumps, and each byte counts: another separator or another float is other tokens
-// than those of the training. Keys stay in the order of the request. The JSON comes from clients, so its depth is bounded here,
-// where the recursion is.
+// than those of the training. Keys stay in the order of the request. The JSON comes from clients, and this code recurses, so it
+// bounds the depth.
 #include "model/text/python_json.h"
 #include "base/error.h"
 #include "model/text/unicode.h"

@@ -21,7 +21,7 @@ class SpecialTokens {
     // Literals are distinct, not empty and at most max_length bytes.
     explicit SpecialTokens(std::vector<std::pair<std::string, uint32_t>> literals);
 
-    // Returns the leftmost match that begins at or after `from`, the longest of those that begin there.
+    // Returns the leftmost match at or after `from`, the longest if several begin there.
     std::optional<Match> find(std::string_view text, size_t from) const;
     std::optional<uint32_t> id(std::string_view literal) const;
 

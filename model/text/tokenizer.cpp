@@ -29,7 +29,7 @@ SpecialTokens tokens_of(const Vocabulary& vocabulary, std::initializer_list<Toke
     return SpecialTokens(std::move(literals));
 }
 
-// The bytes of base tokens; nothing where words are merged whatever they are.
+// Returns the bytes of base tokens; empty if words are merged whatever they are.
 std::unordered_map<std::string_view, uint32_t> words_of(const Vocabulary& vocabulary) {
     std::unordered_map<std::string_view, uint32_t> words;
     for (uint32_t id = 0; vocabulary.whole_words && id < vocabulary.size(); ++id)
@@ -37,7 +37,7 @@ std::unordered_map<std::string_view, uint32_t> words_of(const Vocabulary& vocabu
     return words;
 }
 
-// GGUF has one eos_token_id where generation_config.json has a list.
+// GGUF has one eos_token_id; generation_config.json has a list.
 std::vector<uint32_t> end_ids(const Vocabulary& vocabulary, const SpecialTokens& specials) {
     std::vector<uint32_t> ids = vocabulary.stop_ids;
     for (const char* literal : {"<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|eot_id|>",
@@ -72,7 +72,7 @@ class Tokenizer::Encoder {
   public:
     explicit Encoder(const Tables& tables) : tables_(tables) {}
 
-    // `strict`: throws an Error where markup names a token that the vocabulary lacks.
+    // `strict`: throws an Error if markup names a token that the vocabulary lacks.
     void add(std::string_view text, bool markup, bool strict) {
         size_t pos = 0;
         for (std::optional<SpecialTokens::Match> match; markup && (match = tables_.specials.find(text, pos));) {

@@ -24,7 +24,7 @@ class Tokenizer {
     // Reads tokenizer.ggml.*; throws an Error naming the key when it is missing, malformed or of another tokenizer.
     // `nfc`: normalise text to NFC first, as Hugging Face does for Qwen and llama.cpp does not.
     explicit Tokenizer(const ModelFile& file, bool nfc = true);
-    // The same; where the file has another tokenizer, one whose encode() throws that Error, for what runs on ids alone.
+    // The same. If the file has another tokenizer, returns one whose encode() throws that Error, for callers that need only ids.
     static Tokenizer of_any_kind(const ModelFile& file);
     ~Tokenizer();
     Tokenizer(Tokenizer&&) noexcept;
@@ -42,7 +42,7 @@ class Tokenizer {
 
     // Returns the bytes of a token, for some a part of a character. Special tokens give their literal text. id < size().
     std::string_view bytes(uint32_t id) const;
-    // Returns those bytes one after the other; not valid UTF-8 where the ids end within a character. All ids < size().
+    // Returns those bytes one after the other; not valid UTF-8 if the ids end within a character. All ids < size().
     std::string decode(std::span<const uint32_t> ids, bool skip_control = true) const;
 
     uint32_t size() const;

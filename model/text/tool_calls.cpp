@@ -1,12 +1,12 @@
 // The parser is a machine of states; step() reads the next piece that is certain, or returns false if more text could change
-// it. Two promises make it what it is. The parts, joined, do not depend on how the text was cut into pushes: so each state
+// it. It keeps two promises. The parts, joined, do not depend on how the text was cut into pushes: so each state
 // holds back what may be the beginning of a tag (begun_tag), white space before a possible call, and a whole line that may be
 // an untagged call. And nothing is lost: before_call_ and call_text_ keep a call as it was written, and if it turns out to be
 // none, or names nothing, all of it becomes content (finish_call).
 // The name and the arguments of a call are told while it is written, so a client sees long arguments grow. That cannot be
 // taken back. So a call counts as begun only when its name is complete, and call_end says whether it was valid.
-// Arguments in JSON are scanned, not parsed, as they arrive: json_end() counts brackets outside of strings, and remembers
-// where it was. The whole call is parsed once, at its end.
+// Arguments in JSON are scanned, not parsed, as they arrive: json_end() counts brackets outside of strings, and remembers its
+// place. The whole call is parsed once, at its end.
 #include "model/text/tool_calls.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -23,7 +23,7 @@ using Kind = AnswerPart::Kind;
 constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", end_call_tag = "</tool_call>";
 constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
                            parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
-// How many bytes at the end of `text` may be the beginning of `tag`.
+// Returns the number of bytes at the end of `text` that may be the beginning of `tag`.
 size_t begun_tag(std::string_view text, std::string_view tag) {
     size_t n = std::min(text.size(), tag.size() - 1);
     while (n > 0 && !tag.starts_with(text.substr(text.size() - n))) --n;
@@ -132,7 +132,7 @@ bool AnswerParser::step_reasoning() {
     return true;
 }
 
-// Returns where a call of a known tool begins, or may; otherwise npos.
+// Returns the offset at which a call of a known tool begins, or may begin; otherwise npos.
 size_t AnswerParser::find_call_in_thinking() const {
     const std::string_view text = rest();
     for (size_t at = text.find('<'); at != text.npos; at = text.find('<', at + 1))
@@ -254,7 +254,7 @@ bool AnswerParser::scan_string(char c) {
     return true;
 }
 
-// Returns where the value in whose middle the parser is ends; otherwise npos.
+// Returns the end of the value that the parser is in; npos if it has not come yet.
 size_t AnswerParser::json_end() {
     const std::string_view text = rest();
     for (size_t i = 0; i < text.size(); ++i) {

@@ -26,11 +26,11 @@ struct AnswerPart {
     bool cut = false;  // of call_end: the answer was cut off within the call, whose arguments are a beginning
 };
 
-// Where a call may stand without tags: a JSON object that names a tool of the request, and has "arguments" or "parameters".
+// Places of calls without tags: a JSON object that names a tool of the request, and has "arguments" or "parameters".
 enum class UntaggedCalls {
     none,
     alone,   // the model forgot the tags: objects at the answer's end that begin a line, or are in a fence of Markdown
-    several, // likewise, and at the beginning, and behind another such call: Llama's form
+    several, // the same, and at the beginning, and after another untagged call: Llama's form
 };
 
 class AnswerParser {

@@ -1,7 +1,7 @@
 // The types of tools' parameters, as far as the parser of XML-like calls needs them. <parameter=x>5</parameter> has no quotes:
-// whether it is the text "5" or the number 5 is known from the schema alone. A parameter is a text, JSON, or either; of either,
-// what reads as JSON is JSON. Parameters and tools that no schema describes are texts, as nothing is lost then.
-// Models write Python's True, False and None now and then where JSON is expected, which are read as what they mean.
+// only the schema says whether it is the text "5" or the number 5. A parameter is a text, JSON, or either; in the last case a
+// value that reads as JSON is JSON. Parameters and tools that no schema describes are texts, as nothing is lost then. Models now
+// and then write Python's True, False and None instead of JSON's; these are read as the JSON values.
 #include "model/text/tool_types.h"
 #include "base/error.h"
 #include "base/json.h"

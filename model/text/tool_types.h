@@ -12,7 +12,7 @@ class ToolTypes {
     enum class Type {
         text,  // a string: any text
         json,  // a number, true, a list, ...
-        either // JSON where it is that, else a text
+        either // JSON if it is JSON, else a text
     };
 
     ToolTypes() = default;

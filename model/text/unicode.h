@@ -8,7 +8,7 @@
 namespace tq {
 
 // One step through UTF-8 text. An ill-formed sequence has the length of its maximal subpart (Unicode 15, section 3.9, D93b), at
-// least 1: one U+FFFD replaces it. `incomplete`: the text ends where more bytes could still complete a character.
+// least 1: one U+FFFD replaces it. `incomplete`: the text ends within a character that more bytes could still complete.
 struct Utf8Step {
     enum class Kind : uint8_t { character, ill_formed, incomplete };
     Kind kind;

@@ -18,7 +18,7 @@ using UntaggedKind = AnswerPart::Kind;
 struct UntaggedHead {
     Match match;
     std::string_view name = {};
-    size_t arguments = 0;    // where their value begins
+    size_t arguments = 0;    // offset of their value
     bool name_begun = false; // with the quote of its value
 
     // Whether the text, which was cut off, is the beginning of a call. `native`: the model writes its calls without tags.
@@ -59,7 +59,7 @@ UntaggedHead read_untagged_head(std::string_view text, const ToolTypes& types) {
 
 } // namespace
 
-// Returns whether nothing of the rest is content yet; where a call may begin, the state changes.
+// Returns whether nothing of the rest is content yet; if a call may begin, the state changes.
 bool AnswerParser::begins_untagged() {
     const bool behind_call = calls_ > 0; // calls are divided by semicolons
     const size_t begin = rest().find_first_not_of(behind_call ? " \t\r\n;" : " \t\r\n");
@@ -70,7 +70,8 @@ bool AnswerParser::begins_untagged() {
     return true;
 }
 
-// Returns where in the rest a line behind another begins that may be a call, or a fence begins or ends; otherwise npos.
+// Returns the offset in the rest at which a line after another begins that may be a call, or a fence begins or ends; otherwise
+// npos.
 size_t AnswerParser::find_untagged() const {
     const std::string_view text = rest();
     const size_t fence = text.find(fence_mark);
@@ -81,7 +82,7 @@ size_t AnswerParser::find_untagged() const {
     return fence;
 }
 
-// At such a place.
+// Takes the step at a place of find_untagged().
 bool AnswerParser::step_mark(size_t before) {
     if (!in_fence_) return open_untagged(before, false), true;
     in_fence_ = false;

@@ -21,7 +21,7 @@ constexpr bool prints(int byte) { return (byte >= 33 && byte <= 126) || (byte >=
 // The character of each byte, and back.
 struct ByteAlphabet {
     std::array<char32_t, 256> character;
-    std::array<int, 0x100 + 68> byte; // -1 where there is no byte
+    std::array<int, 0x100 + 68> byte; // -1 if there is no byte
 
     ByteAlphabet() {
         byte.fill(-1);
@@ -56,7 +56,7 @@ struct PreTokenizer {
     std::string_view name;
     WordSplitter splitter;
     bool whole_words = false;
-    bool begins_with_bos = false; // where tokenizer.ggml.add_bos_token is absent
+    bool begins_with_bos = false; // if tokenizer.ggml.add_bos_token is absent
 };
 
 // The first of each splitter is the usual name, the others are names of tokenizers that llama.cpp splits in the same way.
@@ -86,7 +86,7 @@ constexpr PreTokenizer pre_tokenizers[] = {
     {"smaug-bpe", WordSplitter::llama3},
 };
 
-// Returns the way in which texts are split; nullptr where `refusal` says why there is none.
+// Returns the way in which texts are split; nullptr if there is none, and `refusal` says why.
 const PreTokenizer* read_kind(const ModelFile& file, std::string& refusal) {
     const auto refuse = [&](const std::string& why) {
         refusal =
@@ -143,7 +143,7 @@ TokenKind kind_of(int64_t type, std::string_view text) {
     return type != 4 ? TokenKind::control : looks_like_markup(text) ? TokenKind::tag : TokenKind::word;
 }
 
-// Returns the bytes of a base token; the text itself where a character of it is not in the alphabet, as Hugging Face does.
+// Returns the bytes of a base token; the text itself if a character of it is not in the alphabet, as Hugging Face does.
 std::string base_bytes(std::string_view text, const ByteAlphabet& alphabet) {
     std::string out;
     for (size_t pos = 0; pos < text.size();) {
@@ -300,7 +300,7 @@ class Reader {
         if (!vocabulary_.bos_id) refuse("bos_token_id", " is missing, and texts begin with it");
     }
 
-    // Nothing here needs these ids, but for a BOS token that texts begin with, which is read before.
+    // No code here needs these ids, except a BOS token that texts begin with, which is read before.
     void note_unused_id(std::string_view key) {
         const std::string full = fmt::format("tokenizer.ggml.{}", key);
         if (!file_.find(full)) return;
@@ -313,7 +313,7 @@ class Reader {
     const ModelFile& file_;
     ByteAlphabet alphabet_;
     std::vector<int64_t> types_;                         // by id
-    std::unordered_map<std::string_view, uint32_t> ids_; // of a used token, where there is one of that text
+    std::unordered_map<std::string_view, uint32_t> ids_; // of a used token, if there is one of that text
     Vocabulary vocabulary_;
 };
 

@@ -25,7 +25,7 @@ constexpr uint32_t run = 32;          // rows whose squares are added up first
 constexpr int64_t one = 1 << 16;      // of logarithms
 constexpr int64_t largest_exponent = 20;
 
-// Of the matrix's rows times `norm`, and of the bias.
+// Sums of squares of the matrix's rows times `norm`, and of the bias.
 std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<const float> norm,
                                 const std::optional<Tensor>& bias) {
     std::vector<double> out(w.rows);
@@ -45,7 +45,8 @@ std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<con
     return out;
 }
 
-// Of rows 0, step, 2 step, ...: run by run, so that the order of additions does not depend on the threads.
+// Sums of squares of the columns over rows 0, step, 2 step, ...: run by run, so that the order of additions does not depend on
+// the threads.
 std::vector<double> column_squares(ThreadPool& pool, const Tensor& w) {
     const uint32_t step = std::max(1u, w.rows / enough_rows), rows = (w.rows + step - 1) / step, runs = (rows + run - 1) / run;
     std::vector<std::vector<double>> sums(runs, std::vector<double>(w.cols));
@@ -81,7 +82,7 @@ std::optional<int64_t> logarithm(double x) {
     return out;
 }
 
-// Rounds down for negative numbers, too, where C++ rounds towards 0.
+// Rounds down also for negative numbers, for which C++ rounds towards 0.
 int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
 // squares: g^4 of a head's channels. Writes the power of two next to g over the geometric mean.
@@ -101,8 +102,8 @@ void scales_of_head(std::span<float> scales, std::span<const double> squares) {
     }
 }
 
-// Returns g of each pair of channels: g^2 = rms(key) / rms(query), neither taken to be below 10^-6 of that of all pairs; 1 where
-// that is no number.
+// Returns g of each pair of channels: g^2 = rms(key) / rms(query); neither is taken to be below 10^-6 of that of all pairs. g is
+// 1 if that is not a number.
 std::vector<float> scales_of_pairs(std::span<const double> keys, std::span<const double> queries) {
     constexpr double min = 1e-12, largest = 1 << 16;
     const auto mean = [](std::span<const double> x) { return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size()); };
@@ -138,7 +139,7 @@ KeyScaling key_scaling(const Config& c, const AttentionSquares& squares, std::sp
     ENSURE(squares.keys.size() == kv_heads * d && squares.queries.size() == group * squares.keys.size(), "{} keys, {} queries",
            squares.keys.size(), squares.queries.size());
     for (size_t head = 0; head < kv_heads; head++) {
-        std::vector<double> keys(half), queries(half); // of pairs of channels, of which keys lack the mean
+        std::vector<double> keys(half), queries(half); // of pairs of channels; the mean is subtracted from keys
         for (size_t i = 0; i < half; i++)
             for (const size_t at : {head * d + i, head * d + i + half}) {
                 keys[i] += squares.keys[at] - double(out.means[at]) * out.means[at];

@@ -9,8 +9,8 @@ namespace tq {
 // Sums of squares of a layer's weights: what its vectors are as large as, were hidden states even, and what values are multiplied
 // by.
 struct AttentionSquares {
-    // Of the rows of attn_q and attn_k, times attn_norm, and of their biases: [heads * head_dim], [kv_heads * head_dim]. Empty
-    // where heads have norms, which tell as much.
+    // Squares of the rows of attn_q and attn_k, times attn_norm, and of their biases: [heads * head_dim], [kv_heads * head_dim].
+    // Empty if heads have norms, which tell as much.
     std::vector<double> queries, keys;
     std::vector<double> values;  // of attn_v's rows, times attn_norm, and its bias: [kv_heads * head_dim]
     std::vector<double> columns; // of attn_output's columns, over some of its rows: [heads * head_dim]

@@ -12,8 +12,8 @@ SharedExpertWeights collect_shared_expert(TensorSource& source, const Config& co
 // GGUF files, which collect_recurrent() divides.
 Tensor packed_gates(const Tensor& beta, const Tensor& alpha, const Recurrent& recurrent);
 
-// Returns a vector as GGUF has it of one that PyTorch has: norms of hidden states and of heads lack 1 there, and rates of decay
-// are given as A_log, of which they are -exp.
+// Returns GGUF's form of a PyTorch vector. PyTorch's norms of hidden states and of heads lack 1, and its rates of decay are given
+// as A_log; GGUF has -exp(A_log).
 Tensor from_pytorch(Tensor vector);
 
 // The two halves of the matrices of all experts that a file has in one, blk.3.ffn_gate_up_exps.weight: the rows of ffn_gate, then

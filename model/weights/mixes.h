@@ -31,7 +31,7 @@ struct Mix {
 const Mix* find_mix(std::string_view name);
 std::string mix_names(); // "F32 F16 BF16 Q8_0 ..."
 
-// What is chosen beside the mix.
+// Options beside the mix.
 struct MixOptions {
     bool pure = false;                                   // all matrices in the mix's own format
     std::optional<GgmlType> output_type, embedding_type; // of output.weight, and of token_embd.weight

@@ -9,7 +9,7 @@ namespace tq {
 // whatever file the model came in. Neither scores nor sums change, since queries and keys are reordered alike.
 Tensor in_halves(const Tensor& tensor, uint32_t head_dim);
 
-// Returns the opposite: the tensor of which in_halves() makes this one.
+// Returns the inverse: the tensor from which in_halves() makes this one.
 Tensor in_neighbours(const Tensor& tensor, uint32_t head_dim);
 
 } // namespace tq

@@ -1,7 +1,7 @@
 // Tensors that are made of others when they are read: stacks of experts, rows that are picked in another order, and conversion to
 // fp32. Each is a RowSource that keeps what it reads from. So a model in another layout needs no copy in memory; a device that
 // uploads rows in pieces gets each piece made for it.
-// A stack's rows may be mapped directly (mapped_rows()) where a request lies within one part that is itself in a file.
+// A stack's rows may be mapped directly (mapped_rows()) if a request lies within one part that is itself in a file.
 #include "model/weights/stacked_rows.h"
 #include "base/ensure.h"
 #include <algorithm>

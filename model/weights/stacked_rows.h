@@ -4,7 +4,7 @@
 
 namespace tq {
 
-// Returns matrices of one format and one size, one below the other; they are mapped where these lie in files.
+// Returns matrices of one format and one size, one below the other; they are mapped if the parts lie in files.
 Tensor stacked(std::string name, std::vector<Tensor> parts);
 
 // Returns these rows of a matrix, in this order: copies, made on demand.

@@ -13,7 +13,7 @@ class RowSource {
     virtual ~RowSource() = default;
     // to[count * row bytes] = rows first .. first + count - 1. Several threads may call it at once.
     virtual void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const = 0;
-    // Returns these rows where they lie in a file in this form, one after the other; nothing if they must be made.
+    // Returns these rows if they lie in a file in this form, one after the other; empty if they must be made.
     virtual std::span<const std::byte> mapped_rows(uint32_t, uint32_t) const { return {}; }
 };
 
@@ -34,9 +34,9 @@ struct Tensor {
     // Whether no row need be made: all are in one place, or each matrix of a stack in its own.
     bool is_mapped() const { return !source || !source->mapped_rows(0, 1).empty(); }
 
-    // Only where the rows are in memory.
+    // Call it only if the rows are in memory.
     std::span<const std::byte> row(uint32_t r) const { return data.subspan(r * row_bytes(), row_bytes()); }
-    // Returns rows first .. first + count - 1 as a matrix, likewise, or of one matrix of a stack.
+    // Returns rows first .. first + count - 1 as a matrix, if the rows are in memory, or of one matrix of a stack.
     Tensor slice(uint32_t first, uint32_t count) const {
         return {.name = name,
                 .type = type,

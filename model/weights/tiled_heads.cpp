@@ -31,7 +31,7 @@ class MovedColumns final : public RowSource {
     const std::vector<uint32_t> from_runs_;
 };
 
-// Of `before` runs that stay and then value_heads heads of `each` runs: which run comes where.
+// Returns the source of each run: `before` runs stay, then value_heads heads of `each` runs are reordered.
 std::vector<uint32_t> tiled(const Recurrent& r, uint32_t before, uint32_t each) {
     std::vector<uint32_t> from(before);
     std::iota(from.begin(), from.end(), 0u);

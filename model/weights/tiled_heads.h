@@ -1,5 +1,5 @@
 // A hybrid's value heads in the order of its GGUF files: of each key head the first, then of each the second (tiled_heads in
-// model/config.h), where Hugging Face has all of a key head's together.
+// model/config.h), whereas Hugging Face has all of a key head's together.
 #pragma once
 #include "model/config.h"
 #include "model/weights/tensor.h"

@@ -270,8 +270,8 @@ uint32_t quantise(Weights& weights, GgmlType type) {
     return count;
 }
 
-// What a pass of one token reads of the weights, for predictions of speed: of the embedding one row, of each mixture the experts
-// that are chosen.
+// Returns the weights that a pass of one token reads, for predictions of speed: one row of the embedding, and the chosen experts
+// of each mixture.
 Weights read_by_token(Weights w, const Config& c) {
     if (!w.tied) w.token_embd.rows = 1;
     w.mtp.reset();
@@ -281,9 +281,9 @@ Weights read_by_token(Weights w, const Config& c) {
     return w;
 }
 
-// What a device that holds some halves of layers has to load. The rest keeps its entry with no rows, so that indices of layers
-// stay. Norms are small and stay everywhere. The embedding goes with the head if it is the head's matrix, and otherwise is read
-// on the host.
+// Returns the weights that a device with some halves of layers loads. The rest keeps its entry with no rows, so that indices of
+// layers stay. Norms are small and stay everywhere. The embedding goes with the head if it is the head's matrix, and otherwise is
+// read on the host.
 Weights held_weights(Weights w, const HeldHalves& held) {
     const auto drop = [](Tensor& t) {
         t.rows = 0;

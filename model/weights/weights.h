@@ -10,7 +10,7 @@
 
 namespace tq {
 
-// Of a recurrent layer: what it has instead of attn_q, attn_k, attn_v and attn_output. Vectors are in F32, F16 or BF16.
+// Weights of a recurrent layer instead of attn_q, attn_k, attn_v and attn_output. Vectors are in F32, F16 or BF16.
 struct RecurrentWeights {
     Tensor attn_qkv;  // [channels][hidden_size]: the queries of all key heads, their keys, the values of all value heads
     Tensor attn_gate; // [value_heads * head_dim][hidden_size]
@@ -32,10 +32,10 @@ struct LayerWeights {
     Tensor attn_q, attn_k, attn_v, attn_output;                  // without rows in a recurrent layer; attn_q has Config::q_rows()
     Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;                 // of a mixture of experts: their matrices, one below the other
     std::optional<Tensor> ffn_gate_inp;                          // the router of experts, in F32: [num_experts][hidden_size]
-    std::optional<Tensor> attn_q_norm, attn_k_norm;              // where Architecture::qk_norm
-    std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // where Architecture::qkv_bias
+    std::optional<Tensor> attn_q_norm, attn_k_norm;              // if Architecture::qk_norm
+    std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // if Architecture::qkv_bias
     std::optional<RecurrentWeights> recurrent;                   // of a recurrent layer
-    std::optional<SharedExpertWeights> shared_expert;            // where Config::shared_expert_intermediate_size
+    std::optional<SharedExpertWeights> shared_expert;            // if Config::shared_expert_intermediate_size
 };
 
 // A head for multi-token prediction (nextn in GGUF files): one more layer with attention, which proposes the token after the next
@@ -62,10 +62,10 @@ struct Weights {
     std::vector<FileIdentity> files = {};
     // cls.output.weight [2, hidden_size] of a reranker's file, the rows of yes and no, which are no part of the forward pass.
     std::optional<Tensor> classifier = {};
-    std::optional<MtpWeights> mtp = {}; // where Config::mtp
+    std::optional<MtpWeights> mtp = {}; // if Config::mtp
 
     uint64_t bytes() const;        // of all tensors in the file's formats, a tied head counted once
-    uint64_t mapped_bytes() const; // of those of them that lie in files and need not be made
+    uint64_t mapped_bytes() const; // of the weights that lie in files and need not be made
 };
 
 // A source of tensors by GGUF's names. Each may be requested once.
@@ -77,11 +77,11 @@ class TensorSource {
     virtual Tensor vector(const std::string& name, uint32_t cols) = 0;
     // A short matrix as a vector, row by row.
     virtual Tensor table(const std::string& name, uint32_t rows, uint32_t cols) = 0;
-    // A stack of the matrices of all experts, [count * rows][cols]: "blk.3.ffn_up_exps.weight" where `name` is "blk.3.ffn_up".
+    // A stack of the matrices of all experts, [count * rows][cols]: "blk.3.ffn_up_exps.weight" if `name` is "blk.3.ffn_up".
     virtual Tensor experts(const std::string& name, uint32_t count, uint32_t rows, uint32_t cols) = 0;
 };
 
-// Returns all tensors of a model of this architecture and shape; it is tied where `source` has no "output.weight".
+// Returns all tensors of a model of this architecture and shape; it is tied if `source` has no "output.weight".
 Weights collect_weights(TensorSource& source, const Config& config);
 
 // Matrices are in any format of blocks.h, norms and biases in F32, F16 or BF16. Rows of q and k that a file has in pairs
@@ -92,13 +92,13 @@ Weights collect_weights(TensorSource& source, const Config& config);
 // run, or is unknown to the architecture (a bias would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 
-// Returns the tensors with those rows alone that one token reads: of the stacks of experts as many as it has, and one of an
-// embedding that is not the head; none of a head for multi-token prediction.
+// Returns the tensors with only the rows that one token reads: of the stacks of experts as many as a token has, one of an
+// embedding that is not the head, and none of a head for multi-token prediction.
 Weights read_by_token(Weights weights, const Config& config);
 
-// Returns the weights of the halves that a device holds. Of the others the matrices have no rows; norms and biases, which are
-// short, stay. The embedding stays where it is the head, too. A head for multi-token prediction is not divided: it goes where all
-// halves are.
+// Returns the weights of the halves that a device holds. Matrices of other halves have no rows; norms and biases, which are
+// short, stay. The embedding stays if it is the head, too. A head for multi-token prediction is not divided: it goes to the
+// device that has all halves.
 Weights held_weights(Weights weights, const HeldHalves& held);
 
 // Converts the matrices in F32, F16 or BF16, but for routers and the gates of recurrent layers, to Q8_0 or Q4_0, made from them

@@ -6,8 +6,8 @@
 
 namespace tq {
 
-// A system call on a directory that hangs cannot be given up: deadlines are left to the caller. ttl: pages that were not used for
-// so long are none, and are deleted; 0: they stay.
+// A hanging system call on a directory cannot be given up: deadlines are left to the caller. ttl: pages that were not used for
+// this time count as missing, and are deleted; 0: they stay.
 std::unique_ptr<SharedStore> open_directory_store(const std::filesystem::path& directory, const OwnerTexts& owner,
                                                   std::chrono::seconds ttl);
 

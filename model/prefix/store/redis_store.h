@@ -10,8 +10,8 @@ namespace tq {
 // Throws Error if this build has no hiredis, with what to do.
 void require_redis();
 
-// Connects when it is used first, and again after an error. ttl: pages that were not used for so long expire; 0: they do not.
-// Names are looked up by the system, which keeps no deadline; all else does.
+// Connects at the first use, and again after an error. ttl: pages that were not used for this time expire; 0: they do not. The
+// system's lookup of names keeps no deadline; everything else does.
 std::unique_ptr<SharedStore> open_redis_store(const RedisAddress& address, PageName owner, std::chrono::seconds ttl);
 
 } // namespace tq

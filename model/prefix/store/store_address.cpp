@@ -1,5 +1,5 @@
-// Where the shared store is: a directory, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]. Messages never show what is before the
-// @. The last @ divides, as a password may have one in it.
+// Parses the address of the shared store: a directory, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]. Messages never show the
+// text before the @. The last @ divides, as a password may contain one.
 #include "model/prefix/store/store_address.h"
 #include "base/error.h"
 #include "base/path_text.h"

@@ -1,4 +1,4 @@
-// Where a shared store is: a directory, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DB].
+// Address of a shared store: a directory, or redis://[[USER]:PASSWORD@]HOST[:PORT][/DB].
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +15,7 @@ struct RedisAddress {
 };
 struct StoreAddress {
     std::optional<RedisAddress> redis;
-    std::filesystem::path directory; // where it is no Redis
+    std::filesystem::path directory; // if it is no Redis
 
     std::string text() const; // for people: without the password
 };

@@ -6,7 +6,7 @@
 namespace tq {
 namespace {
 
-// The number in a variable; 0 where it is not set, or has none.
+// Returns the number in a variable; 0 if it is not set, or has none.
 uint32_t number_in(const char* name) {
     uint32_t number = 0;
     parse_number(environment_variable(name).value_or(""), number);

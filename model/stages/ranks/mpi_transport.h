@@ -5,7 +5,7 @@
 
 namespace tq {
 
-// "Open MPI v4.1.4", or "none" where this was built without.
+// "Open MPI v4.1.4", or "none" if this was built without it.
 std::string mpi_version();
 
 // The number of processes that a launcher of MPI's (mpirun, srun --mpi) has started this one with; 1 without one.

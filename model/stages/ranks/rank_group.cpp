@@ -1,10 +1,9 @@
-// How a job begins. Each rank says first what it is, or why it cannot take part; so rank 0 knows all problems at once, and
-// names them together. What the ranks must agree on (build, model, options) is compared as texts (RankFacts::agreed): a rank
-// with another build could compute other bits, and pages of the prefix cache would mix. If anything differs, all are told to
-// end.
-// Parts are loaded by all ranks at the same time: orders go out first (StageOrder), answers are collected when the stages are
-// put together. divide_layers() gives each rank layers in proportion to its memory; rank 0 also has the embedding and the
-// head, so the bytes outside of layers count as its first ones.
+// Begin of a job. Each rank first says what it is, or why it cannot take part; so rank 0 knows all problems at once, and names
+// them together. Facts that must be equal (build, model, options) are compared as texts (RankFacts::agreed): a rank with another
+// build could compute other bits, and pages of the prefix cache would mix. If anything differs, all are told to end. Parts are
+// loaded by all ranks at the same time: orders go out first (StageOrder), answers are collected when the stages are put together.
+// divide_layers() gives each rank layers in proportion to its memory; rank 0 also has the embedding and the head, so the bytes
+// outside of layers count as its first ones.
 #include "model/stages/ranks/rank_group.h"
 #include "base/ensure.h"
 #include "base/printable.h"
@@ -52,7 +51,7 @@ double layer_bytes(const Weights& weights) {
     return bytes;
 }
 
-// Returns what the ranks differ in: "rank 1 (b: CPU) has the version X, where rank 0 has Y".
+// Returns the differences of the ranks: "rank 1 (b: CPU) has the version X, where rank 0 has Y".
 std::vector<std::string> differences(std::span<const RankFacts> ranks) {
     std::vector<std::string> out;
     for (uint32_t rank = 1; rank < ranks.size(); rank++)
@@ -83,9 +82,9 @@ void refuse_to_join(Transport& transport, const std::string& why) {
     transport.send(0, message.bytes());
 }
 
-// Rank r ends where the ranks up to it have their share of all bytes, of which the first ones are those outside of layers: they
-// are rank 0's. Rounding is of the running sum and not of each share, so that no layer is lost, and the last rank takes what is
-// left.
+// Rank r ends at the layer with which the ranks up to it have their share of all bytes. The first bytes are those outside of
+// layers, which are rank 0's. The running sum is rounded and not each share, so that no layer is lost, and the last rank takes
+// the rest.
 std::vector<uint32_t> divide_layers(const Weights& weights, std::span<const uint32_t> counts, std::span<const RankFacts> ranks) {
     const auto layers = uint32_t(weights.layers.size());
     if (!counts.empty()) {

@@ -8,12 +8,12 @@
 
 namespace tq {
 
-// What a rank says of itself.
+// Facts that a rank reports about itself.
 struct RankFacts {
     std::string host, device;
     uint64_t available_bytes = 0; // of memory for its part
     uint32_t batch_size = 0;      // of its device's blocks
-    // What must be equal on all ranks: "version", "model" and so on, for people.
+    // Facts that must be equal on all ranks: "version", "model" and so on, for people.
     std::map<std::string, std::string> agreed = {};
 };
 
@@ -21,16 +21,16 @@ struct RankFacts {
 void join(Transport& transport, const RankFacts& facts);
 void refuse_to_join(Transport& transport, const std::string& why);
 
-// Layers of each rank: as many as `counts` says, which are all in all; throws Error if they are not. Empty: in proportion to
-// the ranks' memory, where rank 0 has the head, too.
+// Layers of each rank: as in `counts`, whose sum must be the number of layers; throws Error if it is not. Empty: in proportion to
+// the ranks' memory; rank 0 has the head, too.
 std::vector<uint32_t> divide_layers(const Weights& weights, std::span<const uint32_t> counts, std::span<const RankFacts> ranks);
-// The split with so many layers on each rank.
+// The split with these layers on each rank.
 Split split_of_ranks(std::span<const uint32_t> layers);
 
 class RankGroup {
   public:
-    // On rank 0, waits for the others. Throws Error, with all that differs, where they do not agree with `own`, or one cannot
-    // take part; RankLost.
+    // On rank 0, waits for the others. Throws Error, with all that differs, if they do not agree with `own`, or one cannot take
+    // part; RankLost.
     RankGroup(Transport& transport, RankFacts own);
     ~RankGroup(); // ends the job
 
@@ -43,7 +43,7 @@ class RankGroup {
     // rank's name.
     std::unique_ptr<Forward> make_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
                                           const Split& split, const MakeStage& own);
-    // Of each rank, by itself.
+    // The plan of each rank, made by itself.
     std::vector<MemoryPlan> plans(const RankModel& own, const ForwardOptions& options, const Split& split);
 
   private:

@@ -108,7 +108,7 @@ class RemoteStage final : public Stage, private CacheVectors {
         out.add(std::array{first, second, third});
         return out;
     }
-    // With the tables of the slots, where the rank does not have them.
+    // Begins a request, with the tables of the slots if the rank does not have them.
     MessageWriter with_sequences(RankRequest request) const {
         MessageWriter out = request_of(request, number_);
         write_sequences(out, cache_, sent_version_ != cache_.version());

@@ -30,7 +30,7 @@ class RankLink {
     uint32_t stages_ = 0;
 };
 
-// Asks the rank of `link` to make a stage that holds options.held. start() waits for it, and returns it. Where that is not
+// Asks the rank of `link` to make a stage that holds options.held. start() waits for it, and returns it. If start() is not
 // called, the stage is dropped.
 class StageOrder {
   public:

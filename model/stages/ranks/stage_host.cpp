@@ -25,7 +25,7 @@ struct Hosted {
     std::unique_ptr<Stage> stage;
 };
 
-// Throw Error where a request names what this cache does not have.
+// Throw Error if a request names a slot or page that this cache does not have.
 void require_slots(const Cache& cache, std::initializer_list<uint32_t> slots) {
     for (const uint32_t slot : slots)
         if (slot >= cache.shape().slots) fail("there is no slot {}", slot);

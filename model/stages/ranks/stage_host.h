@@ -1,4 +1,4 @@
-// What a rank other than 0 does: it has stages of the model, and runs what rank 0 asks of them.
+// The work of a rank other than 0: it has stages of the model, and runs rank 0's requests.
 #pragma once
 #include "model/memory_plan.h"
 #include "model/stages/ranks/transport.h"
@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// What a rank does with a model.
+// A rank's model and the objects that it needs to run it.
 struct RankModel {
     const Config& config;
     MakeStage make;

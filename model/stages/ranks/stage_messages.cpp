@@ -1,9 +1,8 @@
-// What ranks tell each other, as bytes. Both sides run the same build, which is checked when a job begins (rank_group.cpp), so
+// Messages between ranks, as bytes. Both sides run the same build, which is checked when a job begins (rank_group.cpp), so
 // numbers and plain structs go as they lie in memory. Sizes in options are believed, as rank 0 made them; its choices are checked
-// here. Pages, slots and rows, which become indices on the other side, are checked: pages here, and the others by who knows their
-// limits (stage_host.cpp).
-// A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank holds; put_held_bytes() puts them
-// back in their places.
+// here. Pages, slots and rows become indices on the other side, so they are checked: pages here, the others by the code that
+// knows their limits (stage_host.cpp). A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank
+// holds; put_held_bytes() puts them back in their places.
 #include "model/stages/ranks/stage_messages.h"
 #include "base/ensure.h"
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What rank 0 asks of another rank: a request, then its reply, one at a time.
+// Requests of rank 0 to another rank: a request, then its reply, one at a time.
 #pragma once
 #include "model/forward.h"
 #include "model/memory_plan.h"
@@ -15,15 +15,15 @@ enum class RankRequest : uint32_t {
     run_block,      // stage, sequences, halves, rows, whole, h -> h
     run_separate,   // stage, sequences, halves, rows, h -> h
     read_page,      // stage, page, tokens -> the bytes of the layers that it holds, one after the other
-    write_page,     // stage, page, tokens, such bytes
+    write_page,     // stage, page, tokens, bytes as of read_page
     stored,         // stage, sequences, slot, layer, side -> heads, tokens, codes, scales
     read_window,    // stage, slot, first, tokens -> the bytes of the layers that it holds, one after the other
-    write_window,   // stage, slot, first, tokens, such bytes
+    write_window,   // stage, slot, first, tokens, bytes as of read_window
     copy_page,      // stage, from, to, tokens
     copy_window,    // stage, sequences, from, to
     repeat,         // stage, sequences, slot, length, to
     read_state,     // stage, slot -> the bytes of the recurrent layers that it holds, one after the other
-    write_state,    // stage, slot, such bytes
+    write_state,    // stage, slot, bytes as of read_state
     copy_state,     // stage, from, to
     clear_state,    // stage, slot
     settle_state,   // stage, slot, settled, tokens
@@ -42,7 +42,7 @@ ForwardOptions read_options(MessageReader& from, uint32_t layers);
 void write_rows(MessageWriter& to, const PassRows& rows);
 PassRows read_rows(MessageReader& from);
 
-// The tables and positions of a cache's slots, or where the other side has these tables, the positions alone.
+// The tables and positions of a cache's slots; if the other side has these tables, only the positions.
 void write_sequences(MessageWriter& to, const Cache& cache, bool with_tables);
 
 // Makes `cache` the bookkeeping of another process's slots, as it was when they were written. Throws Error if they are those

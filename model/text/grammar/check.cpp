@@ -62,7 +62,7 @@ class LeftRecursion {
     LeftRecursion(const Syntax& syntax, const std::vector<bool>& can_be_empty)
         : syntax_(syntax), can_be_empty_(can_be_empty), colour_(syntax.exprs.size()) {}
 
-    // Returns a rule that is on such a way, or `unlimited`.
+    // Returns a rule that can come to itself again before it reads a byte, or `unlimited`.
     uint32_t find() {
         for (const Rule& rule : syntax_.rules)
             if (const uint32_t found = search(rule.body); found != unlimited) return found;

@@ -1,12 +1,13 @@
-// Where a grammar applies within an answer. A model that thinks writes <think>, its thoughts and </think> before what the grammar
-// describes; a model that may call tools writes free text until <tool_call>. The answer is therefore in one of five phases:
-// - choice: the first token is <think>, or begins what the grammar describes.
-// - thinking: all tokens are allowed but those that end an answer, for there would be no answer then.
-// - gap: behind </think>, up to two newlines of the template, which are none of the grammar's.
+// The part of an answer that a grammar applies to. A model that thinks writes <think>, its thoughts and </think> before the text
+// that the grammar describes; a model that may call tools writes free text until <tool_call>. The answer is therefore in one of
+// five phases:
+// - choice: the first token is <think>, or begins the grammar's text.
+// - thinking: all tokens are allowed except those that end an answer, because the answer would be missing.
+// - gap: after </think>, up to two newlines of the template, which are not the grammar's.
 // - free: all tokens are allowed. <tool_call> begins the grammar.
-// - grammar: the matcher's mask says what is allowed.
-// phases_ has the phase behind each accepted token, with the number of tokens that the matcher had accepted then. That is what
-// rewind() needs: speculative decoding accepts drafted tokens, and takes back those that the model refuses.
+// - grammar: the matcher's mask says which tokens are allowed.
+// phases_ has the phase after each accepted token, with the number of tokens that the matcher had accepted then. rewind() needs
+// both: speculative decoding accepts drafted tokens, and takes back those that the model rejects.
 #include "model/text/grammar/constraint.h"
 #include "base/ensure.h"
 #include "base/error.h"

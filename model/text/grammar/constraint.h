@@ -31,7 +31,7 @@ class GrammarConstraint final : public TokenConstraint {
 
     void restart();                                        // for another answer
     size_t accepted() const { return phases_.size() - 1; } // tokens since then
-    // Goes back to where n tokens had been accepted, at most Matcher::max_rewind tokens back.
+    // Goes back to the state after n accepted tokens, at most Matcher::max_rewind tokens back.
     void rewind(size_t n);
     // True when the grammar has begun and may end here.
     bool can_end() const { return phase().kind == Kind::grammar && matcher_.can_end(); }

@@ -3,9 +3,9 @@
 // them. count_nodes() in grammar.cpp relies on that order.
 // The text comes from requests, so everything in it has a limit: bytes, rules, nested groups (the parser recurses there),
 // repetitions of one another, and the numbers in them. Errors name line and column, as an author needs them.
-// A rule may be used before it is defined: its body is `unlimited` until then, and what is still so at the end is an error.
-// A special token, such as <think>, is a text of bytes that no UTF-8 has: 0xFF, its name, 0xFE. TokenTrie gives the token the
-// same bytes, so the automata know nothing of tokens, and no text that a model spells out can pass for one.
+// A rule may be used before it is defined: its body is `unlimited` until then, and a body that is still `unlimited` at the end is
+// an error. A special token, such as <think>, is a text of bytes that no UTF-8 has: 0xFF, its name, 0xFE. TokenTrie gives the
+// token the same bytes, so the automata know nothing of tokens, and no text that a model spells out can pass for one.
 #include "model/text/grammar/gbnf.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -120,7 +120,7 @@ class GbnfParser {
         return sequence.of.size() == 1 ? sequence.of[0] : add(std::move(sequence));
     }
 
-    // Nothing is not an error here: it is where a sequence ends, and whoever called knows what may follow. A dot is any
+    // Returns nullopt at the end of a sequence, which is not an error here: the caller knows what may follow. A dot is any
     // character, line ends too, but no surrogate.
     std::optional<uint32_t> parse_item(uint32_t depth) {
         const char c = peek();
@@ -172,7 +172,7 @@ class GbnfParser {
         return value;
     }
 
-    // One code point of a text or a class; `end` is the character that closes it.
+    // Parses one code point of a text or a class; `end` is the character that closes it.
     char32_t parse_char(size_t begin, std::string_view what) {
         if (at_end() || peek() == '\n') refuse(begin, fmt::format("{} is never closed", what));
         if (!take("\\")) {
@@ -206,7 +206,7 @@ class GbnfParser {
     }
 
     // "-" is itself at the end of a class, and a range between two characters. A class without any character would make a rule
-    // that never matches, so it is refused where it was written.
+    // that never matches, so it is refused, with its place.
     uint32_t parse_class() {
         const size_t begin = pos_++;
         const bool negated = take("^");

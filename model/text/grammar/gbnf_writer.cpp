@@ -66,11 +66,10 @@ std::string gbnf_text(std::string_view text) {
     return out + '"';
 }
 
-// Of sorted texts that differ and are alike up to byte `from`. `depth`: of the brackets around it.
-// An enumeration of a thousand texts as plain alternatives would be a thousand ways that the matcher follows at once, at the
-// first byte already. As a tree of common beginnings it is one way at nearly any place.
-// The cut between two branches is one between characters, never in the middle of one, for the result is a text of GBNF. A tree
-// that would be deeper than groups may be is flat from there on.
+// Writes sorted texts that differ, and are alike up to byte `from`. `depth`: nesting of the brackets around it. An enumeration of
+// a thousand texts as plain alternatives would be a thousand ways that the matcher follows at once, at the first byte already. As
+// a tree of common beginnings it is one way at nearly any place. Branches are cut between characters, never within one, for the
+// result is a text of GBNF. A tree is flat below the maximum depth of groups.
 static std::string any_sorted_text(std::span<const std::string> texts, size_t from, uint32_t depth) {
     constexpr uint32_t max_depth = 24;
     const std::string &first = texts.front(), &last = texts.back();

@@ -13,7 +13,8 @@ namespace tq::grammar {
 // A text or characters as GBNF, with its escapes.
 std::string gbnf_text(std::string_view text);
 std::string gbnf_class(const std::vector<CharRange>& ranges, bool negated = false);
-// One of these texts, valid UTF-8. Of many, what several begin with is read once, so that few ways are followed at a time.
+// Returns an expression for one of these texts, valid UTF-8. Common beginnings of several texts are read once, so that few ways
+// are followed at a time.
 std::string any_text_gbnf(std::vector<std::string> texts);
 
 class GbnfWriter {

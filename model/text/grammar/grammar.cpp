@@ -33,8 +33,8 @@ std::vector<uint64_t> count_nodes(const Syntax& syntax) {
     return nodes;
 }
 
-// Rules that match texts of any length: with an unlimited repetition, with a call of themselves, or with a call of such a rule.
-// The others are found first: those whose calls are all known to be bounded.
+// Rules that match texts of any length: with an unlimited repetition, with a call of themselves, or with a call of an unbounded
+// rule. The others are found first: those whose calls are all known to be bounded.
 std::vector<bool> unbounded_rules(const Syntax& syntax) {
     std::vector<bool> unbounded(syntax.rules.size(), true);
     std::vector<size_t> pending(syntax.rules.size());

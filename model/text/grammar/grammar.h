@@ -35,8 +35,9 @@ class Grammar {
     uint32_t root() const { return entries_[root_]; }
     // True if the node's rule matches texts of any length: a matcher may keep what it knows of it apart from its callers.
     bool is_unbounded(uint32_t n) const { return unbounded_[rules_[n]]; }
-    // Of the copies that a repetition is made of, those that are more than `short_bytes` of them away from its limits read any
-    // text of at most so many bytes alike: the node at the same place of the copy that stands for them, else the node itself.
+    // A repetition is expanded to copies. Copies that are more than `short_bytes` copies away from its limits accept the same
+    // texts of up to short_bytes bytes. Returns the node's representative: the same node in the copy that stands for these; else
+    // the node itself.
     uint32_t canonical(uint32_t n) const { return canonical_[n]; }
     static constexpr uint32_t short_bytes = 16;
     // Bytes that no edge tells apart have the same class, below byte_classes().

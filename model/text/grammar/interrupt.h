@@ -5,7 +5,7 @@
 
 namespace tq::grammar {
 
-// No tq::Error: what is wrong is not the grammar.
+// Not a tq::Error, because the grammar is not at fault.
 struct Interrupted final : std::exception {
     const char* what() const noexcept override { return "it was given up, since nobody waits for it"; }
 };

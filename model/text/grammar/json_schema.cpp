@@ -1,16 +1,14 @@
-// JSON schemas as grammars: expression() returns GBNF for a schema, and defines rules for parts that need names.
-// What a schema says may be more than a grammar can. A strict conversion refuses such a schema, with the place and the keyword
-// (leave_out()); another one leaves the keyword out, so that the grammar allows more than the schema. In some respects it allows
-// less than the schema, so that answers end and rules stay few: members have one order, numbers a bounded number of digits, and a
-// pattern beside bounds of a length some of its texts.
-// The order of the tests in expression() is that of precedence: keywords that are null count as absent; `nullable` and `$ref`
-// wrap what is beside them; allOf is merged to one schema before anything is written; anyOf and oneOf are alternatives, each
-// merged with what stands beside them; const, enum and type come last. oneOf is treated as anyOf: a grammar cannot say that
-// exactly one alternative fits.
-// A reference becomes a rule of its own, so that a schema may contain itself. That is allowed behind a value only: depth_ counts
-// the values around a place, and a reference that is met again at the same depth would be left-recursive.
-// Schemas come from requests. max_schemas bounds the work, as references that are merged multiply; max_nesting bounds the
-// recursion.
+// JSON schemas as grammars: expression() returns GBNF for a schema, and defines rules for parts that need names. A grammar cannot
+// express all that a schema can. A strict conversion refuses such a schema, with the place and the keyword (leave_out());
+// otherwise the keyword is left out, so that the grammar allows more than the schema. In some respects it allows less than the
+// schema, so that answers end and rules stay few: members have one order, numbers a bounded number of digits, and a pattern
+// beside bounds of a length some of its texts. The order of the tests in expression() is that of precedence: keywords that are
+// null count as absent; `nullable` and `$ref` wrap the keywords beside them; allOf is merged to one schema before anything is
+// written; anyOf and oneOf are alternatives, each merged with the keywords beside them; const, enum and type come last. oneOf is
+// treated as anyOf: a grammar cannot say that exactly one alternative fits. A reference becomes a rule of its own, so that a
+// schema may contain itself. That is allowed only within a value: depth_ counts the values around a place, and a reference that
+// occurs again at the same depth would be left-recursive. Schemas come from requests. max_schemas bounds the work, as references
+// that are merged multiply; max_nesting bounds the recursion.
 #include "model/text/grammar/json_schema.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -33,7 +31,7 @@ constexpr uint32_t max_schemas = 20'000; // visited, those of references again w
 
 constexpr std::string_view type_names[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
 
-// Keywords that belong to one type, which they imply where `type` is missing.
+// Keywords that belong to one type, which they imply if `type` is missing.
 constexpr std::pair<std::string_view, std::string_view> typed_keywords[] = {
     {"properties", "object"},
     {"required", "object"},
@@ -109,7 +107,7 @@ class SchemaConverter final : public SchemaRules {
   private:
     struct Reference {
         std::string name;
-        uint32_t depth; // of values around it, where it was met first; of a finished one unlimited
+        uint32_t depth; // values around its first occurrence; unlimited once it is finished
     };
 
     void check_keywords(const SchemaJson& schema, const std::string& place) const {

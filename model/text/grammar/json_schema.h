@@ -1,5 +1,5 @@
-// JSON schema as a grammar in GBNF, of what people use of it. Members of an object come in the order of `properties`, then the
-// others; between the parts of a value there may be a space, or a newline and some indentation.
+// JSON schema as a grammar in GBNF, for the keywords that people use. Members of an object come in the order of `properties`,
+// then the others; between the parts of a value there may be a space, or a newline and some indentation.
 //
 // Known: type (also a list of types), enum, const, anyOf, oneOf (as anyOf), allOf (merged), $ref within the schema, also
 // recursive and by $id or $anchor, nullable; properties, required, additionalProperties, propertyNames,
@@ -8,10 +8,9 @@
 // llama.cpp an object whose properties are listed has no others unless additionalProperties asks for them. Annotations such as
 // title and description are ignored.
 //
-// pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p. One that has these is left to
-// the format beside it, where that is known.
-// format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, emoji; others are annotations.
-// multipleOf: numbers such as 5, 0.01 and 100.
+// pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p. A pattern that has these is
+// replaced by the format beside it, if that is known. format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6,
+// uri, emoji; others are annotations. multipleOf: numbers such as 5, 0.01 and 100.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -19,12 +18,12 @@
 
 namespace tq::grammar {
 
-// Throws an Error that names the keyword, and its place as a JSON pointer, where a schema is wrong, or where the grammar would be
-// longer than 1 MiB. A keyword that is null is none. What a grammar cannot say (another keyword, a lookahead, uniqueItems) is an
-// Error, too, where the schema is `strict`; else it is an annotation.
+// Throws an Error that names the keyword, and its place as a JSON pointer, if a schema is wrong, or the grammar would be longer
+// than 1 MiB. A keyword that is null counts as absent. Keywords that a grammar cannot express (unknown ones, a lookahead,
+// uniqueItems) are an Error, too, if the schema is `strict`; else they are annotations.
 std::string json_schema_gbnf(const nlohmann::ordered_json& schema, bool strict = true);
 
-// Likewise from text: throws an Error when it is not JSON.
+// The same from text: throws an Error if it is not JSON.
 std::string json_schema_gbnf(std::string_view schema, bool strict = true);
 
 // Rules for several schemas of one document, for a grammar with more around them.

@@ -66,8 +66,8 @@ void Matcher::add_part(std::vector<uint64_t>& mask, const Part& part, uint32_t r
     for (const uint32_t node : part.returns) walk(mask, node, after, nullptr);
 }
 
-// Each place within a long repetition has its own state. What such places do with short tokens is the same, and known; the few
-// long tokens are tried in each.
+// Each place within a long repetition has its own state. Short tokens have the same effect in all of them, which is known; the
+// few long tokens are tried in each.
 std::vector<uint64_t> Matcher::compute_mask(StateTable::State state) {
     std::vector<uint64_t> mask((tokens_->vocab_size() + 63) / 64);
     for (const auto& [part_state, rest] : table_.parts(state)) {

@@ -1,5 +1,5 @@
-// Which tokens may follow the tokens so far, by a grammar. Cheap where it was asked before: what a rule allows is kept, and
-// shared by all places that call it.
+// Finds the tokens that may follow the tokens so far, by a grammar. A repeated question is cheap: tokens that a rule allows are
+// kept, and shared by all places that call it.
 #pragma once
 #include "model/text/grammar/state_table.h"
 #include "model/text/grammar/token_trie.h"
@@ -13,18 +13,18 @@ class Matcher {
     // Throws an Error when the grammar names a special token that the vocabulary does not have.
     Matcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> tokens);
 
-    // Bit id % 64 of word id / 64 is set when the token may follow; those that end the generation where the grammar may end.
-    // Valid until the next call. Throws an Error when the grammar is too ambiguous.
+    // Bit id % 64 of word id / 64 is set if the token may follow; tokens that end the generation are set if the grammar may end.
+    // Valid until the next call. Throws an Error if the grammar is too ambiguous.
     std::span<const uint64_t> mask();
-    // False when the token may not follow; nothing is changed then. An end is accepted where the grammar may end.
+    // Returns false if the token may not follow; nothing is changed then. An end is accepted if the grammar may end.
     bool accept(uint32_t id);
-    bool accept_text(std::string_view bytes); // likewise; one rewind() undoes it as it does a token
+    bool accept_text(std::string_view bytes); // the same; one rewind() undoes it as it does a token
     bool can_end() const { return table_.has_ended(state()); }
     // True when nothing but an end can follow.
     bool is_complete() const { return table_.is_complete(state()); }
 
     size_t accepted() const { return forgotten_ + history_.size() - 1; } // tokens
-    // Goes back to where n tokens had been accepted, as after drafts that were not right: at most max_rewind tokens back.
+    // Goes back to the state after n accepted tokens, for example if drafts were not right: at most max_rewind tokens back.
     void rewind(size_t n);
     void restart();
     static constexpr size_t max_rewind = 256;

@@ -1,12 +1,11 @@
-// multipleOf as a grammar: the digits of a number are read from the left, and what matters of those read is their rest by the
-// step. An automaton with as many states as the step is large therefore knows the multiples. free() makes its rules, one for each
-// rest and number of digits that are left, on demand.
-// Bounds hold digit by digit (tight()): as long as the digits are those of a bound, the next is bounded by it; from the first
-// digit that differs on, all are free.
-// The step is a decimal, digits * 10^exponent, and numbers are counted in units of 10^exponent, so that 0.05 is 5 hundredths and
-// no binary fraction. Of an integer only whole multiples are wanted: the step becomes the least common multiple of step and 1.
-// A step of more than 100 units would need too many rules. Then all multiples are listed if there are few, and otherwise the
-// caller is told that it cannot be said.
+// multipleOf as a grammar: the digits of a number are read from the left, and only the remainder of the digits so far by the step
+// matters. So an automaton with as many states as the step is large knows the multiples. free() makes its rules, one for each
+// remainder and number of digits that are left, on demand. Bounds hold digit by digit (tight()): as long as the digits are those
+// of a bound, the next is bounded by it; from the first digit that differs on, all are free. The step is a decimal, digits *
+// 10^exponent, and numbers are counted in units of 10^exponent, so that 0.05 is 5 hundredths and no binary fraction. For an
+// integer only whole multiples are wanted: the step becomes the least common multiple of step and 1. A step of more than 100
+// units would need too many rules. Then all multiples are listed if there are few; otherwise the caller is told that a grammar
+// cannot express it.
 #include "model/text/grammar/number_multiple.h"
 #include "base/error.h"
 #include <algorithm>
@@ -54,7 +53,7 @@ class Multiples {
   public:
     Multiples(GbnfWriter& writer, int64_t of, int decimals) : writer_(writer), of_(of), decimals_(decimals) {}
 
-    // From low to high, neither negative; empty where there is none.
+    // Multiples from low to high, neither negative; empty if there are none.
     std::string between(int64_t low, int64_t high) {
         if (low > high) return "";
         std::string all;
@@ -73,7 +72,7 @@ class Multiples {
     std::string point(size_t left) const { return decimals_ > 0 && left == size_t(decimals_) ? "\".\" " : ""; }
     int64_t after(int64_t rest, char digit) const { return (rest * 10 + (digit - '0')) % of_; }
 
-    // From digit i on, where those before it leave `rest`, and are those of the bounds. Empty where there is none.
+    // The digits from i on, if those before leave the remainder `rest` and are those of the bounds. Empty if there are none.
     std::string tight(const std::string& low, const std::string& high, size_t i, int64_t rest, bool at_low, bool at_high) {
         if (!at_low && !at_high) return free(low.size() - i, rest);
         if (i == low.size()) return rest == 0 ? "\"\"" : "";

@@ -49,7 +49,7 @@ std::string digits_between(const std::string& low, const std::string& high) {
     return prefix + join_choices(choices);
 }
 
-// Integers from `low` to `high`, 0 <= low; without `high` of up to 16 digits, or of one more than `low` where it is longer.
+// Integers from `low` to `high`, 0 <= low; without `high` of up to 16 digits, or of one digit more than `low` if that is longer.
 std::string naturals_between(uint64_t low, std::optional<uint64_t> high) {
     std::vector<std::string> choices;
     std::string a = std::to_string(low);
@@ -72,7 +72,7 @@ struct Decimal {
 Decimal decimal(const NumberBound& bound) {
     const double value = bound.value < 0 ? -bound.value : bound.value;
     if (!(value < 1e15)) fail("the bound {} of a number is not supported: it has more than 15 digits", bound.value);
-    std::string text = fmt::format("{:.15f}", value); // the shortest decimal that is this number, where it has so few places
+    std::string text = fmt::format("{:.15f}", value); // the shortest decimal that is this number, if it has at most 15 places
     for (int places = 0; places < 15; ++places) {
         if (std::string shorter = fmt::format("{:.{}f}", value, places); std::stod(shorter) == value) {
             text = shorter;
@@ -87,7 +87,7 @@ Decimal decimal(const NumberBound& bound) {
 
 constexpr const char* some_fraction = "(\".\" [0-9]{1,15})?";
 
-// What may follow the whole part of `low` in a number of at least that: at the digit `i` of its fraction.
+// The rest, from digit `i` of the fraction on, of a number with the whole part of `low` that is at least `low`.
 std::string fraction_from(const Decimal& low, size_t i) {
     if (i == low.fraction.size()) return low.exclusive ? "\"0\"{0,14} [1-9] [0-9]{0,14}" : "[0-9]{0,15}";
     const char digit = low.fraction[i];
@@ -102,7 +102,7 @@ std::string from(const Decimal& low) {
     return "\".\" " + fraction_from(low, 0);
 }
 
-// What may follow the digits before the digit `i` of the fraction of `high`; empty where nothing may.
+// The digits that may follow the digits of the fraction of `high` before digit `i`; empty if none may.
 std::string fraction_to(const Decimal& high, size_t i) {
     if (i == high.fraction.size()) return high.exclusive ? "" : "\"0\"{0,14}";
     const char digit = high.fraction[i];
@@ -114,15 +114,15 @@ std::string fraction_to(const Decimal& high, size_t i) {
     return join_choices(choices);
 }
 
-// Likewise at most that; empty where even no fraction is too much.
+// The fraction of a number with the whole part of `high` that is at most `high`; empty if even no fraction is too much.
 std::string to(const Decimal& high) {
     if (high.fraction.empty()) return high.exclusive ? "" : "(\".\" \"0\"{1,15})?";
     return "(\".\" " + fraction_to(high, 0) + ")?";
 }
 
-// Fractions between those of two bounds with the same whole part; empty where there is none.
+// Fractions between those of two bounds with the same whole part; empty if there are none.
 std::string fraction_between(const Decimal& low, const Decimal& high, size_t i, std::string prefix) {
-    if (i == low.fraction.size()) { // what is between is below `high` alone, and not `low` itself where that is exclusive
+    if (i == low.fraction.size()) { // numbers between are below `high` alone, and not `low` itself if that is exclusive
         const bool equal = i == high.fraction.size();
         if (equal && (low.exclusive || high.exclusive)) return "";
         if (!low.exclusive) {
@@ -156,7 +156,7 @@ std::string fraction_between(const Decimal& low, const Decimal& high, size_t i, 
     return join_choices(choices);
 }
 
-// Numbers from `low` to `high`, both at least 0, without a sign; empty where there is none.
+// Numbers from `low` to `high`, both at least 0, without a sign; empty if there are none.
 std::string decimals_between(const Decimal& low, const std::optional<Decimal>& high) {
     std::vector<std::string> choices;
     if (high && high->whole < low.whole) return "";

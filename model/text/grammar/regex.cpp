@@ -1,9 +1,9 @@
-// The regular expressions of a schema's `pattern`, as ECMA-262 has them, but for what no regular grammar can say (backreferences,
-// lookaround) and for anchors within groups. The parser recurses by groups, of which at most 24 are nested.
-// A pattern matches anywhere in a text unless it is anchored, so ends without an anchor get any number of characters.
-// The text is within a JSON string. Each class is therefore written as JSON writes its characters (json_chars()): most as they
-// are, a quote, a backslash and control characters as the short escapes. \u escapes are not offered, so control characters
-// without a short one cannot be written, and a class of such alone is refused.
+// The regular expressions of a schema's `pattern`, as in ECMA-262, except parts that no regular grammar can express
+// (backreferences, lookaround) and for anchors within groups. The parser recurses by groups; at most 24 are nested. A pattern
+// matches anywhere in a text unless it is anchored, so ends without an anchor get any number of characters. The text is within a
+// JSON string. Each class is therefore written as JSON writes its characters (json_chars()): most as they are, a quote, a
+// backslash and control characters as the short escapes. \u escapes are not offered, so control characters without a short one
+// cannot be written, and a class that has only these is refused.
 #include "model/text/grammar/regex.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -93,7 +93,7 @@ class RegexParser {
         return sequence;
     }
 
-    // The number at the front, at most 100 million: a grammar with so many copies is refused.
+    // The number at the front, at most 100 million: a grammar with more copies is refused.
     uint32_t parse_count() {
         uint32_t count = 0;
         const size_t begin = pos_;

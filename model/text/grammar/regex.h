@@ -6,8 +6,8 @@
 
 namespace tq::grammar {
 
-// The expression of one character of the ranges as JSON writes it: with an escape where it must have one. Control characters
-// without a short escape are left out. Empty if no character is left.
+// The expression of one character of the ranges as JSON writes it: with an escape if it must have one. Control characters without
+// a short escape are left out. Empty if no character is left.
 std::string json_chars(std::vector<CharRange> ranges, bool negated = false);
 
 // A regular expression of ECMA-262's kind; without ^ or $ anything may come before or after. `any`: the name of the rule of any

@@ -1,10 +1,10 @@
 // A pattern together with minLength and maxLength. The intersection of two regular languages is regular, but its automaton is as
 // large as the pattern times the length. Here the tree is narrowed instead, so that the result is about as large as the pattern:
-// each part gets bounds on its length of which no sum is outside those of the whole.
+// each part gets bounds on its length, such that no sum of lengths is outside the bounds of the whole.
 // That never allows a text that the schema forbids, but it forbids some that the schema allows. For [a-z]+-[a-z]+ with at most 11
-// characters, each side gets about half, and "a-bcdefghi" is lost. A sequence gives its parts what they have beyond their minimum
-// in equal shares, those that need least first; a repetition is made of few long units rather than of many short ones.
-// limited() returns nothing where it finds no way, though there may be one. The caller then leaves the length unchecked, or
+// characters, each side gets about half, and "a-bcdefghi" is lost. A sequence divides the length beyond its parts' minimum
+// lengths in equal shares, to the parts that need least first; a repetition is made of few long units rather than of many short
+// ones. limited() returns nothing if it finds no way, though there may be one. The caller then leaves the length unchecked, or
 // refuses.
 #include "model/text/grammar/regex_tree.h"
 #include <algorithm>
@@ -51,7 +51,7 @@ Text limited_choice(const Regex& regex, uint64_t min, uint64_t max) {
     return "(" + out + ")";
 }
 
-// At most `max_repeats` repetitions, each of a length of which no sum is outside.
+// At most `max_repeats` repetitions; the bounds on their lengths are such that no sum is outside the bounds.
 Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max, uint64_t max_repeats) {
     const Lengths unit = lengths(regex.of[0]);
     const uint64_t longest = max >= any_length ? unit.max : std::min(unit.max, max / max_repeats);
@@ -80,7 +80,7 @@ Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max) {
     return regex.min == 0 && min == 0 ? Text("\"\"") : std::nullopt;
 }
 
-// What the parts have beyond their minimum lengths is divided among them.
+// The length beyond the parts' minimum lengths is divided among them.
 Text limited_sequence(const Regex& regex, uint64_t min, uint64_t max) {
     std::vector<Lengths> parts;
     uint64_t min_length = 0;

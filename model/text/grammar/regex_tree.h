@@ -22,8 +22,8 @@ struct Regex {
 
 std::string regex_tree_gbnf(const Regex& regex);
 
-// Texts of the expression that have from `min` to `max` characters. Not all of these where several of its parts may have several
-// lengths: each gets a share. Nothing if none is found.
+// Returns an expression for texts of the regex that have from `min` to `max` characters. These are not all if several parts may
+// have several lengths: each part gets a share. Returns nullopt if none is found.
 std::optional<std::string> regex_tree_gbnf(const Regex& regex, uint32_t min, uint32_t max);
 
 } // namespace tq::grammar

@@ -1,6 +1,6 @@
 // allOf, and keywords beside $ref: two schemas become one that allows what both allow, keyword by keyword. Types and enums are
 // intersected, bounds are the stricter ones, names that are required add up, and a property that both describe gets an allOf of
-// its own, which is merged when the property is written. Where two values of a keyword cannot be one (two patterns), the first
+// its own, which is merged when the property is written. If two values of a keyword cannot be merged (two patterns), the first
 // stays and leave_out() decides whether that is an error.
 // Annotations say nothing about values and are never merged.
 #include "model/text/grammar/schema_merge.h"

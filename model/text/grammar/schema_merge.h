@@ -9,8 +9,8 @@ using SchemaJson = nlohmann::ordered_json;
 
 class SchemaRules;
 
-// Returns the schema of values that both allow. Where a keyword of `b` cannot be merged, it is left out:
-// SchemaRules::leave_out(). `place` is a JSON pointer.
+// Returns the schema of values that both allow. If a keyword of `b` cannot be merged, it is left out: SchemaRules::leave_out().
+// `place` is a JSON pointer.
 SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place, const SchemaRules& rules);
 
 // True for keywords that say nothing about values.

@@ -1,10 +1,9 @@
 // Objects and arrays of a schema as grammars.
 // Members come in the order in which the schema lists its properties; any order would need as many rules as there are
 // permutations. Each property that is not required may be missing. Rules are built from the last property to the first: after[i]
-// has the members from i on where one is before them, and therefore begins with a comma; `begin` has them where none is before.
-// So each property needs two rules, however many may be missing.
-// In one respect this deviates from JSON Schema, as llama.cpp and OpenAI do: if additionalProperties is missing, the properties
-// that are listed are all. A model that may add any member does not stop.
+// has the members from i on after another member, and therefore begins with a comma; `begin` has them if none is before. So each
+// property needs two rules, however many may be missing. In one respect this deviates from JSON Schema, as llama.cpp and OpenAI
+// do: if additionalProperties is missing, the properties that are listed are all. A model that may add any member does not stop.
 // If others are allowed, their names must be none of those listed, or a member could be there twice, once with a value of any
 // type. A grammar has no "but not", so other_name() writes the complement: a tree of the names, from which another name departs
 // at some character, or in which it ends early.
@@ -65,7 +64,7 @@ struct NameTree {
     bool is_name = false;
 };
 
-// What may follow in the name of a property that is none of the tree's, up to the quote.
+// Returns an expression for the rest, up to the quote, of a name that is none of the tree's.
 std::string other_name(const NameTree& tree, GbnfWriter& writer) {
     std::vector<CharRange> taken{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
     std::string escapes = "\"\\bfnrt", out = tree.is_name ? "" : "\"\"";
@@ -118,7 +117,7 @@ std::string map_gbnf(GbnfWriter& writer, const SchemaJson& schema, const std::st
     return "\"{\" space " + (min == 0 ? "(" + members + ")?" : members) + " \"}\"";
 }
 
-// The rule of the members from the i-th on, where others are before them.
+// The rule of the members from the i-th on, if others are before them.
 std::string rest_of_members(GbnfWriter& writer, const std::vector<Property>& properties, const std::vector<std::string>& members,
                             const std::string& other, const std::string& name) {
     std::string rest = other.empty() ? "" : "(\",\" space " + other + ")*";

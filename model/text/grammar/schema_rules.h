@@ -1,4 +1,4 @@
-// What the parts of a JSON schema share while they become rules.
+// State that the parts of a JSON schema share while they become rules.
 #pragma once
 #include "model/text/grammar/gbnf_writer.h"
 #include "model/text/grammar/schema_merge.h"

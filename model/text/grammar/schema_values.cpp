@@ -73,7 +73,7 @@ std::optional<NumberBound> bound(const SchemaJson& schema, const char* keyword, 
     return result;
 }
 
-// The nearest integer that the bound allows; nothing where all integers that can be written are within it. Libraries of schemas
+// The nearest integer that the bound allows; nullopt if all integers that can be written are within it. Libraries of schemas
 // bound integers by those that JavaScript has, 2^53 - 1.
 std::optional<int64_t> integer_bound(const SchemaRules& rules, const std::optional<NumberBound>& bound, bool is_min,
                                      const std::string& place) {
@@ -100,7 +100,7 @@ uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t ot
     return uint32_t(value);
 }
 
-// What a text must match: its pattern where that can be read, else its format where that is known.
+// Returns the regex that a text must match: its pattern if that can be read, else its format if that is known.
 static std::optional<Regex> text_regex(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
     std::string problem;
     if (schema.contains("pattern")) {
@@ -135,7 +135,7 @@ std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std:
     return quoted(rules.writer().json("char") + times_gbnf(min, max));
 }
 
-// Nothing where there is no multipleOf, or it cannot be said.
+// Returns nullopt if there is no multipleOf, or a grammar cannot express it.
 static std::optional<std::string> multiple(SchemaRules& rules, const SchemaJson& schema, const std::string& place,
                                            bool is_integer, const std::optional<NumberBound>& min,
                                            const std::optional<NumberBound>& max) {

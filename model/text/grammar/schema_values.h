@@ -7,10 +7,10 @@ namespace tq::grammar {
 std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place);
 std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, bool is_integer);
 
-// A keyword's number of something, at most 100 million; `otherwise` where it is missing.
+// Returns a keyword's number, at most 100 million; `otherwise` if it is missing.
 uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place);
 
-// "{2,5}" of something, "{2,}" where `max` is unlimited.
+// Returns "{2,5}"; "{2,}" if `max` is unlimited.
 std::string times_gbnf(uint32_t min, uint32_t max);
 
 } // namespace tq::grammar

@@ -38,7 +38,7 @@ class StateTable {
     State canonical(State part);
     State state_of(uint32_t stack) { return intern(closure({&stack, 1})); }
 
-    // True when the table should be forgotten where that is possible; it fails when it is several times as large.
+    // Returns true if the table should be forgotten when that is possible. The table fails at several times this size.
     bool is_large() const { return size() > forget_at_; }
     // Forgets all but `kept`, which get other numbers, and the start.
     void forget(std::span<State> kept);

@@ -1,10 +1,10 @@
-// All tokens of a vocabulary as one trie, by their bytes: what Matcher::walk() walks. It is built once for a model.
-// The nodes are an array in the order of a walk that visits a node before those below it, each with the index behind its last
-// descendant (`end`). So a walk is a loop over the array without a stack, and leaves a subtree out by a jump. The tokens of a
-// node are those from its first to the next node's first in ids_, which is sorted by bytes.
-// Tokens that a text cannot contain have other bytes, or none: a special token has those of special_token_bytes(); a base token
-// with a byte from 0xF8 on, which UTF-8 never has, is left out, as it could be part of such a token's bytes.
-// has_long marks nodes above tokens of more than short_bytes bytes, so that a walk for these alone passes by all others.
+// All tokens of a vocabulary as one trie, by their bytes, for Matcher::walk(). It is built once for a model. The nodes are an
+// array in the order of a walk that visits a node before those below it, each with the index behind its last descendant (`end`).
+// So a walk is a loop over the array without a stack, and leaves a subtree out by a jump. The tokens of a node are those from its
+// first to the next node's first in ids_, which is sorted by bytes. Tokens that a text cannot contain have other bytes, or none.
+// A special token has those of special_token_bytes(). A base token with a byte from 0xF8 on, which UTF-8 never has, is left out,
+// as it could be part of a special token's bytes. has_long marks nodes above tokens of more than short_bytes bytes, so that a
+// walk for these alone passes by all others.
 #include "model/text/grammar/token_trie.h"
 #include "base/error.h"
 #include "model/text/grammar/grammar.h"

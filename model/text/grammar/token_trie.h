@@ -16,7 +16,7 @@ class TokenTrie {
   public:
     struct Node {
         uint32_t end;    // index of the node after this one's subtree
-        uint32_t tokens; // index of the first token that ends here; those of the next node begin where these end
+        uint32_t tokens; // index of the first token that ends here; the next node's first token is after the last
         uint16_t depth;  // of the root: 0
         uint8_t byte;    // that leads here; 0 for the root
         bool has_long;   // a token of more than Grammar::short_bytes bytes ends here or below

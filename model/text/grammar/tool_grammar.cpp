@@ -5,7 +5,8 @@
 // within a schema move along (move_references()).
 // In the XML form texts stand bare, without quotes or escapes, and end with a tag. Such a value may be any text that does not
 // contain the tag (tag_free_text()); its pattern and length are not checked. Other values are JSON there too.
-// `strict` names the tools whose schemas must be said completely; of the others, what a grammar cannot say is left out.
+// `strict` names the tools whose schemas must be expressed completely; of the others, keywords that a grammar cannot express are
+// left out.
 #include "model/text/grammar/tool_grammar.h"
 #include "base/error.h"
 #include "base/printable.h"

@@ -13,12 +13,12 @@ enum class ToolCallForm {
     xml,  // <tool_call><function=...><parameter=...>...</parameter></function></tool_call>: Qwen3-Coder
 };
 
-// One call or, where `parallel`, several. `tools`: OpenAI's list, of {"type": "function", "function": {"name", "parameters"}} or
-// of the functions alone; `only`: the name of the one that must be called, empty for any. The tags are special tokens; the
-// bare form has none, and semicolons between calls. With
-// GrammarStart::at_tool_call the model decides whether there is a call (tool_choice auto); with the others there is one
-// (required, or a named function). `strict`: names of the tools whose schemas must be followed to the letter; null: all. Throws
-// an Error if a tool has no name, there is none, or a schema is not supported.
+// Returns a grammar for one call or, if `parallel`, several. `tools`: OpenAI's list, of {"type": "function", "function": {"name",
+// "parameters"}} or of the functions alone; `only`: the name of the tool that must be called, empty for any. The tags are special
+// tokens; the bare form has none, and semicolons between calls. With GrammarStart::at_tool_call the model decides whether there
+// is a call (tool_choice auto); with the others there is one (required, or a named function). `strict`: names of the tools whose
+// schemas must be followed to the letter; null: all. Throws an Error if a tool has no name, there is none, or a schema is not
+// supported.
 std::string tool_calls_gbnf(const nlohmann::ordered_json& tools, ToolCallForm form, std::string_view only = "",
                             bool parallel = true, const std::set<std::string>* strict = nullptr);
 

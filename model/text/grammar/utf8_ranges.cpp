@@ -3,7 +3,7 @@
 
 namespace tq::grammar {
 
-// A range is cut where the length of the encoding changes, then where a trailing byte does not run through all its values.
+// A range is cut at changes of the encoding's length, then where a trailing byte does not run through all its values.
 void append_utf8_ranges(std::vector<ByteSequence>& out, char32_t first, char32_t last) {
     for (const char32_t longest : {char32_t(0x7F), char32_t(0x7FF), char32_t(0xFFFF)}) {
         if (first > longest || last <= longest) continue;

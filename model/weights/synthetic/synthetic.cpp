@@ -29,7 +29,7 @@ struct Shape {
 };
 
 constexpr uint32_t old_vocabulary = 151936, vocabulary = 248320, head_dim = 128, hybrid_head_dim = 256;
-constexpr uint32_t hybrid_interval = 4; // one layer in so many has attention
+constexpr uint32_t hybrid_interval = 4; // one layer in this many has attention
 constexpr Shape shapes[] = {
     {"qwen3-0.6b", 1024, 3072, 28, 16, true, 40960, 1e6f},
     {"qwen3-1.7b", 2048, 6144, 28, 16, true, 40960, 1e6f},
@@ -163,7 +163,7 @@ void put_config(ModelFile& file, const SyntheticModel& model) {
     keys[key("attention.layer_norm_rms_epsilon")] = double(c.rms_norm_eps);
 }
 
-// What hybrids have beside their sizes.
+// Sets the other sizes of hybrids.
 void set_hybrid(Config& c, const Shape& shape) {
     c.vocab_size = shape.hybrid == "qwen3_next" ? old_vocabulary : vocabulary;
     c.architecture = find_model_type(shape.hybrid);

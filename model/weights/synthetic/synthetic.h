@@ -22,9 +22,9 @@ SyntheticModel parse_synthetic(std::string_view text, uint32_t layers = 0);
 // is one token per byte, ChatML's, and unused ones.
 Model make_synthetic(const SyntheticModel& model, uint32_t seed = 1);
 
-// Returns the format of one matrix of a mixture, as llama.cpp's quantiser mixes them: the output head (the embedding where it
-// is tied) is Q6_K in every K mixture, and in q4_k_m and q5_k_m some layers' attn_v and ffn_down are, too; routers are F32.
-// `name`: "attn_v".
+// Returns the format of one matrix of a mixture, as llama.cpp's quantiser mixes them: the output head (the embedding if it is
+// tied) is Q6_K in every K mixture, and in q4_k_m and q5_k_m some layers' attn_v and ffn_down are, too; routers are F32. `name`:
+// "attn_v".
 GgmlType mixture_type(const SyntheticModel& model, std::string_view name, uint32_t layer);
 
 // Writes the tokenizer.* keys of a vocabulary of one token per byte, ChatML's, and [PADn] up to vocab_size.

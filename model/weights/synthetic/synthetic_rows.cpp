@@ -1,9 +1,9 @@
 // Rows of random weights that are made whenever they are read, so that a model of 80 GB needs no disk and no memory. A row
 // depends on its seed and number alone: any part can be made in any order, by any thread.
 // The bytes of a block are random, so levels, signs and sub-block scales are; the block's fp16 scale is then set so that the
-// weights have the wanted deviation. block_deviation() measures what random blocks with a scale of 1 have, once for a format, by
-// decoding some. Where random levels have no mean of 0, a minimum in the right ratio or a random sign of the scale makes up for
-// it.
+// weights have the wanted deviation. block_deviation() measures the deviation of random blocks with a scale of 1, once for a
+// format, by decoding some. If random levels do not have a mean of 0, a minimum in the right ratio or a random sign of the scale
+// makes up for it.
 #include "model/weights/synthetic/synthetic_rows.h"
 #include "base/ensure.h"
 #include "base/half.h"
@@ -32,8 +32,8 @@ void fill(std::span<std::byte> row, uint32_t seed, uint32_t r) {
     std::memcpy(row.data() + size_t(words) * 4, &last, row.size() % 4);
 }
 
-// Sets the scales of a row of random blocks. Where the levels are not symmetric and no minimum compensates for it, the scale
-// keeps a random sign.
+// Sets the scales of a row of random blocks. If the levels are not symmetric and no minimum compensates for it, the scale keeps a
+// random sign.
 void set_scales(std::span<std::byte> row, const BlockFormat& format, uint16_t scale, uint16_t minimum) {
     const BlockScales& fields = format.scales;
     const int sign_at = fields.scale + (fields.in_nibbles ? 7 : 1);

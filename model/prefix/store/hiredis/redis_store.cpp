@@ -81,7 +81,7 @@ class RedisConnection {
         }
     }
 
-    // Returns the next reply, of at most so many bytes. An error is thrown with what Redis says.
+    // Returns the next reply, of at most `max` bytes. An error is thrown with the text of Redis.
     RedisReply receive(size_t max, Deadline deadline) {
         redisReader& reader = *context_->reader;
         for (bool is_new = true;;) {

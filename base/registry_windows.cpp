@@ -1,6 +1,6 @@
 // Where Windows drivers register: the Vulkan loader looks for manifests in these places, and doctor shows what it would find.
-// Values are read twice, for the size and the content; one that changes in between is left out. At most 1000 entries are read of
-// a key, since a key that somebody damaged must not stop a report.
+// Values are read twice, for the size and the content; one that changes in between is left out. At most 1000 entries of a key are
+// read, since a damaged key must not stop a report.
 #include "base/registry.h"
 #include "base/wide_text.h"
 #include <algorithm>

@@ -4,8 +4,8 @@
 
 namespace tq {
 
-// Opens the standard streams that are closed, so that no file opened later gets one of their numbers and, with it, output that
-// is meant for people. Reading from or writing to such a stream still fails. Must be called before anything else.
+// Opens the standard streams that are closed, so that no file opened later gets one of their numbers and, with it, output that is
+// meant for people. Reading from or writing to a stream that was closed still fails. Must be called before anything else.
 void occupy_closed_streams();
 
 // Ignores SIGXFSZ: writing beyond the system's limit of a file's size (ulimit -f) is then an error like a full disk, and does not

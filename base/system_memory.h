@@ -1,4 +1,4 @@
-// How much memory the machine has. POSIX: system_memory_posix.cpp, Windows: system_memory_windows.cpp.
+// Size of the machine's memory. POSIX: system_memory_posix.cpp, Windows: system_memory_windows.cpp.
 #pragma once
 #include <cstdint>
 

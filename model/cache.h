@@ -133,8 +133,8 @@ class Cache {
     // nothing. Both throw Error if the device is lost. What is saved is settled first.
     SavedSlot save_slot(uint32_t slot) const;
     void put_slot(uint32_t slot, const SavedSlot& saved);
-    // mark() notes where a slot is, and return_to() takes it back there, whatever has been run since, if the slot was not cut
-    // further. A checkpoint may go in between; a mark does not.
+    // mark() notes the slot's length and what is beside its pages; return_to() takes it back there, whatever has been run since,
+    // if the slot was not cut further. A checkpoint may go in between; a mark does not.
     SavedSlot mark(uint32_t slot) const { return shape_.has_beside() ? save_slot(slot) : SavedSlot{position(slot)}; }
     void return_to(uint32_t slot, const SavedSlot& mark) {
         mark.bytes() == 0 ? truncate(slot, mark.tokens) : put_slot(slot, mark);

@@ -1,13 +1,14 @@
-// How a span becomes passes. A span is a chunk of one sequence. It is cut into slices of at most a block (-b), and each slice
-// runs in one of two ways:
-// - A slice of few ids (PassLimits::separate_slice), a span with drafts, and, if ForwardOptions::deterministic, every span run
-//   as separate rows. Each row has the kernels of a single token, so it has the bits that it has alone. Rows of several spans
+// Cuts spans into passes. A span is a chunk of one sequence. It is cut into slices of at most a block (-b), and each slice runs
+// in one of two ways:
+// - Separate rows: a slice of few ids (PassLimits::separate_slice), and every slice of a span with drafts, or if the options
+//   are deterministic. Each row has the kernels of a single token, so it has the bits that it has alone. Rows of several spans
 //   share a pass, which reads the weights once.
-// - A longer slice runs with the kernels of blocks. Slices of several spans share a block if each is longer than a short block.
-// So the kernels of a row depend on its own span alone, never on the other spans of the run: this is what makes an answer
-// independent of other requests. A longer span never ends in a short slice: if its rest would be short, the slice before gives
-// some of its rows (BlockKernels::slice). A device that must stay responsive runs a slice in several passes (Stage::next_rows),
-// with the kernels of the whole slice. If a run stops or throws, the rows of the current pass count for nothing, and are cut.
+// - A block: any longer slice, with the kernels of blocks. Slices of several spans share a block if each is longer than a short
+//   block.
+// So the kernels of a row depend on its own span alone, never on the other spans of the run: this makes an answer independent of
+// other requests. A longer span never ends in a short slice: if its rest would be short, the slice before gives some of its rows
+// (BlockKernels::slice). A device that must stay responsive runs a slice in several passes (Stage::next_rows), with the kernels
+// of the whole slice. If a run stops or throws, the rows of the current pass count for nothing, and are cut.
 #include "model/span_run.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -32,7 +33,7 @@ struct SpanRest {
     bool wants_hidden() const { return span.logits == Span::Logits::hidden; }
 };
 
-// One run(): its spans, cut into passes.
+// A call of run(): its spans, cut into passes.
 class SpanRun {
   public:
     SpanRun(Stage& stage, const PassLimits& limits, HalfRange halves, Cache& cache, std::span<const Span> spans,

@@ -68,7 +68,8 @@ void Commands::run_all(std::span<Commands* const> all) {
     }
     Impl& first = *all[0]->impl_;
     InFlight flight{first.device, first.fences};
-    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment means that one takes long
+    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment means that one recording
+                                                                                  // takes long
     for (size_t at = 0; at < segments.size(); at += at_a_time) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
         flight.submit(std::span(segments).subspan(at, at_a_time));

@@ -34,9 +34,9 @@ class Commands {
     Commands(Commands&&) noexcept;
     Commands& operator=(Commands&&) noexcept;
 
-    // Runs everything and waits. The recording is divided into segments of about 100 ms (predicted), two of which are in flight
-    // at a time; before each further one `keep_going` is called, and when it returns false, the submitted segments are waited
-    // for and run() returns false. Throws Error when the device is lost.
+    // Runs everything and waits. The recording is divided into segments of about 100 ms (predicted). Two are in flight at a time;
+    // before each further one `keep_going` is called, and if it returns false, the submitted segments are waited for and run()
+    // returns false. Throws Error when the device is lost.
     bool run(const std::function<bool()>& keep_going = {});
 
     // Runs each of `all`, repeated ones too, in this order, and waits for the last: the GPU never waits for the host. If none is

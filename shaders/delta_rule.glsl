@@ -13,7 +13,7 @@ uint value_at(Head head) { return (2 * p.key_heads + head.value) * head_dim; }
 uint state_at(uint t) { return row_slot(t) * p.state_floats; }
 uint matrix_at(uint t, Head head) { return state_at(t) + head.value * head_dim * head_dim; }
 
-// The tokens of a workgroup by their positions: those that are pending, and rows from `first` on, which is at `position`. After token
+// The tokens of a workgroup by their positions: pending ones, then rows from `first` on, which is at `position`. After token
 // `settled` - 1 the state is stored, if any of them comes before that.
 struct Tokens {
     uint begin, settled, end, first, position;

@@ -99,7 +99,7 @@ float signed_level(uint bits, uint code) {
     return uintBitsToFloat(floatBitsToUint(level) ^ ((code << (31u - bits)) & 0x80000000u));
 }
 
-// The same of a code of unequal bits.
+// Returns the level of a code of unequal bits.
 float quarter_level(uint bits, uint code) {
     if (code < KV_QUARTER_AT(bits, 2u)) return signed_level(bits + 1, code);
     if (code < KV_QUARTER_AT(bits, 3u)) return signed_level(bits, code - KV_QUARTER_AT(bits, 2u));

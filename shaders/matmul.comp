@@ -4,8 +4,8 @@
 #include "params.h"
 
 // y[t][first_row + r] (+)= W[r] . x[t] for a tile of `tile` tokens. One invocation computes `rows` rows: each weight is decoded
-// once for the whole tile, and each x is read once for all rows. Rows of x and y past the last token exist and may hold anything; of
-// experts there are none.
+// once for the whole tile, and each x is read once for all rows. Rows of x and y past the last token exist and may hold anything;
+// products with experts have no such rows.
 // once per weight format
 // once more for texels
 layout(local_size_x_id = 0) in;

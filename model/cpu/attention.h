@@ -116,7 +116,8 @@ struct Sinks {
         }
     }
 
-    // The softmax of a query at `position` over those that it sees: its greatest score, the sum of the weights, which are given.
+    // The softmax of a query at `position` over the keys that it sees: its greatest score, the sum of the weights, which are
+    // given.
     struct Weights {
         float largest, total;
         std::array<float, FIRST_TOKENS> of;

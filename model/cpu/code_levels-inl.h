@@ -55,8 +55,9 @@ HWY_INLINE size_t place_of(KvType type, size_t c) {
     return c / (8 * lanes) * (8 * lanes) + vector * lanes + c / 8 % lanes;
 }
 
-// The levels of nibbles: the index of a magnitude in three bits with its sign above, or the index of a trellis. Of unequal bits
-// those of each quarter's codes, as often as 32 numbers have them; of the first's six bits those that are not negative.
+// The levels of nibbles: the index is a magnitude of three bits with its sign above, or that of a trellis. If bits are unequal:
+// the levels of each quarter's codes, repeated to 32 numbers; for the first quarter, of six bits, only the levels that are not
+// negative.
 struct NibbleLevels {
     HWY_ALIGN float values[16] = {}, quarter_values[KV_QUARTERS][32] = {};
     HWY_ALIGN int8_t bytes[16] = {}, quarter_bytes[KV_QUARTERS][32] = {};

@@ -4,8 +4,8 @@
 // level + minimum if the format has minimums. Block layouts: model/files/formats/blocks.cpp and blocks_k.cpp. Lanes stand for
 // runs in the order of runs(): 0, 4, 8, 12, 1, ... This is what transpose() leaves when it turns four vectors of 64 consecutive
 // levels into four steps, each with four columns of every run, as dot products of bytes take them. Scales are made in that order.
-// Levels are unsigned because such products take unsigned times signed; the offset that makes them signed, 2^offset_bits times
-// the sum of the activations' digits, is subtracted once for each run (factors of fixed_point.h).
+// Levels are unsigned because dot products of bytes multiply unsigned by signed numbers; the offset that makes them signed,
+// 2^offset_bits times the sum of the activations' digits, is subtracted once for each run (factors of fixed_point.h).
 
 struct Scales {
     Floats scale, minimum; // minimum: if has_minimum

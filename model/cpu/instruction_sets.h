@@ -5,7 +5,7 @@
 namespace tq::cpu {
 
 // Uses no instruction set above the one that the environment variable TQ_CPU names: avx2, avx-vnni or avx512. To be called
-// before any kernel runs. Throws Error for other names and for those that this processor does not have.
+// before any kernel runs. Throws Error for other names and for sets that this processor does not have.
 void limit_instruction_sets();
 
 // Whether the integer products of AVX-VNNI may be used, which Highway does not know.

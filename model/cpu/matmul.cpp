@@ -5,7 +5,7 @@
 // - A block: arithmetic decides, so a panel of rows is decoded once for all tokens into memory that fits the cache, and
 //   multiplied in register tiles (tile-inl.h) with tokens as lanes: pack_tokens() transposes the inputs once for all matrices
 //   that share them.
-// Rows of a panel are not a power of two apart: such rows would share few lines of the L1 cache.
+// Rows of a panel are not a power of two apart, because they would then share few lines of the L1 cache.
 // Products of a list (q, k and v) are one parallel loop over the rows of all, so threads meet once.
 #include "model/cpu/matmul.h"
 #include "base/ensure.h"

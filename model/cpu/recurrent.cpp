@@ -95,8 +95,8 @@ struct ColumnSums {
     }
 };
 
-// With M the state, [key][column], and D = alpha M: u = beta (v - k D), M = D + k u, y = q M.
-// One token. m: [state_dim] rows, of which these columns
+// One token. With M the state, [key][column], and D = alpha M: u = beta (v - k D), M = D + k u, y = q M. m: these columns of the
+// state's [state_dim] rows.
 HWY_INLINE void delta_step(float* y, float* m, size_t stride, const float* q, const float* k, const float* v, float beta,
                            float alpha) {
     const V decay = hn::Set(F(), alpha);

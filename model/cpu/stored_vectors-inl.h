@@ -71,7 +71,7 @@ template <class Use> HWY_INLINE void each_nibble_of_two(const uint8_t* even, con
     }
 }
 
-// Two bytes hold the bits of 16 channels: each is copied to eight bytes of a vector, every one of which tests its own bit.
+// Two bytes hold the bits of 16 channels: each is copied to eight bytes of a vector, and each of these tests its own bit.
 template <class Use> HWY_INLINE void each_bit(const uint8_t* plane, size_t d, Use&& use) {
     HWY_ALIGN constexpr uint8_t which[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
     HWY_ALIGN constexpr uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};

@@ -144,7 +144,7 @@ template <class Use> HWY_INLINE void each_nvfp4(const uint8_t* row, size_t cols,
     }
 }
 
-// Passes a row to `use`. Returns false where there is no fast way: cols is not a multiple of 32, or no matrix has the format.
+// Passes a row to `use`. Returns false if there is no fast way: cols is not a multiple of 32, or no matrix has the format.
 template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* row, size_t cols, Use& use) {
     if (cols % 32 != 0) return false;
     switch (type) {

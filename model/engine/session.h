@@ -73,9 +73,9 @@ class Session {
                                    std::span<const uint32_t> marks = {});
 
     // Continues the prompt until the answer ends, is interrupted, or max_tokens, the context or memory for it are used up.
-    // Throws OutOfMemory when there is none for the prompt itself.
-    // Throws also what callbacks throw. Several tokens may be sampled by the device, or drafted and verified, before on_token is
-    // called with each; the answer, the cached tokens and the sampler's state are the same as without.
+    // Throws OutOfMemory if there is none for the prompt itself. Exceptions of callbacks pass through. Several tokens may be
+    // sampled by the device, or drafted and verified, before on_token is called with each; the answer, the cached tokens and the
+    // sampler's state are the same as without.
     Generated generate(std::span<const uint32_t> prompt, Sampler& sampler, const GenerateOptions& options);
 
     // Reads the content of the cache for the tokens of cached_ids() from `position` on that are in one page: a PageSource.

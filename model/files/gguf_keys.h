@@ -5,8 +5,8 @@
 
 namespace tq {
 
-// Sets them: of a GGUF file its own, but for those of its division into parts and of its alignment; of a Hugging Face directory
-// those that its files give, as llama.cpp's converter names and types them. `file_type`: general.file_type of the new file.
+// Sets the keys: a GGUF file's own, except those of its division into parts and of its alignment; or those that the files of a
+// Hugging Face directory give, as llama.cpp's converter names and types them. `file_type`: general.file_type of the new file.
 void put_gguf_keys(GgufWriter& writer, const Model& model, uint32_t file_type);
 
 } // namespace tq

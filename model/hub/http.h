@@ -38,7 +38,7 @@ struct HttpResult {
 class HttpClient {
   public:
     // `token` is sent only to the host of `endpoint`, and only over https or to this machine itself. If `endpoint` is https,
-    // nothing is fetched over http. Throws Error when `endpoint` is not an http or https address, and where this build has no
+    // nothing is fetched over http. Throws Error when `endpoint` is not an http or https address, or if this build has no
     // libcurl.
     HttpClient(const std::string& endpoint, const std::string& token, std::chrono::seconds connect_timeout,
                std::chrono::seconds stall_timeout);

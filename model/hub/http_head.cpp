@@ -1,7 +1,7 @@
 // A reply's headers, one line at a time, as libcurl hands them over. Several replies may come for one request (100 Continue, a
 // proxy's answer to CONNECT), so each status line begins anew, and what counts is the last.
-// A Content-Range that cannot be read is kept as a problem in place of an error: whether it matters is the receiver's to say.
-// Numbers that are none read as 0.
+// A Content-Range that cannot be read is kept as a problem in place of an error: the receiver decides whether it matters. Texts
+// that are not numbers read as 0.
 #include "model/hub/http_head.h"
 #include "base/printable.h"
 #include "model/hub/names.h"

@@ -1,9 +1,9 @@
 // Lists the models that -hf has downloaded, and deletes them. A repository's folder has blobs, snapshots that link to them, and
 // maybe files of other programs. A model's name is the shortest request that -hf would read as this file: USER/REPOSITORY:QUANT
 // if the choice of that quant is this file, otherwise with the file's name. Sizes count each file once: links are no bytes, and a
-// hard link counts where the blob is. Files that belong to no model of the current commit are shown as other bytes: older
-// versions, parts of downloads. Deletion removes the links of a model, and its blobs if no other snapshot has them. It follows no
-// links out of the cache, and refuses while another process holds one of the repository's locks.
+// hard link counts as its blob. Files that belong to no model of the current commit are shown as other bytes: older versions,
+// parts of downloads. Deletion removes the links of a model, and its blobs if no other snapshot has them. It follows no links out
+// of the cache, and refuses while another process holds one of the repository's locks.
 #include "model/hub/kept.h"
 #include "base/error.h"
 #include "base/file_system.h"

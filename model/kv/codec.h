@@ -22,13 +22,13 @@ inline constexpr uint16_t nonfinite_scale = 0x7e00;
 // codes[words] and scales[scales] = the encoded x[head_dim]. Plain types store x itself.
 void encode(const KvCodec& codec, std::span<uint32_t> codes, std::span<uint16_t> scales, std::span<const float> x);
 
-// y[head_dim] = the stored vector in the cache's own space: rotated, where the type is.
+// y[head_dim] = the stored vector in the cache's own space: rotated, if the type is stored rotated.
 void decode_stored(const KvCodec& codec, std::span<float> y, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
 // x[head_dim] = the decoded vector; its bits are the same on every device (shaders/kv_decode.comp).
 void decode(const KvCodec& codec, std::span<float> x, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
-// True where the stored vector is finite; never for one whose input was not.
+// Whether the stored vector is finite; false for every vector whose input was not.
 bool is_finite(const KvCodec& codec, std::span<const uint32_t> codes, std::span<const uint16_t> scales);
 
 // Returns code i of a vector of head_dim codes of `bits` bits each, as turboquant.md packs them.

@@ -2,8 +2,8 @@
 // these in fp16, and to the codes of the tokens before them. turboquant.md, section "The full-precision window".
 //
 // Fp16 vectors lie in a ring of kept_window_tokens() places, so a later token overwrites the vector of an earlier one. If a
-// sequence is cut, the vectors at the end of the shorter sequence may be lost, although their codes remain. WindowPositions says
-// which are there:
+// sequence is cut, a later token may have overwritten vectors of the shorter sequence's window, although their codes remain.
+// WindowPositions says which vectors are there:
 // - `begin`: vectors of positions from here on are kept. A cut sets it, because the ring has only the last tokens before the
 //   cut. A query soon after it may have a short window.
 // - `since`: the length of the sequence when `begin` was set. At a shorter length the sequence had another window, so bits of a

@@ -48,8 +48,8 @@ class PrefixCache final : public PageKeeper {
     // one: the last, those before `marks`, and every 2048 tokens. Returns null if there is nothing to fetch.
     std::shared_ptr<PromptFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {},
                                        bool asks_machine = true, std::span<const uint32_t> marks = {});
-    // Takes over what has come, and waits for more for at most `wait`. Returns whether more is to come; take() is better called
-    // when no more is.
+    // Takes over the pages that have come, and waits for more for at most `wait`. Returns whether more is to come. Call take()
+    // once it returns false.
     bool is_coming(PromptFetch& fetch, std::chrono::milliseconds wait);
     // Notes the time that `tokens` tokens of a prompt took to run: no page is waited for longer than it takes to compute.
     void note_speed(uint64_t tokens, std::chrono::nanoseconds time);
@@ -63,8 +63,8 @@ class PrefixCache final : public PageKeeper {
     // state for. Only pages of the same tenant are found.
     uint32_t take(uint32_t slot, std::span<const uint32_t> ids, uint32_t own, bool exact = true, std::string_view tenant = {});
 
-    // Keeps the pages of a slot that these ids fill, the first `cold` of which have the bits of a cold run (cold.h). end: also a
-    // last page that is partly filled, and pages for which the disk was too slow earlier.
+    // Keeps the pages of a slot that these ids fill. The first `cold` ids have the bits of a cold run (cold.h). end: also a last
+    // page that is partly filled, and pages for which the disk was too slow earlier.
     void store(uint32_t slot, std::span<const uint32_t> ids, uint32_t cold, bool end = false, std::string_view tenant = {});
 
     // Keeps the slot's checkpoints at the ends of these ids' pages, which are known. Earlier states on the way go if

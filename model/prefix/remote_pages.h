@@ -1,6 +1,6 @@
-// Pages of prompts that another, faster machine computes: those that neither the caches of this one nor a shared store have.
-// Nothing that it does is an error: what is slow, dead or lying is a miss, and a warning now and then. It has as long as this
-// machine would take to compute what it was asked for. A thread asks, for one prompt after the other.
+// Pages of prompts that another, faster machine computes: pages that neither the caches of this machine nor a shared store have.
+// Nothing that it does is an error: a slow, dead or lying machine is a miss, and a warning now and then. It has as long as this
+// machine would take to compute the pages. A thread asks, for one prompt after the other.
 #pragma once
 #include "model/kv/page_layout.h"
 #include "model/prefix/fetched_pages.h"

@@ -190,7 +190,7 @@ void SharedPages::Shared::probe(Lock& lock, Opened& opened, Breaker& breaker) {
     changed.notify_all();
 }
 
-// The first that has room for what arrives. Those that nobody waits for any more are dropped.
+// Returns the first fetch that has room for what arrives. Fetches that nobody waits for any more are dropped.
 std::shared_ptr<PageFetch> SharedPages::Shared::next_fetch() {
     std::erase_if(fetches, [](const std::weak_ptr<PageFetch>& one) {
         const auto fetch = one.lock();

@@ -1,5 +1,5 @@
-// A place of pages that several machines use: the tier below the disk. model/prefix/store/ has those that there are; what they
-// give is not trusted, but checked (shared_pages.h).
+// Interface of a place of pages that several machines use: the tier below the disk. Its implementations are in
+// model/prefix/store/. Its replies are not trusted, but checked (shared_pages.h).
 #pragma once
 #include "model/prefix/page_directory.h"
 #include <chrono>
@@ -11,8 +11,8 @@ class SharedStore {
     using Clock = std::chrono::steady_clock;
     virtual ~SharedStore() = default;
 
-    // Returns the bytes of a page, which count as used now; nothing if there is none, or it has expired. Throws Error if
-    // the store did not say by the deadline, or has more than `max_bytes`, for which no memory is taken.
+    // Returns the bytes of a page, which count as used now; nullopt if there is none, or it has expired. Throws Error if the
+    // store did not answer by the deadline, or has more than `max_bytes`, for which no memory is taken.
     virtual std::optional<std::vector<std::byte>> get(const PageEntry& page, size_t max_bytes, Clock::time_point deadline) = 0;
 
     // Keeps a page. Returns false if there is one of that name already, which then counts as used now, unless `replace`.

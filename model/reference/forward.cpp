@@ -58,7 +58,7 @@ void feed_forward_half(Pass& pass, const Layer& l, Activations& x) {
     }
 }
 
-// From hidden states to those that embeddings are made of, in x.a.
+// Makes, from hidden states, the states from which embeddings are made, in x.a.
 void last_norm(Pass& pass, const Network& net, Activations& x) { rms_norm(pass, x.a, x.h, net.output_norm); }
 
 // Stores what the head for multi-token prediction keeps of every token: the keys and values of its layer, and the last states.

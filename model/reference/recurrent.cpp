@@ -18,10 +18,9 @@ float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 float silu(float x) { return x / (1 + std::exp(-x)); }
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
-// One token of one value head.
-// The order is fixed, because it is the definition that kernels are compared with: first the state decays, then it is read with
-// k, then the difference between the value and what was read is written, and only then q reads it. All sums run over keys in
-// ascending order.
+// Computes one token of one value head. The order is fixed, because it is the definition that kernels are compared with: first
+// the state decays, then it is read with k, then the difference between the value and the result is written, and only then q
+// reads it. All sums run over keys in ascending order.
 void delta_step(std::span<float> y, std::span<float> m, std::span<const float> q, std::span<const float> k,
                 std::span<const float> v, float beta, float alpha) {
     const size_t d = v.size();

@@ -36,7 +36,7 @@ void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std:
 // Chooses the experts of every token, by the products of the router's rows with x.
 void route(Pass&, Routes& routes, const Linear& router, const std::vector<float>& x);
 
-// The same of experts. y[t][rank] = silu(gate x[t]) * (up x[t]) by the matrices of the token's expert of each rank; and h[t] +=
+// The same for experts. y[t][rank] = silu(gate x[t]) * (up x[t]) by the matrices of the token's expert of each rank; and h[t] +=
 // sum of weight * (w x[t][rank]) over the ranks, in their order.
 void gated_matmul(Pass&, std::vector<float>& y, const GatedLinear& w, const std::vector<float>& x, const Routes& routes);
 void matmul_add(Pass&, std::vector<float>& h, const Linear& w, const std::vector<float>& x, const Routes& routes);

@@ -188,7 +188,7 @@ void render_coder_calls(PromptPieces& prompt, const Message& message, size_t ind
     prompt.markup(turn_end);
 }
 
-// A response's own turn begins only after another message; the system message is none.
+// A response's own turn begins only after another message; the system message does not count.
 void render_coder_tool(PromptPieces& prompt, const Message& message, bool begins_turn, bool is_last) {
     if (begins_turn) prompt.markup("<|im_start|>user\n");
     prompt.markup("<tool_response>\n");

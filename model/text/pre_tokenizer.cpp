@@ -50,8 +50,9 @@ size_t match_contraction(const Cursor& start) {
     return fold(two.code_point) == (a == 'l' ? U'l' : U'e') ? two.next().pos : start.pos;
 }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+ : up to the last line end of the run; else the whole run when the text ends with it; else all but
-// its last character, which the next word takes; else that one character.
+// \s*[\r
+// ]+|\s+(?!\S)|\s+ : up to the last line end of the run; else the whole run if the text ends with it; else all but its last
+// character, which the next word takes; else the run's only character.
 size_t match_space(const Cursor& start) {
     size_t last_newline_end = start.pos, last_begin = start.pos;
     Cursor c = start;

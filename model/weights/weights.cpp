@@ -129,8 +129,8 @@ class FileSource final : public TensorSource {
                 .factors = factors_of(t, matrices)};
     }
 
-    // Returns the numbers beside a matrix in NVFP4: "blk.3.ffn_up.scale" of "blk.3.ffn_up.weight". Those that its inputs would be
-    // quantised by, input_scale, are passed over.
+    // Returns the numbers beside a matrix in NVFP4: "blk.3.ffn_up.scale" of "blk.3.ffn_up.weight". The scale for quantising its
+    // inputs, input_scale, is ignored.
     std::vector<float> factors_of(const FileTensor& t, uint32_t matrices) {
         if (!block_format(t.type)->has_factor || !t.name.ends_with(".weight")) return {};
         const std::string stem = t.name.substr(0, t.name.size() - std::string_view("weight").size());

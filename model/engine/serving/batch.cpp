@@ -213,7 +213,7 @@ bool Batch::goes_on(const std::vector<Part>& parts, uint32_t done) {
     return !(is_between && options_.has_news && options_.has_news());
 }
 
-// After a value that is not finite: those that have it fail, the others go on.
+// After a value that is not finite: the sequences that have it fail, the others go on.
 void Batch::run_apart(std::vector<Part>& parts) {
     for (Part& part : parts) {
         if (part.sequence->done) continue;

@@ -38,7 +38,7 @@ class Batch {
     Batch(Model model, Reopen reopen, BatchOptions options);
     ~Batch();
 
-    void add(std::unique_ptr<Sequence> sequence); // to those that wait
+    void add(std::unique_ptr<Sequence> sequence); // to the waiting ones
     bool idle() const { return waiting_.empty() && running_.empty(); }
     uint32_t waiting() const; // not those in the background
     // Drops what was cancelled, admits, and runs one pass.

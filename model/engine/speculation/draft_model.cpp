@@ -41,7 +41,7 @@ bool DraftModel::rewind(uint32_t slot, std::span<const uint32_t> ids, size_t kep
     return ids.size() - cached.size() <= forward_->cache().room(slot);
 }
 
-// Notes a run of those of `ids` that were not in the cache.
+// Notes a run of the ids that were not in the cache.
 void DraftModel::note_run(uint32_t slot, std::span<const uint32_t> ids) {
     const auto cached = ids.first(forward_->cache().position(slot));
     ids_[slot].assign(cached.begin(), cached.end());

@@ -125,7 +125,7 @@ void decode_nvfp4(float* y, const std::byte* x, size_t blocks) {
     }
 }
 
-// Indexed by type id; {} where ggml dropped the type. Types without a decoder are listed to be named and skipped.
+// Indexed by type id; {} for types that ggml dropped. Types without a decoder are listed to be named and skipped.
 constexpr std::array<BlockFormat, 43> formats{{
     {"F32", 1, 4, decode_f32, {}, {{{0, 4}}}},
     {"F16", 1, 2, decode_f16, {}, {{{0, 2}}}},

@@ -1,5 +1,5 @@
 // Finds out what a path is: a directory or a file of Hugging Face's, PyTorch's, or GGUF. GGUF comes last, so that its error, "it
-// begins with ...", is for what is none of the others. PyTorch files are recognised to be refused: pickles run code when they are
+// begins with ...", is for files of unknown formats. PyTorch files are recognised to be refused: pickles run code when they are
 // read.
 #include "model/files/formats/open.h"
 #include "base/error.h"

@@ -15,7 +15,7 @@ inline constexpr const char* path_separator = ":";
 // Returns the value of a variable; nothing if it is not set, or is empty.
 std::optional<std::string> environment_variable(const std::string& name);
 
-// Returns all of them as NAME=value; and with `changes`.
+// Returns all variables as NAME=value; and with `changes`.
 std::vector<std::string> environment_variables();
 std::vector<std::string> merged_environment(const std::vector<std::string>& changes);
 

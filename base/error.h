@@ -13,12 +13,12 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Thrown when memory that is needed now is not available. What was allocated before still is: work can go on with less.
+// Thrown when memory that is needed now is not available. Earlier allocations stay: work can go on with less.
 struct OutOfMemory : Error {
     using Error::Error;
 };
 
-// Thrown when a device has stopped for good: what was in its memory is lost.
+// Thrown when a device has stopped for good: the content of its memory is lost.
 struct DeviceLost : Error {
     using Error::Error;
 };

@@ -8,7 +8,7 @@
 
 namespace tq {
 
-// POSIX: the same bytes, UTF-8 or not. Windows: what is no UTF-8, or no UTF-16, becomes U+FFFD.
+// POSIX: the same bytes, UTF-8 or not. Windows: invalid UTF-8, or invalid UTF-16, becomes U+FFFD.
 std::filesystem::path utf8_path(std::string_view text);
 std::string utf8_text(const std::filesystem::path& path); // with "/" between its parts
 

@@ -1,6 +1,6 @@
 // Progress as a line: share, rate and time left. The rate is that of the last 5 seconds, so that it follows a network that
-// changes, and is not shown before half a second has passed. It counts bytes that moved, the share those that are there: what was
-// on the disk before makes no rate.
+// changes, and is not shown before half a second has passed. The rate counts bytes that moved; the share counts all bytes that
+// are there, also those that were on the disk before.
 #include "base/transfer_meter.h"
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,14 +1,12 @@
-// Pages are shared, so what a slot writes to must be its own. reserve() sees to that before a pass, which is why no kernel has
-// to know of sharing: it takes the pages that are missing, and copies a last page that is partly filled and that another slot
+// Pages are shared, so a page that a slot writes to must be its own. reserve() sees to that before a pass, which is why no kernel
+// has to know of sharing: it takes the pages that are missing, and copies a last page that is partly filled and that another slot
 // or the keeper has, too. It counts first (pages_needed) and fails before it changes anything. If pages are short, the keeper
-// (the prefix cache) gives up those that it alone has; if that is not enough, it lets go of shared last pages, which then need
-// no copy.
-// version_ changes whenever a table does. A device uploads the tables only then, because a token's pass would otherwise wait
-// for it.
-// Three lengths describe a slot. position: what its pages hold. settled: the tokens that its recurrent states are after.
-// certain: the tokens that no later refusal of a draft takes back. Each operation that moves one keeps settled <= position,
-// and what is copied or saved is settled first.
-// If checkpoints exceed their memory, the one goes whose loss costs the fewest tokens to run again, of all slots.
+// (the prefix cache) gives up those that it alone has; if that is not enough, it lets go of shared last pages, which then need no
+// copy. version_ changes whenever a table does. A device uploads the tables only then, because a token's pass would otherwise
+// wait for it. Three lengths describe a slot. position: what its pages hold. settled: the tokens that its recurrent states are
+// after. certain: the tokens that no later refusal of a draft takes back. Each operation that moves one keeps settled <=
+// position, and a slot is settled before it is copied or saved. If checkpoints exceed their memory, the one goes whose loss costs
+// the fewest tokens to run again, of all slots.
 #include "model/cache.h"
 #include "base/ensure.h"
 #include "base/error.h"
@@ -137,7 +135,7 @@ void Cache::settle(uint32_t slot) const {
     s.settled = s.position;
 }
 
-// Pages can be cut anywhere, but what is beside them cannot: a recurrent state is after a certain token and has no past, and a
+// Pages can be cut anywhere, but windows and states cannot: a recurrent state is after a certain token and has no past, and a
 // window's ring overwrites its oldest tokens. So a slot can be cut to n tokens if n is its end, or the window still has the
 // tokens before n and no state is past it; else only to a checkpoint.
 bool Cache::keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const {

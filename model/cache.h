@@ -85,7 +85,7 @@ class Cache {
     void advance(uint32_t slot, uint32_t tokens, uint32_t settled = UINT32_MAX);
     // The tokens of a slot that its states are after: all, unless some are pending.
     uint32_t settled(uint32_t slot) const { return slots_[slot].settled; }
-    // Applies what is pending. All tokens of the slot are certain (truncate(), the next run).
+    // Applies the pending updates. All tokens of the slot are certain (truncate(), the next run).
     void settle(uint32_t slot) const;
 
     // Returns the maximum number of tokens, at most n <= position(slot), to which a slot can be cut. stored: positions up to this
@@ -130,7 +130,7 @@ class Cache {
     std::optional<std::string> find_nonfinite(uint32_t slot) const { return vectors().find_nonfinite(slot); }
     // Returns a slot's window (the tokens that it keeps) and states. put_slot() puts them into a slot whose first tokens are the
     // same, and cuts it to them: its next run is then that of the slot that they were saved from. An empty SavedSlot changes
-    // nothing. Both throw Error if the device is lost. What is saved is settled first.
+    // nothing. Both throw Error if the device is lost. A slot is settled before it is saved.
     SavedSlot save_slot(uint32_t slot) const;
     void put_slot(uint32_t slot, const SavedSlot& saved);
     // mark() notes the slot's length and what is beside its pages; return_to() takes it back there, whatever has been run since,

@@ -1,8 +1,8 @@
-// Reads a model's sizes and constants from its metadata, and refuses what this program would compute otherwise than the model was
-// trained. Each number has a range: far above any model that exists, and low enough that products of two of them do not overflow
-// 64 bits. So code behind Config multiplies without checks.
-// Three kinds of keys: those that every file of an architecture has; those with a default, as llama.cpp has it; and those that
-// are only read to be refused (refuse_features(), refuse_other_scaling()).
+// Reads a model's sizes and constants from its metadata, and refuses models that this program would compute otherwise than they
+// were trained. Each number has a range: far above any model that exists, and low enough that products of two of them do not
+// overflow 64 bits. So code behind Config multiplies without checks. Three kinds of keys: those that every file of an
+// architecture has; those with a default, as llama.cpp has it; and those that are only read to be refused (refuse_features(),
+// refuse_other_scaling()).
 #include "model/config.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -181,7 +181,7 @@ std::vector<float> read_llama3(const Keys& keys, const Config& c) {
     return llama3_factors(scaling, c.rope_theta, c.head_dim);
 }
 
-// Returns what the file has in rope_freqs.weight, as GGUF has Llama 3's scaling, or in keys, as config.json has it.
+// Returns the factors in the file's rope_freqs.weight, as GGUF has Llama 3's scaling, or made from its keys, as in config.json.
 std::vector<float> read_rope_factors(const Keys& keys, const Config& c) {
     if (keys.text("rope.scaling.type", "") == "llama3") return read_llama3(keys, c);
     const FileTensor* tensor = keys.architecture.rope_factors ? keys.file.find_tensor("rope_freqs.weight") : nullptr;

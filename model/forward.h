@@ -35,8 +35,9 @@ struct Span {
 struct DraftStart {
     uint32_t slot, id;
 };
-// Which ids drafts may be: all, or only those below likely_ids. These have the first rows of the head's output matrix, which are
-// all that is read of it then. Vocabularies give the lower ids to what was merged first, that is to the more frequent tokens.
+// Ids that drafts may be: all, or only those below likely_ids. The latter have the first rows of the head's output matrix, and
+// only these rows are read then. Vocabularies give the lower ids to the tokens that were merged first, which are the more
+// frequent ones.
 enum class DraftIds { all, likely };
 inline constexpr uint32_t likely_ids = 65535; // a device's matrices are in slices of as many rows (gpu::max_slice_rows)
 // Called with the number of a start, that of a step, and the logits that the drafted id is the most probable of,
@@ -117,10 +118,11 @@ class Forward {
 
     // Appends each span's ids to its slot, at positions cache().position(slot) and on, and calls `each` with the wanted logits,
     // in any order of spans. A slot may occur once; its logits and state do not depend on the other spans. Returns false if
-    // `progress`, which counts the ids of all spans, stopped it; positions then say what has been run. Spans and ids must not be
-    // empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, if there are too few pages. Throws
-    // DeviceLost. Throws Error if the model's file is truncated (base/mapped_file.h). Throws NonFinite if a value is not finite;
-    // positions are then as they were, but a slot with recurrent states that cannot be cut so is empty (Cache::kept()).
+    // `progress`, which counts the ids of all spans, stopped it; positions then say how many ids have been run. Spans and ids
+    // must not be empty and must fit the context (ENSURE). Throws OutOfMemory, before anything is run, if there are too few
+    // pages. Throws DeviceLost. Throws Error if the model's file is truncated (base/mapped_file.h). Throws NonFinite if a value
+    // is not finite; positions are then as they were, but a slot with recurrent states that cannot be cut so is empty
+    // (Cache::kept()).
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
     // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host. Returns the n sampled tokens; the last

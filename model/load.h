@@ -36,7 +36,7 @@ struct LoadedWeights {
     std::vector<AttentionSquares> attention_squares = {}; // of each layer, and of a head's for multi-token prediction
 };
 
-// Reads every byte once, but for matrices that are left. Throws as read_rows() does, and LoadStopped.
+// Reads every byte once, except matrices that are left. Throws as read_rows() does, and LoadStopped.
 LoadedWeights load_weights(ThreadPool& pool, const Weights& weights, const LoadProgress& on_progress = {},
                            MappedMatrices mapped = MappedMatrices::check);
 

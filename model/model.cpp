@@ -1,5 +1,5 @@
 // Opens a model: its file, configuration, weights, tokenizer, template and name. Weights are views into mapped files, so this
-// takes little time for any size; load.cpp reads them. What a file has and this program does not use is told as a note.
+// takes little time for any size; load.cpp reads them. Parts of a file that this program does not use are told as a note.
 // Sampling is recommended by the file if it says anything (general.sampling.*), and otherwise as the model's card does.
 #include "model/model.h"
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// The content of a cache's slot outside the cache: what leaves it page by page, and what a slot has beside its pages.
+// The content of a cache's slot outside the cache: its pages one by one, and its window and states.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -33,7 +33,7 @@ class Buffer {
 
     uint64_t bytes() const { return bytes_; }
     // Returns the mapped memory; empty if the host cannot see it. Memory::device may be visible, but is slow to read: use a
-    // readback buffer. Kernel output is visible after Commands::run; kernels see what the host wrote before it.
+    // readback buffer. Kernel output is visible after Commands::run; kernels see the host's writes before it.
     std::span<std::byte> host() const;
     Impl& impl() const { return *impl_; }
     // Returns a reference for a copy in progress: the memory is kept until the reference is released, too.

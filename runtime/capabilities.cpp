@@ -172,7 +172,8 @@ const char* name(DeviceType type) {
     return "other";
 }
 
-// If the list grew between the two calls, the second returns VK_INCOMPLETE, which is above 0, and what was read is good.
+// If the list grew between the two calls, the second returns VK_INCOMPLETE, which is above 0, and the elements that were read are
+// good.
 bool has_extension(VkPhysicalDevice device, const char* name) {
     uint32_t count = 0;
     if (vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr) != VK_SUCCESS) return false;
@@ -193,7 +194,7 @@ uint32_t compute_family(VkPhysicalDevice device) {
 }
 
 // A device that cannot be used keeps its name and a reason, for lists and messages; nothing is asked of it that a driver below
-// Vulkan 1.2 lacks. The profile clamps what the driver says. Ranges stay below 2 GiB, whatever the driver allows, so that 32 bits
+// Vulkan 1.2 lacks. The profile clamps the driver's values. Ranges stay below 2 GiB, whatever the driver allows, so that 32 bits
 // index their bytes.
 Capabilities read_capabilities(VkPhysicalDevice device, const DeviceProfile& profile) {
     Capabilities out;

@@ -1,7 +1,7 @@
 // Runs recordings. A recording is a list of segments (recorder.cpp). Two segments are in flight at a time: while one runs, the
 // next one already waits in the queue, so the GPU never waits for the host. Before a further segment the host waits for the older
-// one, and asks keep_going; a stop waits for what was submitted. Each of the two has a fence of its own, which is used in turn.
-// run_all() submits whole recordings in the same way. It needs no wait between them: a recording that repeats begins with
+// one, and asks keep_going; a stop waits for the submitted segments. Each of the two has a fence of its own, which is used in
+// turn. run_all() submits whole recordings in the same way. It needs no wait between them: a recording that repeats begins with
 // barriers that order it behind the one before, so the GPU runs a chain of sampled tokens without the host. Timestamps are added
 // up only after a complete run().
 #include "runtime/commands.h"

@@ -1,4 +1,4 @@
-// Builds kernels for `tq-run shaders` and reads what the driver says about them with VK_KHR_pipeline_executable_properties:
+// Builds kernels for `tq-run shaders` and reads the driver's statistics of them with VK_KHR_pipeline_executable_properties:
 // registers, spills, code size, and, if asked, the assembly. Each driver has its own names and numbers for these; statistics.cpp
 // makes them comparable. One pipeline may be several programs. Vulkan's calls come in pairs, one for the count and one for the
 // content.

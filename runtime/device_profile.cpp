@@ -1,6 +1,6 @@
 // Profiles let the paths for lesser devices run on any machine, in tests above all. A profile only takes away: limits become
 // smaller, features go, alignments grow. Whatever the code then chooses is allowed on the real device, too. A profile may also
-// change the type, which decides about sizes and predicted times, and not about what is allowed.
+// change the type, which decides about sizes and predicted times, and not about limits.
 #include "runtime/device_profile.h"
 #include "base/environment.h"
 #include "base/error.h"

@@ -86,8 +86,8 @@ std::string missing_driver_file() {
 }
 
 // Returns whether the instance, or `layer`, has the extension.
-// VK_INCOMPLETE is a success (it is greater than 0): the list grew between the two calls, and what was read of it is good. So
-// only negative results are errors, here and below.
+// VK_INCOMPLETE is a success (it is greater than 0): the list grew between the two calls, and the elements that were read are
+// good. So only negative results are errors, here and below.
 bool has_instance_extension(const char* layer, const char* extension) {
     uint32_t count = 0;
     if (vkEnumerateInstanceExtensionProperties(layer, &count, nullptr) != VK_SUCCESS) return false;

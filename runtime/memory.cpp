@@ -9,8 +9,8 @@
 
 namespace tq {
 
-// First fit, by offset. Neighbours are merged when a range comes back, so a block that is all free is one range. What the
-// alignment skips stays free.
+// First fit, by offset. Neighbours are merged when a range comes back, so a block that is all free is one range. Bytes that the
+// alignment skips stay free.
 std::optional<uint64_t> FreeList::take(uint64_t bytes, uint64_t alignment) {
     for (auto part = free_.begin(); part != free_.end(); ++part) {
         const auto [begin, length] = *part;

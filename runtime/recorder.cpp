@@ -213,7 +213,7 @@ VkDescriptorSet Recorder::Impl::descriptor_set(VkDescriptorSetLayout layout, con
 
 Recorder::Recorder(Device& device, Again again) : impl_(std::make_unique<Impl>(device, again)) {
     impl_->open_segment();
-    impl_->wait(work_stages, work_stages); // for all earlier commands; what the host wrote is visible since the submission
+    impl_->wait(work_stages, work_stages); // for all earlier commands; the host's writes are visible since the submission
 }
 
 struct Recorder::Listing {

@@ -23,8 +23,8 @@ struct Work {
     uint32_t rows = 0, cols = 0;         // of a product's matrix: each size has a row of its own in a profile
 };
 
-// When commands may be submitted again: once they have run, or while they still do (Commands::run_all). The host may read what
-// the former have written, and of the latter only what others have copied.
+// When commands may be submitted again: once they have run, or while they still run (Commands::run_all). The host may read
+// results of the former; results of the latter it may read only if other commands have copied them.
 enum class Again { after_it_ran, at_any_time };
 
 // A finished recording. Its buffers and its device must outlive it.

@@ -61,7 +61,7 @@ enum Op : uint32_t {
     bitwise_not = 200,
 };
 constexpr uint32_t workgroup_storage = 4;
-constexpr uint64_t too_much = uint64_t(1) << 31; // bytes; what a file's types have beyond counts as this, and no sum overflows
+constexpr uint64_t too_much = uint64_t(1) << 31; // bytes; larger sizes of a file's types count as this, and no sum overflows
 
 using spirv::Words;
 

@@ -67,7 +67,7 @@ std::span<std::byte> Uploader::begin(View dst) {
     return half.staging.host().first(size_t(dst.bytes));
 }
 
-// The copy is submitted and not waited for. The barrier before it orders it behind what was submitted earlier.
+// The copy is submitted and not waited for. The barrier before it orders it behind earlier submissions.
 void Uploader::end() {
     ENSURE(impl_->piece, "no piece was begun");
     const View dst = *impl_->piece;

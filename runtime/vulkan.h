@@ -71,7 +71,7 @@ constexpr VkPipelineStageFlags kernel_stage = VK_PIPELINE_STAGE_COMPUTE_SHADER_B
 // - full: any memory access, of kernels and copies, for a driver that ignores narrow ones.
 enum class BarrierForm { narrow, full };
 
-// Records a barrier for all memory between what came before in stages `from` and what comes after in stages `to`.
+// Records a barrier for all memory between earlier commands in stages `from` and later ones in stages `to`.
 void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to, BarrierForm form);
 
 } // namespace tq

@@ -74,7 +74,8 @@ vec4 query_of(uint r, uint i) {
     return mix(vec4(0.0), uintBitsToFloat(q(at)), bvec4(row_token(r) < end_token));
 }
 
-// Returns what a row's scores of the keys of a page have more, since these lack a mean (q_norm_rope.comp); plain keys lack none.
+// Returns the term that is added to a row's scores of the keys of a page, because these lack a mean (q_norm_rope.comp); 0 for
+// plain keys.
 float page_score(uint r, uint key) {
     if (!KV_IS_CODED(k_type) && window != WINDOW_ONLY) return 0.0;
     const uint query = min(row_token(r), end_token - 1) * p.heads + row_head(r),
@@ -110,8 +111,8 @@ uvec2 key_range() {
 }
 bool is_read(uint begin) { return begin < row_length(first_token); }
 
-// Returns the keys below `end` that a row sees, which are a run: the first of them, and how many they are. Those of a window are the last
-// ones, those without it the others.
+// Returns the keys below `end` that a row sees, which are a run: the first of them, and their number. For a window they are the
+// last ones, else the keys before it.
 uvec2 seen_keys(uint r, uint end) {
     const uint after = first_position + r / heads + 1; // the first that is in the row's future
     const uint near = max(row_window_begin(first_token), after - min(after, p.window_tokens));

@@ -6,7 +6,7 @@
 #include "context.glsl"
 
 // y[t][head] = R^T (sum of the splits' accumulators) / (sum of their weights * gain), R the values' rotation, or the identity;
-// the result is multiplied by what the values were divided by. One workgroup per query head (x) and row (y).
+// the result is multiplied by the scales that the values were divided by. One workgroup per query head (x) and row (y).
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

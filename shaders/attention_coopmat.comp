@@ -182,8 +182,8 @@ void store_batch() {
     }
 }
 
-// scores[row][i] = query . key i, for the rows of the strip. The products of n keys wait for one another, so those of the others go on
-// meanwhile. Two sides exchange what they have of each other's keys, and each stores the sums of half of the keys.
+// scores[row][i] = query . key i, for the rows of the strip. The products of n keys wait for one another, so products of other
+// keys go on meanwhile. Two sides exchange their sums for each other's keys, and each stores the sums of half of the keys.
 void multiply_keys() {
     const uint own = own_side() * side_keys, at = own_strip() * scores_stride, count = batch / n;
     PRODUCT products[count]; // of the other side's keys, then of the own ones

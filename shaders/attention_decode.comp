@@ -15,7 +15,7 @@
 // Which lane has what changes twice. For scores, lanes that share a key (`parts`) multiply their 32 channels for all heads, and
 // add up among themselves; each then keeps the scores of `own` heads. For values, a lane has channels, and needs the weights of
 // all keys and heads of its subgroup: they go through shared memory (weights). So a vector's codes are read once for all heads of
-// a group, which is what the kernel is for: at one token attention is bound by memory.
+// a group, which is the kernel's purpose: at one token attention is bound by memory.
 // params: attention_params
 layout(constant_id = 8) const uint subgroup = 32; // invocations of a subgroup; at least head_dim / 32
 layout(constant_id = 9) const uint copies = 32;   // of the tables of levels
@@ -81,7 +81,7 @@ void load_queries() {
     }
 }
 
-// Takes this lane's part of them, after a barrier.
+// Takes this lane's part of the queries, after a barrier.
 void take_queries() {
     [[unroll]] for (uint i = 0; i < own; i++) query_factor[i] = half_keys ? query_factors[own_head() + i] : 1.0;
     if (!half_keys) return;

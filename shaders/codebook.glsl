@@ -1,5 +1,5 @@
 // The levels of a codebook, or uniform ones, each chosen for its channel alone; the counterpart of choose_codes() in
-// model/kv/turboquant.cpp. It uses what the includer of turboquant.glsl declares.
+// model/kv/turboquant.cpp. It uses the declarations of turboquant.glsl's includer.
 // For other numbers of channels the thresholds differ by powers of two.
 bool reaches(float square, uint threshold, float norm2) {
     const uint channels = head_dim >> 2 * KV_UNEQUAL(type);

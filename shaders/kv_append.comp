@@ -14,7 +14,7 @@
 // trellis types, whose search takes drivers too long to compile for the others.
 // What keeps the bits. Each operation between the input and the codes is one that Vulkan rounds exactly (+, -, *), is marked
 // precise, and has a fixed order: sums over channels are trees (turboquant.md), in the subgroup variant, too. Only integers are
-// reduced in any order (workgroup_max, workgroup_add). Divisions and roots are in integers (exact.glsl). What comes before, the
+// reduced in any order (workgroup_max, workgroup_add). Divisions and roots are in integers (exact.glsl). The steps before, the
 // product that gave x and k-norm's root, may differ between devices in the last bits.
 // once more for subgroups
 // once more for trellises
@@ -208,7 +208,7 @@ void main() {
         return;
     }
     const uint page = page_of(slot, at_position) * p.slice_heads + head, at = page * PAGE + at_position % PAGE;
-    // The first tokens of a page are stored twice; drivers compile one copy of what comes before.
+    // The first tokens of a page are stored twice; drivers compile one copy of the code before.
     [[dont_unroll]] for (uint once = p.sinks != 0 && at_position % PAGE < FIRST_TOKENS ? 0 : 1; once < 2; once++) {
         load_vector(t, at_position);
         if (once == 0) {

@@ -116,7 +116,7 @@ void main() {
         barrier();
     }
     for (uint b = 0; b < p.cols / 32; b += blocks) {
-        const uint tile = ahead == 2 ? b / blocks % 2 : 0; // what is ahead of the last columns is these again, in vain
+        const uint tile = ahead == 2 ? b / blocks % 2 : 0; // past the last columns it fetches these again, in vain
         if (ahead == 2) {
             store_next(b + blocks, 1 - tile);
             fetch(first_row, first_token, b + 2 * blocks);

@@ -1,7 +1,7 @@
-// y = W x, as `matvec_output` selects: what the kernels of one vector, or of a few, have in common. A group of `lanes` invocations shares
-// `rows` rows: many lanes read memory in long runs (GPUs), one lane needs no reduction (processors); several rows reuse each loaded x.
-// W may be multiplied by several vectors, which share its decoded weights. Neither changes the order in which a result is summed.
-// A kernel defines multiply().
+// y = W x, as `matvec_output` selects: the common code of the kernels of one vector, or of a few. A group of `lanes` invocations
+// shares `rows` rows: many lanes read memory in long runs (GPUs), one lane needs no reduction (processors); several rows reuse
+// each loaded x. W may be multiplied by several vectors, which share its decoded weights. Neither changes the order in which a
+// result is summed. A kernel defines multiply().
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint lanes = 16; // a power of two

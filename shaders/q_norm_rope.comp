@@ -28,7 +28,7 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #include "rotate.glsl"
 
 const uint at_once = 8; // loads in flight of an invocation; rotary is a multiple of 16
-shared float products[rotary]; // [rotary / 2][2]: what a page score has of the cosine and the sine of each pair
+shared float products[rotary]; // [rotary / 2][2]: factors of the cosine and the sine of each pair in a page score
 
 void store_page_scores(uint t, uint kv_head) {
     EACH_BELOW(i, rotary / 2) {

@@ -33,7 +33,7 @@ shared uint counts[bins];
 shared uint greatest; // key
 // Kept are the keys greater than last_key, and `ties` keys equal to it, in the order of ids.
 shared uint last_key, ties;
-shared uint prefix; // the digits found so far, and what they
+shared uint prefix; // the digits found so far, and `left`: the rest that they
 shared uvec2 left;  // leave of a number of keys, or of a mass
 shared uint weights[SAMPLING_STRETCH];
 shared uint chosen_stretch;

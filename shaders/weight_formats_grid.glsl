@@ -1,7 +1,7 @@
 // The formats of weight_formats.glsl whose levels are entries of a grid (grids.glsl).
 
-// Stores two entries, number 2 i and the next, which are the halves of v; and returns what is stored of the weights 4 (k % 2) ... of an
-// entry: magnitudes, or codes of IQ1, each in a byte. k: a constant.
+// Stores two entries, number 2 i and the next, which are the halves of v; and returns the stored bytes of the weights 4 (k % 2)
+// ... of an entry: magnitudes, or codes of IQ1, each in a byte. k: a constant.
 #if defined(FORMAT_iq2_xxs) || defined(FORMAT_iq2_xs)
 shared uvec2 grid[GRID_ENTRIES];
 void store_entries(uint i, uint v) {

@@ -23,7 +23,7 @@ layout(binding = WEIGHTS_BINDING) readonly buffer WeightWords { uint weight_word
 layout(binding = WEIGHTS_BINDING) readonly buffer WeightPairs { uvec2 weight_pairs[]; };
 uint word_at(uint row, uint i, uint c) { return weight_words[(row + interleave * i) * 4 + c]; }
 uvec2 pair_at(uint row, uint i, uint half_of_it) { return weight_pairs[(row + interleave * i) * 2 + half_of_it]; }
-struct Header { uint cols; }; // an invocation has 32 weights, and loads what it needs for these
+struct Header { uint cols; }; // an invocation has 32 weights, and loads only the words for these
 #endif
 uint header_at(uint cols, uint s, uint k);
 uvec4 header_vector(uint row, Header h, uint s, uint k);
@@ -51,7 +51,7 @@ Weights32 unscaled() {
     return w;
 }
 
-// The scales of 32 weights, and what is subtracted from each half of them.
+// The scales of 32 weights, and the offsets that are subtracted from each half of them.
 struct Scales32 { vec2 scale, minimum; };
 Scales32 scaled(vec2 scale) { return Scales32(scale, vec2(0.0)); }
 Scales32 scaled(float scale) { return scaled(vec2(scale)); }

@@ -1,5 +1,5 @@
 // Headers of others that most files include, which a unity build compiles once for each level of optimisation (CMakeLists.txt).
-// A file includes what it needs as ever: the preset debug has no precompiled header and finds what is missing.
+// A file still includes all that it needs: the preset debug has no precompiled header and finds missing includes.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -32,7 +32,7 @@ struct QueryTile {
 };
 
 // Turns scores into weights, for `count` positions first + p; earlier sums are rescaled if there is a larger score.
-// The online softmax: with each tile of keys the largest score so far may grow, and then what has been summed is multiplied by
+// The online softmax: with each tile of keys the largest score so far may grow, and then the sums so far are multiplied by
 // exp(old - new). A lane is a query, so all of this is vertical, without sums across lanes. A masked score is minus infinity and
 // gets the weight 0. `largest` starts at a finite number, since minus infinity less itself is NaN if a lane sees nothing of its
 // first tile.
@@ -114,7 +114,7 @@ inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bo
     }
 }
 
-// Sets what is added to the scores of keys from `position` on, which are in one page, for the queries from `first` on.
+// Sets the terms that are added to the scores of keys from `position` on, which are in one page, for the queries from `first` on.
 inline void set_added(const QueryTile& t, const Queries& of, uint32_t first, uint32_t position) {
     for (size_t i = 0; of.pages && i < t.width; i++) {
         const size_t query = std::min<size_t>(first + i, of.end - 1);

@@ -1,7 +1,7 @@
 // Activations as fixed-point numbers, in digits of both bases: AVX2's 128, and VNNI's 256.
 // Digits are made from the last to the first. Half a base is added before each shift, so a digit is the one nearest to 0, from
-// -base / 2 to base / 2 - 1, and what is left is an exact multiple of the base. Without that, digits would be 0 to base - 1, and
-// those of base 256 would not fit signed bytes. The first digit is what is left in the end.
+// -base / 2 to base / 2 - 1, and the rest is an exact multiple of the base. Without that, digits would be 0 to base - 1, and
+// those of base 256 would not fit signed bytes. The first digit is the last rest.
 #include "model/cpu/fixed_point_halves.h"
 
 #if HWY_ARCH_X86_64

@@ -8,7 +8,7 @@ namespace {
 
 using Levels = __m256i[2][steps]; // of the lower lanes and of the upper ones
 
-// Hides from the compiler that what a loop multiplies stays the same: it would copy it to the stack, as there are too few
+// Hides from the compiler that the factors of a loop stay the same: it would copy them to the stack, as there are too few
 // registers.
 HWY_INLINE void keep_in_memory() {
 #ifdef __GNUC__

@@ -20,9 +20,9 @@ std::unique_ptr<Forward> make_cpu_forward(const Config& config, const Weights& w
 std::unique_ptr<Forward> make_cpu_forward(const Config& config, std::shared_ptr<const LoadedWeights> weights,
                                           const ForwardOptions& options);
 
-// Returns the physical memory that the pass needs once all pages of the cache have been written, and what it has: all of the
-// machine's, or options.memory_bytes. The weights of a mapped file count as weights, too, since they are read again for every
-// token.
+// Returns the physical memory that the pass needs once all pages of the cache have been written, and the memory that is
+// available: the machine's, or options.memory_bytes. The weights of a mapped file count as weights, too, since they are read
+// again for every token.
 MemoryPlan plan_cpu_memory(const Config& config, const Weights& weights, const ForwardOptions& options);
 
 } // namespace tq

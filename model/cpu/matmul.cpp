@@ -32,8 +32,8 @@ struct Store {
     }
 };
 
-// The products of a row with `count` tokens; each is summed as if it were alone. The tokens are not a loop: gcc would leave what
-// it indexes in memory.
+// The products of a row with `count` tokens; each is summed as if it were alone. The tokens are not a loop: gcc would leave an
+// indexed array in memory.
 template <size_t count> struct Dots : Dots<count - 1> {
     V s0 = hn::Zero(F()), s1 = s0, s2 = s0, s3 = s0; // the accumulators, used in rotation to avoid one long dependency chain
     HWY_INLINE Dots(const float* x, size_t cols) : Dots<count - 1>(x, cols) {}

@@ -14,8 +14,8 @@ namespace tq::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR // HWY_SCALAR has no vectors of 16 bytes
 
-// Returns p, hiding from the compiler what was just stored there. A number that is broadcast to all lanes is then a memory
-// operand, at no cost; broadcast from a register, which a compiler would prefer, it takes two shuffles.
+// Returns p, hiding from the compiler the values that were just stored there. A number that is broadcast to all lanes is then a
+// memory operand, at no cost; broadcast from a register, which a compiler would prefer, it takes two shuffles.
 template <class T> HWY_INLINE const T* in_memory(const T* p) {
 #ifdef __GNUC__
     asm volatile("" : "+r"(p) : : "memory");

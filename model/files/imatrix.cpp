@@ -1,6 +1,6 @@
-// An imatrix has for each matrix sums of squares of its inputs, column by column, and how many were added. What the quantiser
-// wants is the mean. A stack of experts has as many lists as experts, each with its own count, since a token goes through few of
-// them; an expert that no token chose has zeros, and counts by its weights alone (quantise_k.cpp).
+// An imatrix has for each matrix sums of squares of its inputs, column by column, and how many were added. The quantiser needs
+// the mean. A stack of experts has as many lists as experts, each with its own count, since a token goes through few of them; an
+// expert that no token chose has zeros, and counts by its weights alone (quantise_k.cpp).
 #include "model/files/imatrix.h"
 #include "base/error.h"
 #include "base/path_text.h"

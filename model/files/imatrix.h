@@ -1,5 +1,5 @@
-// Importance matrices, as llama-imatrix writes them: for each matrix of a model the mean square of what each of its columns was
-// multiplied by on a text.
+// Importance matrices, as llama-imatrix writes them: for each matrix of a model the mean square of each column's inputs on a
+// text.
 #pragma once
 #include "model/files/conversion.h"
 #include <filesystem>

@@ -1,5 +1,5 @@
 // A cache's types as JSON that people write by hand. So each unknown key is an error with the known ones in it, and each message
-// has the file, the layer and what was expected. The names are parsed by the same functions as those of the command line.
+// has the file, the layer and the expected value. The names are parsed by the same functions as those of the command line.
 #include "model/files/kv_file.h"
 #include "base/error.h"
 #include "base/path_text.h"

@@ -5,8 +5,8 @@
 //   from another file, is found without its content being read.
 // - Each page's content has a checksum, which is compared when the page is read. The file is mapped, and what is not needed is
 //   never read.
-// What computed the pages may differ from this run (device, version): the pages are valid then, but their bits are not those of a
-// cold run here, and cold_ is 0.
+// The computation of the pages may differ from this run (device, version): the pages are valid then, but their bits are not those
+// of a cold run here, and cold_ is 0.
 #include "model/files/prompt_cache.h"
 #include "base/checksum.h"
 #include "base/ensure.h"
@@ -74,8 +74,8 @@ void check_owner(const std::string& shown, OwnerTexts saved, OwnerTexts here) {
     compare("shape", "a cache of the shape", "model");
 }
 
-// Earlier versions were safetensors, whose header begins behind a length of eight bytes. They are told from files that are none
-// of ours, since the advice differs in its first half.
+// Earlier versions were safetensors, whose header begins behind a length of eight bytes. They are distinguished from foreign
+// files, since the advice differs in its first half.
 OwnerTexts read_owner(const std::string& shown, std::span<const std::byte> file, size_t& end) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
     if (!text.starts_with(prompt_cache_magic)) {

@@ -26,8 +26,8 @@ namespace tq {
 uint64_t prompt_cache_bytes(const CacheOwner& owner, uint32_t tokens, const SavedSlot& beside = {});
 
 // Calls write(bytes) for one piece of the file after another; `pages` is called for each page of ids.size() > 0 tokens, in order.
-// beside: what their slot has beside its pages.
-// cold: how many of them have the bits of a cold run (model/prefix/cold.h). Throws what they throw.
+// beside: the window and states of their slot. cold: how many of the tokens have the bits of a cold run (model/prefix/cold.h).
+// Exceptions of both functions pass through.
 void write_prompt_cache(const CacheOwner& owner, std::span<const uint32_t> ids, uint32_t cold, const PageSource& pages,
                         const SavedSlot& beside, const std::function<void(std::span<const std::byte>)>& write);
 
@@ -48,7 +48,7 @@ class PromptCacheFile {
     // match its checksum.
     void read(uint32_t position, std::span<std::byte> bytes) const;
 
-    // Returns what a slot of all ids() has beside its pages: for a cache with windows of `window_tokens` tokens the last ones,
+    // Returns the window and states of a slot of all ids(): for a cache with windows of `window_tokens` tokens the last ones,
     // none if it has none; and the recurrent states. Throws an Error if these do not match their checksums.
     SavedSlot beside(uint32_t window_tokens) const;
 

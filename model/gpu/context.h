@@ -30,7 +30,7 @@ struct ContextLayout {
     // Writes the rows of the head: their numbers among the rows of h.
     void write_head(std::span<std::byte> to, std::span<const uint32_t> rows) const;
     void write_table(std::span<std::byte> to, uint32_t slot, std::span<const uint32_t> pages) const;
-    // The rotary table, [positions][head_dim / 2][2], and what the pages' first positions have of it.
+    // The rotary table, [positions][head_dim / 2][2], and its parts for the pages' first positions.
     void write_rope(std::span<std::byte> to, std::span<const float> table) const;
 
   private:

@@ -28,7 +28,7 @@ inline void broadcast(Pass& pass, View y, const Buffer& x, uint32_t cols) {
                                               {cols}, work, y, x, pass.context);
 }
 
-// Invocations of a workgroup that has a whole row: on GPUs many, for each of them waits for what it loads of it.
+// Invocations of a workgroup that has a whole row: on GPUs many, because each of them waits for its loads.
 inline uint32_t row_workgroup(const Tuning& t) {
     return t.texel_buffers ? t.workgroup : std::min(std::max(t.workgroup, 256u), t.max_workgroup);
 }

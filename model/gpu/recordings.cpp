@@ -136,7 +136,7 @@ void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activa
     pass.end_layers();
 }
 
-// Records what a shape computes; its logits are in logits_of(rows).
+// Records the computation of a shape; its logits are in logits_of(rows).
 void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
     const Logits* out = gives_logits(shape.head) ? &logits_of(shape.rows) : nullptr;
     const Activations x = activations(out != nullptr && out->values ? *out->values : scratch_.logits);

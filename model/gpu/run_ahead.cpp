@@ -1,6 +1,6 @@
 // Why no answer of the host is needed between two tokens. All that a token's pass reads, and that differs from the pass before
 // it, is in device memory and is changed there: the sampling kernel writes the id to ids[0], and steps the row's position and
-// the number of sampled tokens (shaders/sampled_token.glsl). What the host has to say is uploaded once for all tokens:
+// the number of sampled tokens (shaders/sampled_token.glsl). The host's data is uploaded once for all tokens:
 // page tables with room for them, and by write() settings, one random word for each, excluded ids. So one recording, submitted n
 // times, is n different passes (Again::at_any_time in runtime/recorder.cpp).
 // The uses of ids, for penalties, are as long as the vocabulary: a second recording of the upload has them, and is run only if

@@ -1,6 +1,6 @@
-// A device as a Stage: weights, cache, and the recordings of passes (recordings.cpp), which do the work. Here is decided what the
-// device gets: a tuning, a batch size, how much memory that takes, and whether norms may be folded into products. computation()
-// names everything that changes bits, so that pages of the prefix cache never meet those of another computation.
+// A device as a Stage: weights, cache, and the recordings of passes (recordings.cpp), which do the work. This file decides what
+// the device gets: a tuning, a batch size, how much memory that takes, and whether norms may be folded into products.
+// computation() names everything that changes bits, so that pages of the prefix cache never meet those of another computation.
 #include "model/gpu/stage.h"
 #include "base/error.h"
 #include "model/gpu/cache.h"

@@ -45,7 +45,7 @@ template <class Use> void RecurrentStates::each(uint32_t slot, uint32_t tokens, 
     use(View(*hidden_, place * hidden_bytes_, hidden_bytes_), at);
 }
 
-// Returns the bytes of a slot of a layer: its state, and what is pending.
+// Returns the bytes of a slot of a layer: its state and pending tokens.
 static uint64_t slot_bytes(const Config& config, uint32_t pending) {
     return config.recurrent ? 4ull * RecurrentSlot(*config.recurrent, pending).floats : 0;
 }

@@ -3,8 +3,8 @@
 // lane for a row and few splits. A GPU gets kernels that share a row among lanes; there each choice follows from one fact: the
 // size of subgroups (lanes, and which attention kernel), fp16, int8 dot products and cooperative matrices (a kernel for each),
 // the registers that an invocation seems to have (tiles of attention), shared memory (tiles of products), and the number of cores
-// (splits, loads in flight). No choice asks for the vendor. bench --tune starts from this result (tuning_search.cpp), and what it
-// finds is stored and replaces it (tuning_file.cpp).
+// (splits, loads in flight). No choice asks for the vendor. bench --tune starts from this result (tuning_search.cpp), and its
+// result is stored and replaces this one (tuning_file.cpp).
 #include "model/gpu/tuning.h"
 #include "runtime/subgroup_size.h"
 #include <algorithm>

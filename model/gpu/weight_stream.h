@@ -41,7 +41,7 @@ class WeightStream {
     DeviceWeights& into_;
     std::vector<Streamed> streamed_;
     std::vector<Room> rooms_;               // for the layers in turn
-    std::vector<std::optional<size_t>> in_; // index in streamed_ of what a room has
+    std::vector<std::optional<size_t>> in_; // index in streamed_ of the layer that a room has
     std::optional<size_t> coming_;
     std::future<void> arrival_; // of coming_
 };

@@ -64,7 +64,7 @@ LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t max)
       pending(slots * ring * shape.pending_floats()) {}
 
 // The state before a row is that of the row above it, if that is of the same slot: a pass may have several tokens of one. Only a
-// slot's first row of the pass needs what was kept.
+// slot's first row of the pass needs the kept state.
 void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows) {
     const size_t cols = kept.cols;
     for (size_t t = 0; t < rows.size(); t++) {
@@ -151,7 +151,7 @@ PageLayout KvVectors::page_layout() const {
     return {kv_heads_, std::move(vectors)};
 }
 
-// Copies what the cache has at `here` into the caller's bytes, or, if these are const, the bytes to `here`.
+// Copies the cache's bytes at `here` into the caller's bytes, or, if these are const, the bytes to `here`.
 static void transfer(std::span<std::byte> bytes, void* here) {
     if (!bytes.empty()) std::memcpy(bytes.data(), here, bytes.size());
 }
@@ -260,7 +260,7 @@ static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t l
 void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.held()) continue;
-        for (uint32_t at = length, count; at < to; at += count) { // runs that end with a page, or with what is repeated
+        for (uint32_t at = length, count; at < to; at += count) { // runs that end with a page, or with the repeated part
             const uint32_t from = at % length;
             count = std::min({page_tokens - at % page_tokens, page_tokens - from % page_tokens, length - from, to - at});
             for (const CacheSide* side : {&layer.k, &layer.v})

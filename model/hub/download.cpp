@@ -1,4 +1,4 @@
-// A file comes in as many pieces as the network breaks it into. What has arrived is on the disk as `incomplete`, also between
+// A file comes in as many pieces as the network breaks it into. Arrived bytes are on the disk as `incomplete`, also between
 // processes, and each request asks for the rest. Nothing that a server says about ranges is believed: if it sends the whole
 // file, or another part than asked for, what is there is forgotten and the file begins anew.
 // The checksum is computed as bytes arrive, so a file of many GiB is not read a second time; only what an earlier process left

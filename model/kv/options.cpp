@@ -1,8 +1,8 @@
 // Chooses each layer's cache, and reads and writes the texts that name it. `k` and `v` are the types of all layers; `layers` has
 // exceptions; later ones win; `window` and `conditioning` are the same for all. The texts come from the command line, from a
-// request or from a file that a user wrote, so each parser refuses what it does not know, with the names that it does know.
-// describe() also identifies measurements in the logs of the lab: two caches that compute different numbers must have different
-// texts. So a new option must show there whenever it is not the default. (Stored pages are identified by model/prefix/owner.h.)
+// request or from a file that a user wrote, so each parser refuses unknown texts, with the names that it knows. describe() also
+// identifies measurements in the logs of the lab: two caches that compute different numbers must have different texts. So a new
+// option must show there whenever it is not the default. (Stored pages are identified by model/prefix/owner.h.)
 #include "model/kv/options.h"
 #include "base/error.h"
 #include "base/printable.h"

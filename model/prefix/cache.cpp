@@ -5,7 +5,7 @@
 // the first to go when slots need pages (give_up): it moves to host memory if there is room, else it is released. So the pool
 // is always full of use, and a slot never fails for what only the cache has.
 // take() retains each page before it asks for the next, because to load one from host memory or the disk takes a page of the
-// pool, which may make the cache give up others, of this very prompt. If one cannot be loaded, what is found ends there, at
+// pool, which may make the cache give up others, of this very prompt. If one cannot be loaded, the found prefix ends there, at
 // the last state before it if slots have states (usable).
 // Pages that were computed otherwise than when the cache was made are not cold (still_cold): the model may have been placed
 // anew.

@@ -221,7 +221,7 @@ void PrefixCache::take_over_state(PromptFetch& fetch, std::span<const std::byte>
     const auto tokens = uint32_t(fetch.pages.size()) * page_tokens;
     try {
         fetch.state = std::make_shared<SavedSlot>(read_state(content, tokens, state_layout_));
-    } catch (const Error&) { // signed or not, it is none of this cache
+    } catch (const Error&) { // signed or not, it is no state of this cache
         return;
     }
     uint32_t known = 0;

@@ -1,9 +1,9 @@
 // Pages that come from elsewhere while the engine goes on: a store that machines share, or another machine that computes them.
-// The engine's thread asks (fetch()), and takes what has arrived (take()); a thread of the derived class reads. What is fetched
-// is worth something only if it comes sooner than it could be computed here. So each fetch has a deadline, made of the measured
-// time of a page, and after it nothing of it is waited for.
-// A source that failed or was late is left alone for a while (reads). All state is under one mutex. The threads hold the state by
-// a shared pointer: if one hangs in a read of a network file system when the program ends, it is detached and keeps what it uses.
+// The engine's thread asks (fetch()), and takes pages that have arrived (take()); a thread of the derived class reads. A page is
+// worth fetching only if it comes sooner than it could be computed here. So each fetch has a deadline, made of the measured time
+// of a page, and after it nothing of it is waited for. A source that failed or was late is left alone for a while (reads). All
+// state is under one mutex. The threads hold the state by a shared pointer: if one hangs in a read of a network file system when
+// the program ends, it is detached and keeps what it uses.
 #include "model/prefix/fetched_pages.h"
 #include "model/cache.h"
 #include "model/prefix/fetched_state.h"

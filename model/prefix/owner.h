@@ -1,4 +1,4 @@
-// Identifies what a cache's bytes belong to: a model, the way its cache is stored, and what computed them.
+// Identifies the owner of a cache's bytes: a model, the way its cache is stored, and the computation.
 #pragma once
 #include "model/config.h"
 #include "model/kv/options.h"

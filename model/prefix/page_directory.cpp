@@ -54,8 +54,8 @@ std::string PageEntry::file_name() const {
 
 PageEntry entry_of(const PageHead& head) { return {head.parent, head.name, head.tokens(), beginning_of(head.ids), head.kind}; }
 
-// The name must be exactly the one that file_name() makes of what was read: other spellings of the same numbers are not ours, and
-// would be listed but never found.
+// The name must be exactly the one that file_name() makes of the values that were read: other spellings of the same numbers are
+// not ours, and would be listed but never found.
 std::optional<PageEntry> parse_entry(std::string_view name) {
     PageEntry entry{};
     entry.kind = name.ends_with(state_suffix) ? RecordKind::state : RecordKind::page;

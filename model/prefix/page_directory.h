@@ -23,7 +23,7 @@ struct PageEntry {
 };
 PageEntry entry_of(const PageHead& head);
 std::optional<PageEntry> parse_entry(std::string_view file_name);
-// The page that a directory's entry is; nothing if its name is none of a page's, or if it is a pipe, a directory or a link.
+// Returns the page of a directory's entry; nullopt if its name is not a page's, or if it is a pipe, a directory or a link.
 std::optional<PageEntry> page_in(const std::filesystem::directory_entry& entry);
 
 // Whether a page may begin as these ids do, by its entry.
@@ -33,7 +33,7 @@ bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids);
 std::filesystem::path prefix_directory();
 // Creates an owner's directory, and describes the owner in it. Throws Error.
 std::filesystem::path make_owner_directory(const std::filesystem::path& directory, const OwnerTexts& owner);
-// Returns the tenth of what is free on the disk and what the pages take.
+// Returns the tenth of the disk's free space plus the pages' size.
 uint64_t default_disk_bytes(const std::filesystem::path& directory);
 
 struct StoredPage {

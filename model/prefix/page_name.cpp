@@ -1,7 +1,7 @@
 // Names are hashes of what they stand for, so that whoever has the same tokens after the same parent computes the same name, on
 // any machine. The hash is BLAKE2s with 128 bits: names are shared among clients, and nobody should be able to make another text
 // with the name of a page.
-// What is hashed begins with a text for its kind, and numbers have fixed lengths in little-endian order. So two different things
+// The hashed text begins with its kind, and numbers have fixed lengths in little-endian order. So two different things
 // never have the same bytes.
 #include "model/prefix/page_name.h"
 #include "base/blake2s.h"

@@ -1,4 +1,4 @@
-// Names of pages of the prefix cache: hashes of what they hold, so that equal pages of all processes have the same name.
+// Names of pages of the prefix cache: hashes of their content, so that equal pages of all processes have the same name.
 #pragma once
 #include <compare>
 #include <cstdint>

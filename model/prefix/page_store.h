@@ -20,7 +20,7 @@ class PageStore {
         uint64_t max_bytes;              // of the pages of all owners
     };
 
-    // Disk errors are reported as warnings and never thrown.
+    // Disk errors are reported as warnings and never thrown. max_state_bytes: maximum of a state's content.
     PageStore(const Options& options, const OwnerTexts& owner, const PageLayout& layout, uint64_t max_state_bytes = 0);
     ~PageStore(); // writes what is waiting
     PageStore(const PageStore&) = delete;
@@ -38,7 +38,7 @@ class PageStore {
     // Queues the content to be written. Returns false if too much waits already; with `wait` it waits until there is room.
     bool write(const PageHead& head, std::vector<std::byte> content, bool wait);
     void remove(const PageHead& head);
-    // Reports the file and deletes it, as read() does with a damaged one. For content that is not what it should be.
+    // Reports the file and deletes it, as read() does with a damaged one. For content that is not valid.
     void report_damaged(const PageHead& head, const std::string& reason);
     void flush(); // returns when nothing waits
 

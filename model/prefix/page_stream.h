@@ -19,8 +19,8 @@ class PageStreamReader {
     PageStreamReader(size_t page_bytes, std::function<bool(std::vector<std::byte>)> take)
         : page_bytes_(page_bytes), take_(std::move(take)) {}
 
-    // Takes what has come. Returns false if no more is wanted. Throws Error if a page has another length, for which no
-    // memory is taken.
+    // Takes the bytes that have come. Returns false if no more are wanted. Throws Error if a page has another length; no memory
+    // is taken for it.
     bool push(std::span<const std::byte> bytes);
     // Whether the stream may end here: not within a page.
     bool is_between_pages() const { return part_.empty() && !in_page_; }

@@ -1,5 +1,5 @@
-// Sentences for people about something that may fail all the time: one in a while, so that what is broken for days does not fill
-// a log.
+// Sentences for people about something that may fail all the time: one in a while, so that a fault that lasts for days does not
+// fill a log.
 #pragma once
 #include <chrono>
 #include <fmt/format.h>

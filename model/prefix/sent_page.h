@@ -1,5 +1,5 @@
 // A whole page as it goes from one machine to another: the bytes of its file (page_file.h), and its signature if there is a
-// key (page_signature.h). What comes is not trusted, but checked.
+// key (page_signature.h). A received page is not trusted, but checked.
 #pragma once
 #include "model/kv/page_layout.h"
 #include "model/prefix/page_file.h"

@@ -1,8 +1,8 @@
-// A store that several machines share. The caller's side waits for it nowhere. What is to be written is a job in a queue of
-// bounded size, and is dropped if that is full; what is to be read has a deadline. Only full pages with the bits of a cold run
-// are shared, since others would be found by nobody else. Of two threads one reads and one writes, each by a connection of its
-// own. The mutex is free only while a thread talks to the store, so all that it shares can have changed afterwards: a fetch may
-// be finished, because nobody waits any more.
+// A store that several machines share. The caller's side never waits for it. A write is a job in a queue of bounded size, and is
+// dropped if that is full; a read has a deadline. Only full pages with the bits of a cold run are shared, since others would be
+// found by nobody else. Of two threads one reads and one writes, each by a connection of its own. The mutex is free only while a
+// thread talks to the store, so all that it shares can have changed afterwards: a fetch may be finished, because nobody waits any
+// more.
 // - A store that fails or is late is left alone for a while (Breaker): reads and writes each have one. A probe, which opens
 //   the connection, is what first touches the store again, so no request waits for a store that is still dead.
 // - A page with wrong bytes is rejected, counts as a failure, and is remembered in `bad`: the writer then replaces it.
@@ -75,7 +75,7 @@ struct SharedPages::Shared final : FetchedPages::State {
     Breaker writes;
     std::deque<Job> jobs; // the first one is being written
     uint64_t waiting_bytes = 0;
-    std::set<PageName> present, bad; // believed to be in the store, or waiting to be written; there, but not what they should be
+    std::set<PageName> present, bad; // believed to be in the store, or waiting to be written; there, but not valid
     Clock::time_point present_since = Clock::now(), heard_at = Clock::now(); // heard_at: when the store last answered
     bool confirm = false; // the writer is to ask the store whether it is still there
     Statistics counts;

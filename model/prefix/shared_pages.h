@@ -1,5 +1,5 @@
 // The prefix cache's pages in a store that other machines use, too (shared_store.h), and the states that follow them. Nothing
-// that the store does is an error: what is slow, dead, full or lying is a miss, and a warning now and then. Only whole pages of
+// that the store does is an error: a slow, dead, full or lying store is a miss, and a warning now and then. Only whole pages of
 // cold tokens are shared. One thread
 // reads and another writes, so that no caller waits for the store but for a page that it has asked for, and for that not longer
 // than it would take to compute the page.
@@ -15,7 +15,7 @@ namespace tq {
 class SharedPages : public FetchedPages {
   public:
     struct Options {
-        // Opens the store; called in each of the two threads, which alone use what they get. May throw Error.
+        // Opens the store; called in each of the two threads, which alone use the returned object. May throw Error.
         std::function<std::unique_ptr<SharedStore>()> open; // empty: none
         PageSigner sign;                                    // empty: pages are not signed
         std::string place;                                  // for sentences for people

@@ -3,7 +3,7 @@
 // sums have one order. Codecs, rotations and conditions of keys are those of model/kv, which has its own tests.
 // Speed is nothing here, but memory is bounded: a weight row is decoded once for all tokens, and a stored vector is decoded each
 // time that a query reads it. Attention follows its definition: all scores, then their maximum, then the weighted sum. The
-// kernels of the devices never hold all scores, and rescale what they have summed; a difference between the two is theirs.
+// kernels of the devices never hold all scores, and rescale their sums; a difference between the two is the fault of the kernel.
 #include "model/reference/kernels.h"
 #include "base/ensure.h"
 #include <algorithm>

@@ -1,13 +1,11 @@
 // Moving in the middle of a run. The run has several spans, some of whose logits were passed on already, when an allocation
 // fails. The caller is not to notice: no logits twice, none missing. So each span remembers how far it was passed on
-// (Interrupted), each slot is cut to what need not run again, and run_rest() runs what is left. An id whose logits are wanted
-// and were not passed on must run again, though its vectors are stored. Drafts run again in any case, because after a move
-// they would count as certain.
-// While the model is made again there are not two of them, since memory is what is short: the pages' bytes go to host memory
-// (Image), the old model is freed, and LostForward stands in with the tables and, if making the new one fails, with the error
-// for all later runs.
-// A window or a state cannot be cut back to the middle of a run, so a checkpoint is kept before one that is long enough to
-// matter.
+// (Interrupted), each slot is cut to the tokens that need not run again, and run_rest() runs the rest. An id whose logits are
+// wanted and were not passed on must run again, though its vectors are stored. Drafts run again in any case, because after a move
+// they would count as certain. While the model is made again there are not two of them, since memory is what is short: the pages'
+// bytes go to host memory (Image), the old model is freed, and LostForward stands in with the tables and, if making the new one
+// fails, with the error for all later runs. A window or a state cannot be cut back to the middle of a run, so a checkpoint is
+// kept before one that is long enough to matter.
 #include "model/stages/placed_forward.h"
 #include "base/ensure.h"
 #include "shaders/sampling.h"
@@ -119,7 +117,7 @@ bool PlacedForward::reopen(const DeviceLost& error) {
     return true;
 }
 
-// Runs what is left of the spans.
+// Runs the rest of the spans.
 bool PlacedForward::run_rest(std::vector<Interrupted>& all, const SpanLogits& each, const Progress& progress) {
     std::vector<Interrupted*> left;
     std::vector<Span> spans;

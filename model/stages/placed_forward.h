@@ -1,5 +1,5 @@
-// A model that is made again if its devices' memory runs short in a run, then with less of it on them. Pages have the same bytes
-// on all devices, so what was computed is kept. If a device is lost, the model is made again with an empty cache.
+// A model that is made again, with less of it on the devices, if their memory runs short in a run. Pages have the same bytes on
+// all devices, so computed tokens are kept. If a device is lost, the model is made again with an empty cache.
 #pragma once
 #include "model/forward.h"
 

@@ -33,7 +33,7 @@ class Placer {
         }
     }
     void wish_head(uint32_t device) { device_of_[head_half(layers_)] = device; }
-    // Leaves on each device what fits, after others have taken from it what they have room for.
+    // Leaves on each device the halves that fit, after others have taken from it the halves that they have room for.
     void fit() {
         for (uint32_t device = 0; device < cpu_; device++)
             for (bool moved = true; moved && !fits(device);) moved = pass_layer_on(device) || pass_head_on(device);
@@ -52,7 +52,7 @@ class Placer {
     bool pass_head_on(uint32_t device);
     // The first or last layer whose attention a device has.
     std::optional<uint32_t> border_layer(uint32_t device, bool last) const;
-    // Moves to the device the most of `halves`, from the first on, that fit with what it has.
+    // Moves to the device the most of `halves`, from the first on, that fit beside its own.
     void add_max(uint32_t device, const Halves& halves);
     bool fits(uint32_t device) const { return candidates_[device].needs(split().held(device)) <= candidates_[device].bytes; }
 
@@ -94,7 +94,8 @@ bool Placer::pass_layer(uint32_t from, uint32_t to) {
     const bool up = to > from;
     const auto next = [up](uint32_t device) { return up ? device + 1 : device - 1; };
     bool passed = true;
-    for (uint32_t device = to; passed && device != from;) { // the last on the way first, so that none passes on what it gets
+    for (uint32_t device = to; passed && device != from;) { // the last on the way first, so that none passes on a layer that it
+                                                            // gets
         const uint32_t giver = up ? device - 1 : device + 1;
         const std::optional<uint32_t> layer = border_layer(giver, up);
         passed = layer.has_value();

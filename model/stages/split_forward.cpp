@@ -33,7 +33,7 @@ PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
     return *all;
 }
 
-// A block of the whole: several slices. Those that stream weights have other kernels than shorter ones. A pass of separate rows:
+// A block of the whole: several slices. Blocks that stream weights have other kernels than shorter ones. A pass of separate rows:
 // two groups of them for each device.
 PassLimits block_limits(PassLimits limits, uint32_t slices, const Split& split) {
     const uint32_t stream_rows = split.stream_rows();

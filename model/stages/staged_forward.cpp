@@ -19,7 +19,7 @@ class StagedForward final : public Forward {
                  .kv_bytes_per_token = tq::kv_bytes_per_token(config, options.kv),
                  .max_separate_rows = limits_.max_separate_rows,
                  .drafts = config.mtp && stage_->drafts(),
-                 .max_sampled = config.recurrent ? 0 : stage_->max_sampled(), // what is sampled ahead may be taken back
+                 .max_sampled = config.recurrent ? 0 : stage_->max_sampled(), // tokens sampled ahead may be taken back
                  .block_kernels = limits_.kernels,
                  .computation = stage_->computation()} {
         cache_.store_in(stage_->vectors());

@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// The template's own text: the system message if there are tools but none is given, and what is before and after the tools.
+// The template's own text: the system message if there are tools but none is given, and the texts before and after the tools.
 // Qwen3.5 and later have Qwen3-Coder's words around tools in JSON, Qwen3-Coder-Next has its own.
 extern const std::string_view coder_system, coder_intro, coder_outro, coder_next_intro, coder_next_outro;
 

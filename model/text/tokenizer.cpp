@@ -1,10 +1,9 @@
 // The order is that of Hugging Face's tokenizers: special tokens first; then, in the text between two of them, NFC, added
-// words, words, and BPE within a word. Each step sees only what the one before leaves. A special token in a text that is no
-// markup (a user's message that spells <|im_end|>) stays text: pieces say what they are. The encoder joins neighbouring pieces
-// before it splits them, so that a word that two pieces share has the tokens of the whole word.
-// Words are split by hand-written code (pre_tokenizer.h) in place of the models' regular expressions; a model with another
-// expression is refused when it is read. Added words are looked for in the normalised text; offsets in errors count the bytes
-// of the original.
+// words, words, and BPE within a word. Each step sees only the text that the step before leaves. A special token in a text that
+// is no markup (a user's message that spells <|im_end|>) stays text: pieces say what they are. The encoder joins neighbouring
+// pieces before it splits them, so that a word that two pieces share has the tokens of the whole word. Words are split by
+// hand-written code (pre_tokenizer.h) in place of the models' regular expressions; a model with another expression is refused
+// when it is read. Added words are looked for in the normalised text; offsets in errors count the bytes of the original.
 #include "model/text/tokenizer.h"
 #include "base/ensure.h"
 #include "base/error.h"

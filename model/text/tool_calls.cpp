@@ -190,7 +190,7 @@ void AnswerParser::open_tagged(size_t before) {
 }
 
 // A call in JSON whose members come in the usual order, name and arguments, is told while it is written. One in another order is
-// read as a whole at its end (json_whole). What is neither becomes content (broken).
+// read as a whole at its end (json_whole). A text that is neither becomes content (broken).
 // Which form the call has, and its name.
 bool AnswerParser::step_call() {
     const std::string_view text = rest();
@@ -402,8 +402,8 @@ bool AnswerParser::step_call_close() {
 }
 
 // The answer ends in the middle of something. If the limit of tokens cut it, a call whose name is known is told with the
-// arguments that there are, and one whose name is not known is dropped. If the model ended it, no more was to come: what is no
-// whole call is a call that is not valid, or, without a name, content.
+// arguments that there are, and one whose name is not known is dropped. If the model ended it, no more was to come: an incomplete
+// call is a call that is not valid, or, without a name, content.
 std::vector<AnswerPart> AnswerParser::finish(bool cut) {
     const State last = state_;
     std::string tail(rest());

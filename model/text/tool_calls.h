@@ -40,15 +40,15 @@ class AnswerParser {
     // is returned before that is known.
     explicit AnswerParser(bool in_thinking = false, ToolTypes types = {}, UntaggedCalls untagged = UntaggedCalls::none);
 
-    // Appends text, complete characters of UTF-8, and returns what is now certain. The joined parts do not depend on how the
-    // answer is divided, and nothing is lost but newlines around the thinking, white space between text and calls, fences around
-    // calls, and a </think> behind calls that ended the thinking: what only looks like a call is content.
+    // Appends text, complete characters of UTF-8, and returns the parts that are now certain. The joined parts do not depend on
+    // how the answer is divided, and nothing is lost but newlines around the thinking, white space between text and calls, fences
+    // around calls, and a </think> behind calls that ended the thinking: what only looks like a call is content.
     std::vector<AnswerPart> push(std::string_view text);
     // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
     // nothing is content: it is a call with a beginning of its arguments, or nothing if its name is not known.
     std::vector<AnswerPart> finish(bool cut = false);
 
-    bool in_thinking() const { return state_ == State::reasoning; } // of what is certain
+    bool in_thinking() const { return state_ == State::reasoning; } // certain parts
 
   private:
     enum class State {
@@ -112,7 +112,7 @@ class AnswerParser {
     const ToolTypes types_;
     const UntaggedCalls untagged_;
     State state_;
-    std::string pending_; // what is not decided begins at pos_
+    std::string pending_; // the undecided text begins at pos_
     size_t pos_ = 0, scanned_ = 0;
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content if there is no call
     bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here

@@ -28,7 +28,7 @@ class ToolTypes {
     std::map<std::string, std::map<std::string, Type>> types_; // of every tool
 };
 
-// The JSON of a parameter's value. What is not JSON becomes a string.
+// Returns the JSON of a parameter's value. A value that is not JSON becomes a string.
 std::string parameter_json(std::string_view value, ToolTypes::Type type);
 
 // A part of a JSON string, without quotes.

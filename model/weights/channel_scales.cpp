@@ -65,8 +65,8 @@ std::vector<double> column_squares(ThreadPool& pool, const Tensor& w) {
     return out;
 }
 
-// Returns log2(x) in units of 2^-16, rounded down; nothing for 0 and what is not finite. By integers and squares alone:
-// libraries' logarithms differ.
+// Returns log2(x) in units of 2^-16, rounded down; nullopt for 0 and numbers that are not finite. Computed by integers and
+// squares alone: libraries' logarithms differ.
 std::optional<int64_t> logarithm(double x) {
     const auto bits = std::bit_cast<uint64_t>(x);
     const auto field = int64_t(bits >> 52);

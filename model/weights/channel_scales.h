@@ -24,8 +24,8 @@ AttentionSquares attention_squares(ThreadPool& pool, const LayerWeights& weights
 // there is none.
 KeyScaling key_scaling(const Config& config, const AttentionSquares& squares, std::span<const float> k_bias);
 
-// Returns what each channel of values is divided by before it is stored, and attention's output multiplied by: powers of two,
-// [kv_heads][head_dim]. Empty if the squares are.
+// Returns the factors by which each channel of values is divided before it is stored, and attention's output multiplied: powers
+// of two, [kv_heads][head_dim]. Empty if the squares are.
 std::vector<float> value_scales(const Config& config, const AttentionSquares& squares);
 
 } // namespace tq

@@ -2,7 +2,7 @@
 // gates packed by key heads (qwen3next); gates and ups of all experts in one. All become the first form. Nothing is copied: a
 // part is a view that picks rows when they are read (picked(), stacked()).
 // PyTorch's vectors differ, too. Norms, but for that of the recurrence, are stored as the weight minus 1, and the rate of decay
-// as the logarithm of its negative; from_pytorch() makes of them what GGUF has.
+// as the logarithm of its negative; from_pytorch() converts them to GGUF's.
 #include "model/weights/hybrid_weights.h"
 #include "model/weights/stacked_rows.h"
 #include <cmath>

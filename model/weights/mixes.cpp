@@ -1,4 +1,4 @@
-// Which format each matrix of a file has, for "Q4_K_M" and the like. The rules are llama.cpp's (llama_tensor_get_type), so that
+// Formats of a file's matrices, for "Q4_K_M" and the like. The rules are llama.cpp's (llama_tensor_get_type), so that
 // names mean the same: values, the outputs of attention and those of feed-forwards get more bits, in all or in some layers
 // (MixPart), the head is Q6_K, rows that are no multiple of 256 get a format with blocks of 32.
 // The special cases of llama.cpp are here with what they depend on: mixtures of 8 experts, models of 80 layers (llama.cpp's

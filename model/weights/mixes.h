@@ -44,7 +44,7 @@ class MixedTypes {
     MixedTypes(const ModelFile& file, std::span<const std::string_view> names, const Mix& mix, const MixOptions& options);
 
     // Returns the format of a tensor by its name in GGUF and its elements per dimension, fastest first (unused ones are 1).
-    // Nothing: it keeps its own: a vector, a norm, a router, and what a recurrence's state depends on.
+    // Nullopt: it keeps its own: a vector, a norm, a router, and the matrices that a recurrence's state depends on.
     std::optional<GgmlType> of(std::string_view name, const std::array<uint64_t, 4>& ne) const;
 
     // The same for rows that are a multiple of any block, of a matrix that does not keep its format.

@@ -13,7 +13,7 @@ struct FormatBytes {
 // Returns the formats of all tensors, that of the most bytes first.
 std::vector<FormatBytes> bytes_by_format(const Weights& weights);
 
-std::vector<FormatBytes> bytes_by_format(const ModelFile& file); // what is not loaded, too
+std::vector<FormatBytes> bytes_by_format(const ModelFile& file); // also of tensors that are not loaded
 
 // Returns these with their shares of the bytes: "iq2_xxs 61 %, iq3_s 20 %, q4_k 19 %". Those below half a percent are left out.
 std::string describe_mixture(const std::vector<FormatBytes>& formats);

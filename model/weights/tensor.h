@@ -24,8 +24,8 @@ struct Tensor {
     uint32_t rows, cols;
     std::span<const std::byte> data; // all rows, not aligned; empty if `source` makes them
     std::shared_ptr<const RowSource> source = nullptr;
-    // NVFP4: what the values of the blocks are multiplied by, a number for each of as many equal parts of the rows (the matrices
-    // of a stack). Empty: 1.
+    // NVFP4: factors of the blocks' values, a number for each of as many equal parts of the rows (the matrices of a stack).
+    // Empty: 1.
     std::vector<float> factors = {};
     bool of_mtp = false; // of the head for multi-token prediction, which a model can do without
 

@@ -86,9 +86,9 @@ Weights collect_weights(TensorSource& source, const Config& config);
 
 // Matrices are in any format of blocks.h, norms and biases in F32, F16 or BF16. Rows of q and k that a file has in pairs
 // (RopePairs::neighbours) come in halves, matrices in NVFP4 with their NAME.scale as factors (NAME.input_scale is passed over),
-// experts that it has one by one ("blk.3.ffn_up.7.weight") stacked, and rows that it packs by key heads (qwen3next) by kind. What
-// a hybrid's file has beside the trunk is passed over: the head for multi-token prediction unless Config::mtp, and encoders of
-// images ("v.", "mm.", "mtp."). Throws an Error naming the tensor when one is missing, has another shape or a format we cannot
+// experts that it has one by one ("blk.3.ffn_up.7.weight") stacked, and rows that it packs by key heads (qwen3next) by kind.
+// Other parts of a hybrid's file than the trunk are ignored: the head for multi-token prediction unless Config::mtp, and encoders
+// of images ("v.", "mm.", "mtp."). Throws an Error naming the tensor when one is missing, has another shape or a format we cannot
 // run, or is unknown to the architecture (a bias would be ignored otherwise).
 Weights read_weights(const ModelFile& file, const Config& config);
 

@@ -157,7 +157,7 @@ std::vector<uint32_t> Batch::pauses(const Sequence& sequence) const {
 void Batch::place(Sequence& sequence, uint32_t slot) {
     Request& request = sequence.request;
     if (restore(sequence, slot)) return;
-    if (request.prompt_logprobs) { // what is in the cache has no logits
+    if (request.prompt_logprobs) { // tokens in the cache have no logits
         model_.forward->cache().truncate(slot, 0);
         slots_[slot] = {};
         sequence.cold = 0;
@@ -194,7 +194,8 @@ uint32_t Batch::reuse(Sequence& sequence, uint32_t slot) {
     return known;
 }
 
-// Takes the beginning of the prompt from a slot that has more of it than `known` tokens: also what is in no full page yet.
+// Takes the beginning of the prompt from a slot that has more of it than `known` tokens: also tokens that are not in a full page
+// yet.
 uint32_t Batch::fork(Sequence& sequence, uint32_t slot, uint32_t known) {
     Cache& cache = model_.forward->cache();
     const Sequence* from = nullptr;
@@ -208,7 +209,7 @@ uint32_t Batch::fork(Sequence& sequence, uint32_t slot, uint32_t known) {
     return known;
 }
 
-// Puts back what a sequence had when it gave way.
+// Puts back the pages and states that a sequence had when it gave way.
 bool Batch::restore(Sequence& sequence, uint32_t slot) {
     if (sequence.saved.empty()) return false;
     model_.forward->cache().restore(

@@ -14,8 +14,8 @@ namespace tq::serving {
 
 using Clock = Sequence::Clock;
 
-// Returns what the draft of a part may be, no more than may follow: memory runs out as if tokens came one by one. Nothing if it
-// has none. Beside prompts none begins: a draft model would read a whole prompt, for which all others wait.
+// Returns the request for a part's draft, of no more tokens than may follow: memory runs out as if tokens came one by one.
+// Returns nullopt if it has none. Beside prompts none begins: a draft model would read a whole prompt, for which all others wait.
 std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* speculation, bool beside_prompts) {
     Sequence& sequence = *part.sequence;
     const Request& request = sequence.request;
@@ -73,7 +73,7 @@ void Batch::cut_draft(Part& part) {
     totals_.accepted_tokens += part.accepted;
 }
 
-// After a pass with drafts that failed, which one without may not: it is the next. What has been run of prompts stays.
+// After a pass with drafts that failed, the next one has none, and may not fail. Prompt tokens that have been run stay.
 void Batch::drop_drafts(std::span<const Part> parts) {
     drafts_ = false;
     for (const Part& part : parts)

@@ -4,8 +4,8 @@
 // sequence that is alone runs many blocks of its prompt in a pass, which several devices overlap, and its answer is sampled by
 // the device ahead; answers are drafted (answers.cpp). Two errors do not end a pass's requests. If pages run out, make_room() has
 // the last request give way, and the pass is tried again. If a value is not finite, each part is run on its own (run_apart), and
-// only those that are at fault fail. A pass with a draft that fails so is run without one. Other errors make recover() open the
-// device again.
+// only the parts at fault fail. A pass with a draft that fails in this way is run again without one. Other errors make recover()
+// open the device again.
 #include "model/engine/serving/batch.h"
 #include "model/engine/speculation/speculation.h"
 #include "model/prefix/cold.h"

@@ -1,6 +1,6 @@
-// The engine: the sequences that are answered together, and those that wait. Admission to slots, what the cache has of a prompt,
-// passes, sampling on the host or the device, drafts, giving way when pages run out, and going on after a lost device happen here
-// and nowhere else. Without threads: a Scheduler (scheduler.h) calls step() in a thread of its own for a server, a Session
+// The engine: the sequences that are answered together, and those that wait. Admission to slots, reuse of cached tokens, passes,
+// sampling on the host or the device, drafts, giving way when pages run out, and going on after a lost device happen here and
+// nowhere else. Without threads: a Scheduler (scheduler.h) calls step() in a thread of its own for a server, a Session
 // (session.h) in the caller's for one conversation.
 #pragma once
 #include "model/engine/serving/sequence.h"
@@ -41,7 +41,7 @@ class Batch {
     void add(std::unique_ptr<Sequence> sequence); // to the waiting ones
     bool idle() const { return waiting_.empty() && running_.empty(); }
     uint32_t waiting() const; // not those in the background
-    // Drops what was cancelled, admits, and runs one pass.
+    // Drops cancelled requests, admits, and runs one pass.
     void step();
     // Fails everything.
     void fail_all(const std::string& why, std::exception_ptr exception = {});
@@ -52,7 +52,7 @@ class Batch {
     Status status() const;
     Forward& forward() { return *model_.forward; }
 
-    // The tokens in a slot: those of the request that runs there, or what the last one left if slots keep their content.
+    // The tokens in a slot: those of the request that runs there, or the last one's if slots keep their content.
     struct Content {
         std::vector<uint32_t> ids;
         uint32_t cold = 0; // the first tokens that have the bits of a cold run

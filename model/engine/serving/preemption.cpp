@@ -60,7 +60,7 @@ void Batch::save(Sequence& sequence) {
     saved_bytes_ += bytes;
 }
 
-// Opens the device again, and lets all that were running wait for it: what was in memory or on the disk comes back, the rest is
+// Opens the device again, and lets all running sequences wait for it: pages in memory or on the disk come back, other tokens are
 // run again. If the device was lost too often, it is given up until the next request.
 void Batch::recover(const Error& error) {
     const std::exception_ptr exception = std::current_exception();

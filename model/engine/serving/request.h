@@ -99,7 +99,7 @@ struct Update {
     std::optional<Token> end;  // of Finish::end: the token that ended the answer
     bool server_fault = false; // of failed: true if the device or memory failed, false if the request cannot be answered
     std::string error;
-    std::exception_ptr exception{}; // of failed: what was thrown, if anything
+    std::exception_ptr exception{}; // of failed: the exception, if there was one
     RequestTimings timings;         // also before it is done
     std::vector<float> hidden;      // [hidden_size]: the state of the prompt's last token after the last norm
     std::vector<float> scores;      // [vocab_size], or of Request::scored

@@ -1,12 +1,11 @@
-// One thread has the model. It takes what is new, runs one step of the Batch, and publishes the state; nothing else touches
+// One thread has the model. It takes new requests, runs one step of the Batch, and publishes the state; nothing else touches
 // the model or the batch, so neither needs a lock. All others meet it at `mutex_`, which is never held during a pass: submit()
 // leaves requests in new_, page_content() leaves a question in looks_ and waits until it is answered between two passes, and
-// status() returns what was published up to 100 ms ago. A pass of several blocks, of a prompt that is alone, ends early if
-// has_news_ is set.
-// The queue is bounded by streams that are not done (open_), not by the lists of the batch, which lag behind by a pass. So a
-// client that was answered can ask again at once. Work in the background has no place in that count.
-// Answers are streams of token ids (stream.cpp): the thread pushes, a handler's thread waits. After the loss of a device the
-// thread opens the model again: reopen() ends the prefix cache before the forward pass that it refers to.
+// status() returns a state that was published up to 100 ms ago. A pass of several blocks, of a prompt that is alone, ends early
+// if has_news_ is set. The queue is bounded by streams that are not done (open_), not by the lists of the batch, which lag behind
+// by a pass. So a client that was answered can ask again at once. Work in the background has no place in that count. Answers are
+// streams of token ids (stream.cpp): the thread pushes, a handler's thread waits. After the loss of a device the thread opens the
+// model again: reopen() ends the prefix cache before the forward pass that it refers to.
 #include "model/engine/serving/scheduler.h"
 #include "model/engine/serving/batch.h"
 #include <algorithm>
@@ -15,7 +14,7 @@
 
 namespace tq::serving {
 
-// The thread, and what it shares with those that submit.
+// The thread, and the state that it shares with threads that submit.
 class Scheduler::Loop {
   public:
     Loop(Scheduler::Model model, Scheduler::Open open, Scheduler::Options options)

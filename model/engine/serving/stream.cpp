@@ -27,7 +27,7 @@ bool Bell::wait_until(std::chrono::steady_clock::time_point end) {
 Update Stream::wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, timeout, [&] { return new_; });
-    new_ = pending_.done; // what is done stays so
+    new_ = pending_.done; // done is final
     Update out = pending_;
     pending_.tokens.clear();
     pending_.prompt.clear();

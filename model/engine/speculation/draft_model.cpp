@@ -3,7 +3,7 @@
 // together, one token of each in a pass.
 // A draft ends if the product of the probabilities of its tokens falls below min_confidence_, since what follows an unlikely
 // token is verified for nothing.
-// The draft's sampler is greedy, whatever the target's is. That changes how many drafts are accepted, not what is answered: the
+// The draft's sampler is greedy, whatever the target's is. That changes how many drafts are accepted, not the answer: the
 // target samples every token itself.
 #include "model/engine/speculation/draft_model.h"
 #include <algorithm>
@@ -32,7 +32,7 @@ DraftModel::DraftModel(std::unique_ptr<Forward> forward, const std::vector<bool>
     : forward_(std::move(forward)), min_confidence_(min_confidence), sampler_(greedy(excluded)),
       ids_(forward_->cache().shape().slots) {}
 
-// Keeps those tokens in the cache that `ids` begins with, but at most `kept`. Returns whether the rest of them has room.
+// Keeps the tokens in the cache with which `ids` begins, but at most `kept`. Returns whether the rest of `ids` has room.
 bool DraftModel::rewind(uint32_t slot, std::span<const uint32_t> ids, size_t kept) {
     Ids& cached = ids_[slot];
     const auto same = size_t(std::mismatch(cached.begin(), cached.end(), ids.begin(), ids.end()).first - cached.begin());
@@ -64,7 +64,7 @@ void DraftModel::add(Making& draft, std::span<const float> logits) {
     draft.ended |= draft.out->ids.size() == draft.request->max_tokens;
 }
 
-// Runs what each draft has and the cache has not, at least an id of each, and adds an id to each draft.
+// Runs the ids of each draft that the cache lacks, at least one per draft, and adds an id to each draft.
 void DraftModel::run_step(std::span<Making> drafts) {
     std::vector<Ids> all;
     std::vector<Span> spans;

@@ -1,5 +1,5 @@
 // Drafts from a smaller model of the same vocabulary, which runs each token that it proposes (Leviathan et al., 2023). It
-// proposes the most probable tokens, whatever the sampling: what is verified is the token that the model itself samples.
+// proposes the most probable tokens, whatever the sampling: a draft is verified against the token that the model itself samples.
 #pragma once
 #include "model/engine/sampling/sampler.h"
 #include "model/engine/speculation/drafter.h"

@@ -12,7 +12,7 @@ namespace tq {
 inline constexpr uint32_t max_draft_tokens = SAMPLING_STEPS - 1;
 
 // A sequence that wants at most `max_tokens` ids that may follow `ids`. These are all its tokens so far, at least one, in any
-// relation to those that its slot had before; the slot has all of them but the last.
+// relation to the tokens that its slot had before; the slot has all of them but the last.
 struct DraftRequest {
     uint32_t slot;
     std::span<const uint32_t> ids;

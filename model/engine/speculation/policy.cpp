@@ -14,7 +14,7 @@ namespace {
 constexpr double prior_tests = 3;    // the weight of a prior, in tested tokens
 constexpr double memory = 0.9;       // of an earlier draft, when one more has been resolved
 constexpr double prior_slope = 0.25; // the cost of one more row, of one row's
-constexpr double margin = 0.03;      // what a draft should promise at least
+constexpr double margin = 0.03;      // minimum gain that a draft should promise
 constexpr double credit = 1;         // tokens' time that drafts may lose before anything is known
 constexpr uint32_t remeasured = 64;  // passes with drafts between passes without
 constexpr uint32_t first_interval = 16, longest_interval = 1024;

@@ -82,7 +82,7 @@ uint32_t Speculation::length(uint32_t kind, const Pass& pass, const DraftRequest
     return chosen < options_.draft_min ? 0 : chosen;
 }
 
-// length: of what is verified. ended: by the drafter
+// length: of the verified draft. ended: by the drafter
 void Speculation::take(Draft draft, size_t request, uint32_t length, bool ended, Pass& pass) {
     const auto& [slot, ids, max] = pass.requests[request];
     std::vector<uint32_t>& out = pass.out[request];
@@ -93,7 +93,7 @@ void Speculation::take(Draft draft, size_t request, uint32_t length, bool ended,
     if (!draft.ids.empty() && (!out.empty() || !last.any)) last = {std::move(draft), ids.size(), ended, true};
 }
 
-// Drafts are made for all, also those that are too long to be verified, to see whether they would have been right.
+// Drafts are made for all, also drafts that are too long to be verified, to see whether they would have been right.
 void Speculation::draft_freely(Forward& model, const Source& source, Pass& pass) {
     for (size_t i = 0; i < pass.requests.size(); i++) {
         if (!pass.out[i].empty()) continue;

@@ -1,5 +1,5 @@
-// Speculative decoding: which drafts are verified, and what became of them. It outlives answers, so that what it has measured
-// serves the next one. model/engine/serving/answers.cpp verifies.
+// Speculative decoding: which drafts are verified, and whether they were right. It outlives answers, so that its measurements
+// serve the next one. model/engine/serving/answers.cpp verifies.
 #pragma once
 #include "model/engine/speculation/drafter.h"
 #include "model/engine/speculation/policy.h"

@@ -32,10 +32,10 @@ enum class ValueType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, stri
 constexpr std::array value_type_bytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8}; // the minimum bytes of a value
 
 // A cursor that cannot leave the file. Its errors begin with the file and the item that is read.
-// All reads go through scalar(), text() and count(), and each of these compares with what is left before it moves. A count is
-// believed only if as many of the smallest possible items fit into the rest, so that a file of 100 bytes cannot ask for gigabytes
-// of memory.
-// An error that a file which is cut off would cause says so: the most frequent reason is a download that broke off.
+// All reads go through scalar(), text() and count(), and each of these compares with the bytes that are left before it moves. A
+// count is believed only if as many of the smallest possible items fit into the rest, so that a file of 100 bytes cannot ask for
+// gigabytes of memory. An error that a file which is cut off would cause says so: the most frequent reason is a download that
+// broke off.
 class Reader {
   public:
     Reader(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}

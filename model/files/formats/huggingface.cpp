@@ -1,5 +1,5 @@
-// A Hugging Face directory as if it were a GGUF file: names of tensors are translated by tables, and what the two formats do
-// differently is made equal here, so that the loader knows one form:
+// A Hugging Face directory as if it were a GGUF file: names of tensors are translated by tables, and differences between the two
+// formats are removed here, so that the loader knows one form:
 // - A tied model has no output.weight. A copy that its files may have is dropped.
 // - A head for multi-token prediction is "mtp." in one, and layers after the last in the other.
 // - A model for pictures and texts has its text model nested; the encoders are dropped.

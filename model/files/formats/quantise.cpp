@@ -184,7 +184,7 @@ EncodeK k_encoder(GgmlType type) {
     }
 }
 
-// False for what no block of a K format with a finite scale holds, and NaN.
+// Returns false for values that no block of a K format with a finite scale holds, and for NaN.
 bool fits_k(std::span<const float> x) {
     return std::ranges::all_of(x, [](float v) { return std::fabs(v) < 0x1p26f; });
 }

@@ -11,7 +11,7 @@ namespace tq {
 namespace {
 
 constexpr int lanes = 8, k_block = 256;
-constexpr float nothing = 1e-30f; // what is no larger is 0 in fp16, and its inverse might be infinite
+constexpr float nothing = 1e-30f; // smaller numbers are 0 in fp16, and their inverse might be infinite
 
 using Lanes = std::array<float, lanes>;
 float sum(const Lanes& l) { return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7])); }
@@ -179,7 +179,7 @@ template <int n, int top, int most> void improve(const float* x, const Sub<n>& w
 // Writes d and dmin, each of 2 bytes; returns the rest. Codes are 0..top, scales and minima 0..most.
 // Three steps. Each sub-block gets its line by itself, in fp32. Then the scales and minima are rounded to whole numbers in units
 // of the block's fp16 numbers. At last each pair of rounded numbers is improved among its neighbours, and the codes are chosen
-// for what is stored, not for what was wanted. The codes of the first step are thrown away.
+// for the stored numbers, not for the exact ones. The codes of the first step are thrown away.
 template <int n, int top, int most> Lines<n> quantise_lines(std::byte* to, const float* x, const float* importance) {
     constexpr size_t count = Lines<n>::count;
     std::array<Sub<n>, count> w;

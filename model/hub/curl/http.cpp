@@ -5,7 +5,7 @@
 // are the endpoint's. An endpoint with https is never left for http. Certificates are always checked, and there is no flag to
 // leave that out. A stalled connection ends after stall_timeout below 1 byte/s, rather than after a total time: a large file may
 // take hours. libcurl is C, so no exception may pass through it: callbacks store what is thrown (Reply::thrown), make libcurl
-// stop, and perform() throws it again. The body of an error page is read for what it says, and dropped beyond 64 KiB.
+// stop, and perform() throws it again. The body of an error page is read for its message, and dropped beyond 64 KiB.
 #include "model/hub/http.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -179,7 +179,7 @@ HttpResult HttpClient::Impl::get_once(const std::string& url, const Origin& orig
 }
 
 // An empty body calls no callback, so begin() is called here for a success that had none.
-// Three ends are told apart. What the sink stopped is no failure. A transfer that broke off is `cut`, and another attempt may
+// Three ends are told apart. A stop by the sink is no failure. A transfer that broke off is `cut`, and another attempt may
 // help, unless the reason is one of is_hopeless(). All else is complete, whatever its status.
 HttpResult HttpClient::Impl::perform(const Origin& origin, Reply& reply, const char* reason) {
     const CURLcode code = curl_easy_perform(curl.get());

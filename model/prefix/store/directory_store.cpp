@@ -1,6 +1,6 @@
 // The shared store as a directory, mostly on a network file system. It has the layout of the local one (page_directory.cpp).
 // Pages expire by their time of modification, which a use sets anew. A use within 10 minutes of the last is not noted, since each
-// note is a write. A writer deletes what has expired, once an hour.
+// note is a write. A writer deletes expired pages once an hour.
 // The directory itself is never made: if it is missing, it is probably not mounted.
 #include "model/prefix/store/directory_store.h"
 #include "base/error.h"

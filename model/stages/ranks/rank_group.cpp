@@ -178,7 +178,7 @@ std::vector<MemoryPlan> RankGroup::plans(const RankModel& own, const ForwardOpti
     return out;
 }
 
-// Ranks that have said what they are, or will, wait for the end.
+// Ranks that have sent their facts, or will, wait for the end.
 void end_job(Transport& transport) noexcept {
     MessageWriter request;
     request.add(RankRequest::end);

@@ -17,7 +17,7 @@ struct RankFacts {
     std::map<std::string, std::string> agreed = {};
 };
 
-// Another rank than 0 says what it is, or why it cannot take part, before it hosts stages.
+// A rank other than 0 sends its facts, or why it cannot take part, before it hosts stages.
 void join(Transport& transport, const RankFacts& facts);
 void refuse_to_join(Transport& transport, const std::string& why);
 

@@ -5,8 +5,8 @@
 // Pages, windows and states travel as the bytes that this rank's layers have in them (held_bytes), so a page costs the network
 // once in all, however many ranks there are.
 // A request that fails is an answer, too, with the reason; rank 0 decides what becomes of the job. After a failure, once no
-// stage is left, the next one is made on a device that was opened again (renew). What comes from another process is checked
-// before it is an index: halves, slots, lengths.
+// stage is left, the next one is made on a device that was opened again (renew). Numbers from another process are checked before
+// they become indices: halves, slots, lengths.
 #include "model/stages/ranks/stage_host.h"
 #include "base/ensure.h"
 #include "model/stages/ranks/stage_messages.h"

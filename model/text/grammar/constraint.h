@@ -23,8 +23,8 @@ class GrammarConstraint final : public TokenConstraint {
     GrammarConstraint(std::shared_ptr<const grammar::Grammar> grammar, std::shared_ptr<const grammar::TokenTrie> tokens,
                       const Tokenizer& tokenizer, GrammarStart start = GrammarStart::at_once);
 
-    // Ids beyond the vocabulary may never follow. Up to two newlines may lie between </think> and what the grammar describes,
-    // as in the template. In the thinking every token may follow but those that end the generation.
+    // Ids beyond the vocabulary may never follow. Up to two newlines may lie between </think> and the grammar's text, as in the
+    // template. While the model thinks, every token may follow except those that end the generation.
     void apply(std::span<float> logits) override;
     // Throws an Error if apply() would not allow the token.
     void accept(uint32_t id) override;

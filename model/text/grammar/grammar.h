@@ -33,7 +33,8 @@ class Grammar {
     std::span<const uint32_t> targets(const Node& n) const { return std::span(targets_).subspan(n.begin, n.end - n.begin); }
     uint32_t entry(uint32_t rule) const { return entries_[rule]; }
     uint32_t root() const { return entries_[root_]; }
-    // True if the node's rule matches texts of any length: a matcher may keep what it knows of it apart from its callers.
+    // Returns true if the node's rule matches texts of any length: a matcher may keep its results for the rule apart from the
+    // rule's callers.
     bool is_unbounded(uint32_t n) const { return unbounded_[rules_[n]]; }
     // A repetition is expanded to copies. Copies that are more than `short_bytes` copies away from its limits accept the same
     // texts of up to short_bytes bytes. Returns the node's representative: the same node in the copy that stands for these; else

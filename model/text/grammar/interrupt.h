@@ -10,7 +10,7 @@ struct Interrupted final : std::exception {
     const char* what() const noexcept override { return "it was given up, since nobody waits for it"; }
 };
 
-// While it lives, what this thread compiles ends with Interrupted when `is_over` says so, which is asked now and then.
+// While it lives, compilation in this thread ends with Interrupted once `is_over` returns true; it is asked now and then.
 class InterruptScope {
   public:
     explicit InterruptScope(std::function<bool()> is_over);

@@ -218,7 +218,7 @@ class SchemaConverter final : public SchemaRules {
         schema.erase(keyword);
         return schema;
     }
-    // A rule for what is referred to, so that it can refer to itself.
+    // Returns a rule for the target of a reference, so that it can refer to itself.
     std::string reference(const SchemaJson& schema, const std::string& place, const std::string& name) {
         const SchemaJson& target = pointed_at(schema["$ref"], place);
         if (const SchemaJson rest = without(schema, "$ref"); !says_nothing(rest))
@@ -244,7 +244,7 @@ class SchemaConverter final : public SchemaRules {
         return body;
     }
 
-    // A reference among the parts is replaced by what it refers to.
+    // A reference among the parts is replaced by its target.
     SchemaJson resolved(const SchemaJson& part, const std::string& place, uint32_t depth = 0) {
         if (++visited_ > max_schemas || depth > 32) refuse_schema(place, "allOf refers to too many schemas, or to itself");
         if (!part.is_object()) return part;

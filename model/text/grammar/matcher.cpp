@@ -1,10 +1,10 @@
 // The mask of a state is found by a walk through the trie of all tokens: a node is visited if its bytes follow the grammar, so
-// that a walk costs what is allowed, not what exists. Most states share most of it. A stack of rules is therefore cut below the
-// first rule that can match a text of any length (StateTable::parts): what that rule allows by itself is computed once for all
-// places that call it (Part::mask), with the nodes at which it may have ended; only behind these the walk goes on with the
-// caller's rest. Places within a long repetition differ in the count that is left, which only long tokens can exhaust: for short
-// ones they share the mask of one of them (StateTable::canonical), and long ones are tried in each. All of this is forgotten when
-// it is large.
+// that the cost of a walk depends on the allowed tokens, not on all. Most states share most of it. A stack of rules is therefore
+// cut below the first rule that can match a text of any length (StateTable::parts): the tokens that the rule allows by itself are
+// computed once for all places that call it (Part::mask), with the nodes at which it may have ended; only behind these the walk
+// goes on with the caller's rest. Places within a long repetition differ in the count that is left, which only long tokens can
+// exhaust: for short ones they share the mask of one of them (StateTable::canonical), and long ones are tried in each. All of
+// this is forgotten when it is large.
 #include "model/text/grammar/matcher.h"
 #include "base/ensure.h"
 #include "base/error.h"

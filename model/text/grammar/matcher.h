@@ -30,7 +30,7 @@ class Matcher {
     static constexpr size_t max_rewind = 256;
 
   private:
-    struct Part {                      // what is known of a StateTable::Part's state
+    struct Part {                      // known results of a StateTable::Part's state
         std::vector<uint64_t> mask;    // tokens that its rules read without returning, or to their end
         std::vector<uint32_t> returns; // nodes of the trie after which its rules may have returned, and tokens go on
     };

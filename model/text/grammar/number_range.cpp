@@ -1,11 +1,10 @@
 // Numbers between bounds as patterns of their decimal digits. For bounds of equal length: the digits that both have in common,
-// then a choice of three: the lower bound's digit and what is at least its rest, the digits between with any rest, the upper
-// bound's digit and what is at most its rest (digits_between()). Lengths that differ are split at powers of ten
-// (naturals_between()).
-// Fractions are the same from the left, with one more case: a fraction may end early, which counts as zeros. Exclusive bounds are
-// why many functions here have two forms: more than 1.5 is 1.5 followed by zeros and then a digit that is not 0.
-// Signs are stripped first: numbers from -3 to 5 are "-" with 0 to 3, or 0 to 5.
-// The digits behind the point are bounded, so that an answer ends.
+// then a choice of three: the lower bound's digit and a rest that is at least its rest, the digits between with any rest, the
+// upper bound's digit and a rest that is at most its rest (digits_between()). Lengths that differ are split at powers of ten
+// (naturals_between()). Fractions are the same from the left, with one more case: a fraction may end early, which counts as
+// zeros. Exclusive bounds are why many functions here have two forms: more than 1.5 is 1.5 followed by zeros and then a digit
+// that is not 0. Signs are stripped first: numbers from -3 to 5 are "-" with 0 to 3, or 0 to 5. The digits behind the point are
+// bounded, so that an answer ends.
 #include "model/text/grammar/number_range.h"
 #include "base/error.h"
 #include <algorithm>

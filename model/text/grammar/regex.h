@@ -1,4 +1,4 @@
-// Regular expressions that match what is between the quotes of a JSON string.
+// Regular expressions that match the text between the quotes of a JSON string.
 #pragma once
 #include "model/text/grammar/regex_tree.h"
 #include <string>

@@ -16,7 +16,7 @@ SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::st
 // True for keywords that say nothing about values.
 bool is_annotation(std::string_view keyword);
 bool says_nothing(const SchemaJson& schema);   // but annotations
-bool allows_nothing(const SchemaJson& schema); // false, or "not" of what allows all, as zod 3 writes what is undefined
+bool allows_nothing(const SchemaJson& schema); // false, or "not" of a schema that allows all, zod 3's form of undefined
 
 // Throws an Error: "the JSON schema, at /properties/a: ..."
 [[noreturn]] void refuse_schema(const std::string& place, std::string_view what);

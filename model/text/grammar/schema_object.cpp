@@ -29,7 +29,7 @@ struct Property {
 
 std::string json_text(const std::string& text) { return SchemaJson(text).dump(); }
 
-// In the order given; those that are only required follow.
+// In the given order; names that are only required follow.
 std::vector<Property> read_properties(const SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
     std::vector<Property> properties;
     std::map<std::string, size_t> places;
@@ -193,7 +193,7 @@ std::string array_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::
     } else if (schema.contains("prefixItems")) {
         prefix = schema["prefixItems"];
         if (!prefix.is_array()) refuse_schema(place, "'prefixItems' must be a list");
-        if (!schema.contains("items")) items = false; // as for properties: what is listed is all
+        if (!schema.contains("items")) items = false; // as for properties: only listed ones are allowed
     }
     const auto fixed = uint32_t(std::min<size_t>(prefix.size(), max));
     if (items == false) max = std::min(max, fixed);

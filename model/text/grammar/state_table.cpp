@@ -3,7 +3,7 @@
 // - A stack is a number. push() gives equal (node, parent) pairs the same number, so stacks share their lower parts, and two
 //   are equal if their numbers are. A call at the end of its rule pushes nothing, so right recursion needs no depth.
 // - A state has only stacks that are about to read a byte, or have ended. closure() follows calls and choices to these. It
-//   ends, because check.cpp refuses left recursion. It marks what it has seen with its own number, so that nothing is cleared.
+//   ends, because check.cpp refuses left recursion. It marks visited stacks with its own number, so that nothing is cleared.
 // - What ambiguity or nesting could blow up has limits: the stacks of a closure, the entries of the table.
 // - The table only grows. forget() starts again with copies of the states that are still needed, which changes their numbers;
 //   all that was computed for other states (masks) must be forgotten with it.

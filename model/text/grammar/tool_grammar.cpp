@@ -50,7 +50,7 @@ std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only, const
     return found;
 }
 
-// The schemas lie in one document: what they refer to moves with them.
+// The schemas lie in one document: the targets of their references move with them.
 void move_references(ToolJson& schema, const std::string& to) {
     if (const auto reference = schema.is_object() ? schema.find("$ref") : schema.end();
         schema.is_object() && reference != schema.end())

@@ -77,8 +77,8 @@ void MpiTransport::check(int status, uint32_t other) const {
     throw RankLost(fmt::format("rank {} cannot be reached: {}", other, std::string(text, size_t(length))));
 }
 
-// The lock is held for one call of MPI at a time, not while pausing: another thread may send in between, and what it sends may be
-// what the other rank needs to answer this one.
+// The lock is held for one call of MPI at a time, not while pausing: another thread may send in between, and the other rank may
+// need that message to answer this one.
 void MpiTransport::finish(MPI_Request& request, uint32_t other) {
     for (Pause pause;; pause.wait()) {
         const std::lock_guard lock(mutex_);

@@ -224,8 +224,7 @@ void read_feed_forward(const Keys& keys, Config& c) {
     c.norm_topk_prob = keys.file.boolean(keys.architecture.key("expert_weights_norm"), true);
     if (!keys.architecture.hybrid) return;
     const char* const shared = "expert_shared_feed_forward_length";
-    const FileTensor* gate = keys.file.find_tensor("blk.0.ffn_gate_shexp.weight"); // whose shape gives the length if the key is
-                                                                                   // absent
+    const FileTensor* gate = keys.file.find_tensor("blk.0.ffn_gate_shexp.weight"); // if the key is absent
     c.shared_expert_intermediate_size =
         keys.has(shared) || !gate || gate->ne[1] > max_size ? keys.size(shared, max_size, 32) : uint32_t(gate->ne[1]);
 }

@@ -1,9 +1,9 @@
 // Runs recordings. A recording is a list of segments (recorder.cpp). Two segments are in flight at a time: while one runs, the
 // next one already waits in the queue, so the GPU never waits for the host. Before a further segment the host waits for the older
 // one, and asks keep_going; a stop waits for the submitted segments. Each of the two has a fence of its own, which is used in
-// turn. run_all() submits whole recordings in the same way. It needs no wait between them: a recording that repeats begins with
-// barriers that order it behind the one before, so the GPU runs a chain of sampled tokens without the host. Timestamps are added
-// up only after a complete run().
+// turn. run_all() submits several recordings, all at once if each is one segment. It does not wait between them: a recording that
+// repeats begins with barriers that order it behind the one before, so the GPU runs a chain of sampled tokens without the host.
+// Timestamps are added up only after a complete run().
 #include "runtime/commands.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -68,8 +68,7 @@ void Commands::run_all(std::span<Commands* const> all) {
     }
     Impl& first = *all[0]->impl_;
     InFlight flight{first.device, first.fences};
-    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // a second segment means that one recording
-                                                                                  // takes long
+    const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // else one recording takes long
     for (size_t at = 0; at < segments.size(); at += at_a_time) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
         flight.submit(std::span(segments).subspan(at, at_a_time));

@@ -7,9 +7,10 @@
 // - tq2t: the codes of i - 1 and i, a window of 4 bits that begins at bit 2 i - 2.
 // - tq3t: the code's 2 low bits, and a branch of 2 bits made of h[i - 2 ... i], a window of the plane of high bits.
 // - tq4t: the code, bit 3 flipped by h[i - 2], and h[i - 1] as bit 4. trellis_nibbles() does it for 8 channels of a word at once.
-// Windows go around within a run (one word, for tq4t four), so its first channel has a history, too: bits_around(). An index has
-// at most 5 bits, so kv_load.glsl looks levels up in a table of 32 in shared memory. level_pairs.glsl has a table of the fp16
-// levels of two neighbours, whose index is the union of their windows (tq2t: 6 bits, tq3t: 8), or of one level for tq4t.
+// Windows go around within a run (one word, for tq4t four), so its first channel has a history, too: bits_around(). A level
+// depends on at most 5 bits, so kv_load.glsl looks it up by these in a table of 32 in shared memory. level_pairs.glsl has a table
+// of the fp16 levels of two neighbours, whose index is the union of their windows (tq2t: 6 bits, tq3t: 8), or of one level for
+// tq4t.
 #include "kv_types.h"
 #include "tables.h"
 

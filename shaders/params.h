@@ -62,7 +62,6 @@ struct matmul_coopmat_params {
 
 // Offsets in words of the routes (routes.h).
 struct route_params { uint count; uint used; uint weights_at; uint normalise; }; // normalise: 1: divide by the sum of the chosen
-                                                                                 // experts'
 struct group_routes_params { uint count; uint tile; uint ordered_at; uint tiles_at; };
 struct add_experts_params { uint cols; uint used; uint weights_at; };
 

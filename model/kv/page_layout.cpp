@@ -15,8 +15,7 @@ PageLayout window_layout(const PageLayout& pages) {
     std::vector<PageLayout::Vector> vectors;
     for (uint32_t layer = 0; layer < pages.layers(); layer++)
         for (const KvSide side : {KvSide::key, KvSide::value})
-            vectors.push_back({pages.vector(layer, side).sink, 0, 0}); // a first token's vector is one fp16 vector without codes
-                                                                       // and scales
+            vectors.push_back({pages.vector(layer, side).sink, 0, 0}); // a first token's vector is alike
     return {pages.kv_heads(), std::move(vectors)};
 }
 

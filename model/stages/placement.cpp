@@ -94,8 +94,7 @@ bool Placer::pass_layer(uint32_t from, uint32_t to) {
     const bool up = to > from;
     const auto next = [up](uint32_t device) { return up ? device + 1 : device - 1; };
     bool passed = true;
-    for (uint32_t device = to; passed && device != from;) { // the last on the way first, so that none passes on a layer that it
-                                                            // gets
+    for (uint32_t device = to; passed && device != from;) { // the last first, so that none passes on a layer that it gets
         const uint32_t giver = up ? device - 1 : device + 1;
         const std::optional<uint32_t> layer = border_layer(giver, up);
         passed = layer.has_value();

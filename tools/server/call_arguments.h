@@ -4,7 +4,7 @@
 
 namespace tq::server {
 
-// Nothing where the text is no JSON object.
+// Nothing if the text is no JSON object.
 std::optional<Json> read_arguments(const std::string& text);
 // Of an object that was cut off: the members that came whole. A part of a command could be another one.
 Json whole_members(const std::string& text);

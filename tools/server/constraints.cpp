@@ -2,7 +2,7 @@
 // calls of tools. Each sees every token (accept) and changes the logits before the next is sampled (apply). A grammar is
 // compiled once for a request and shared by its choices.
 // A format is for the answer, not for the thinking before it, and the prompt may have begun that: ThinkingPlace follows where
-// the answer is. Where tools may be called beside a format, <tool_call> is allowed until the format has begun; what comes
+// the answer is. If tools may be called beside a format, <tool_call> is allowed until the format has begun; what comes
 // first holds from then on (FormatOrCalls).
 // After its budget the thinking is ended by allowing </think> alone; its logit is kept, or 0 if it is not finite, so that
 // exactly one token can be sampled.

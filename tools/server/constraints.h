@@ -21,7 +21,7 @@ class Constraints {
     Constraints(Service& service, const Format& format, bool ignore_end);
     Constraints(Service& service, const ChatTask& task, const Thinking& thinking);
 
-    std::unique_ptr<TokenConstraint> make() const; // for one answer; null where every token may follow
+    std::unique_ptr<TokenConstraint> make() const; // for one answer; null if every token may follow
 
   private:
     void set_format(const Format& format, bool ignore_end);

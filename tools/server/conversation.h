@@ -42,7 +42,7 @@ class Conversation {
 };
 
 // Appends a message: {role, content, ...} of any of the APIs, also what stands beside the content (tool_calls,
-// reasoning_content). `roles`: those of the API. Throws an ApiError (400) that names the field where something has another type.
+// reasoning_content). `roles`: those of the API. Throws an ApiError (400) that names the field if something has another type.
 void read_message(Conversation& conversation, const Json& message, std::span<const std::string_view> roles, const Limits& limits,
                   const std::string& path);
 

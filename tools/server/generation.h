@@ -77,7 +77,7 @@ enum class FinishReason { stop, length, tool_calls };
 struct Event {
     uint32_t choice = 0;           // of a TextTask: the prompt's number times Sampling::choices, and the choice's number
     AnswerPart part;               // of a TextTask all is content
-    std::vector<TokenText> tokens; // where logprobs are wanted: those that became certain since the last event of the choice
+    std::vector<TokenText> tokens; // if logprobs are wanted: those that became certain since the last event of the choice
     std::optional<FinishReason> finish = {}; // the choice is at its end; the part is empty
 };
 
@@ -97,7 +97,7 @@ class Generation {
     Generation(const Generation&) = delete;
     Generation& operator=(const Generation&) = delete;
 
-    // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError where the device or memory
+    // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError if the device or memory
     // failed (500).
     std::vector<Event> next(std::chrono::milliseconds timeout);
     void stop();       // gives up what is running
@@ -113,7 +113,7 @@ class Generation {
     std::vector<uint32_t> answered_ids() const;
     uint32_t choices() const;
 
-    // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background where it differs
+    // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background if it differs
     // from what is in the cache (ServiceOptions::run_ahead). Called when done.
     void run_ahead();
 
@@ -123,7 +123,7 @@ class Generation {
     std::unique_ptr<Impl> impl_;
 };
 
-// The rendered prompt, as a Generation would run it. Throws ApiError (400) where it cannot be rendered; its length is not
+// The rendered prompt, as a Generation would run it. Throws ApiError (400) if it cannot be rendered; its length is not
 // checked.
 std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task);
 

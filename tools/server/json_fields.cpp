@@ -146,7 +146,7 @@ std::optional<int64_t> integer_field(const Json& object, const char* name, int64
     return number;
 }
 
-// The member where it has the type.
+// The member if it has the type.
 static const Json* typed_field(const Json& object, const char* name, std::string_view path,
                                bool (Json::*is_type)() const noexcept, const char* type) {
     const Json* value = member(object, name);

@@ -84,7 +84,7 @@ ChatOptions options_of(const Service& service, const ChatTask& task) {
     return options;
 }
 
-// Changes the options where nothing is to be thought.
+// Changes the options if nothing is to be thought.
 Thinking thinking_of(const Service& service, const ChatTask& task, ChatOptions& options) {
     Thinking thinking;
     if (!may_think(options.variant)) return thinking;

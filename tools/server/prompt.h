@@ -10,12 +10,12 @@ struct ChatPrompt {
     bool continues = false; // the last message, of the assistant
 };
 
-// Throws ApiError (400) where the messages or tools are not what the template takes. A last message of the assistant is left
+// Throws ApiError (400) if the messages or tools are not what the template takes. A last message of the assistant is left
 // open, to be continued; its thinking is over. `is_answered`: a text that is too long for the context in any case is refused
 // before it is cut into tokens.
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered = false);
 
-// The ids that the next prompt will begin with where `answer` is sent back: with its thinking only from a client that has sent
+// The ids that the next prompt will begin with if `answer` is sent back: with its thinking only from a client that has sent
 // back some.
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer);
 
@@ -41,7 +41,7 @@ struct TooLong final : ApiError { // 400, context_length_exceeded
 
 // Throws TooLong with both numbers.
 void require_fits(const Service& service, size_t prompt_tokens, const char* param, const char* how_many = "");
-// Likewise where the text has more bytes than the context's tokens can stand for.
+// Likewise if the text has more bytes than the context's tokens can stand for.
 void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param);
 
 } // namespace tq::server

@@ -1,4 +1,4 @@
-// What is where. Paths without /v1 are llama.cpp's, where they have the same form as those with it.
+// What is where. Paths without /v1 are llama.cpp's, if they have the same form as those with it.
 #include "tools/server/handlers.h"
 
 namespace tq::server {

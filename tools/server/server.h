@@ -31,7 +31,7 @@ struct ServerOptions {
 
 class Server {
   public:
-    // Listens at once: /health answers 503 until ready(). Throws Error where it cannot listen.
+    // Listens at once: /health answers 503 until ready(). Throws Error if it cannot listen.
     explicit Server(ServerOptions options);
     ~Server();
 

@@ -83,7 +83,7 @@ class HelpFormatter : public CLI::Formatter {
     }
 };
 
-// CLI11's messages, replaced where they say too little.
+// CLI11's messages, replaced if they say too little.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     const bool has_command = !app.get_subcommands().empty();
     std::string what = printable(error.what(), 300);

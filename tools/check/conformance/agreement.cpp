@@ -107,7 +107,7 @@ struct Vector {
     std::span<const uint32_t> codes;
     std::span<const uint16_t> scales;
 
-    // Returns code i, or the bits of value i where the type has no codes.
+    // Returns code i, or the bits of value i if the type has no codes.
     uint32_t operator[](size_t i) const {
         if (is_coded(codec.type)) return unpack_code(codes, code_bits(codec.type), codec.head_dim(), i);
         return codes.size() == codec.head_dim() ? codes[i] : codes[i / 2] >> (16 * (i % 2)) & 0xffff;
@@ -118,7 +118,7 @@ Vector vector(StoredSide& side, uint32_t head, uint32_t position) {
     return {side.codec, side.codes_of(head, position), side.scales_of(head, position)};
 }
 
-// Counts equal codes and scales; the two types may differ. True where all codes are equal.
+// Counts equal codes and scales; the two types may differ. True if all codes are equal.
 bool count(Equal& codes, Equal& scales, const Vector& a, const Vector& b) {
     const bool same_type = a.codec.type == b.codec.type;
     const size_t d = b.codec.head_dim();

@@ -171,7 +171,7 @@ std::vector<NamedTuning> matrices(const Capabilities& device) {
     gpu.type = DeviceType::discrete;
     gpu::Tuning own = gpu::choose_tuning(gpu);
     if (!own.matmul_coopmat || own.subgroup == 0 || own.matrix_subgroup < own.matrix.m) return {};
-    own.attention_coopmat_rows = 4 * own.matrix.m; // also where it is not the device's choice
+    own.attention_coopmat_rows = 4 * own.matrix.m; // also if it is not the device's choice
     gpu::Tuning few = own;
     few.attention_coopmat_rows = 2 * own.matrix.m;
     few.shared_bytes = 16384;

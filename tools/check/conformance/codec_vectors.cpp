@@ -97,7 +97,7 @@ void fill_scale_tie(std::span<float> x, Random& random) {
     any(x, random) = with_sign(size, random);
 }
 
-// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False where that failed.
+// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False if that failed.
 bool square_parts(std::span<int64_t> y, size_t j, int64_t rest, Random& random) {
     auto left = int64_t(y.size()) - 1;
     for (size_t i = 0; i < y.size(); i++) {

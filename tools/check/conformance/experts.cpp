@@ -88,7 +88,7 @@ Buffer routes_buffer(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s)
     return rig.output(gpu::routes_bytes(tuning, s.experts, s.max()) / 4);
 }
 
-// Only products of blocks read pairs in the order of experts. Where a vector's kernel takes them, there are no tiles, and the
+// Only products of blocks read pairs in the order of experts. If a vector's kernel takes them, there are no tiles, and the
 // count of tiles is 0.
 bool ordered(const gpu::Tuning& tuning, const ExpertsShape& s) {
     const bool separate = s.separate || s.max() == 1;

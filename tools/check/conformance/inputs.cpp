@@ -62,7 +62,7 @@ struct Digits {
     }
 };
 
-// Empty where the digits are those of x, rounded; else what is wrong.
+// Empty if the digits are those of x, rounded; else what is wrong.
 std::string fault_of(const Digits& digits, std::span<const float, 32> x) {
     const auto largest = [&] { return std::ranges::max(x, {}, [](float v) { return std::fabs(v); }); };
     if (std::ranges::any_of(x, [](float v) { return !std::isfinite(v); }))

@@ -21,7 +21,7 @@ struct LogitsCheck {
     Bounds bounds;       // of `error`
     uint32_t layers = 0; // layers of the model that were compared
 
-    bool passed() const { return error <= bounds.limit; } // false where it is NaN
+    bool passed() const { return error <= bounds.limit; } // false if it is NaN
     bool usual() const { return error <= bounds.usual; }
 };
 

@@ -12,7 +12,7 @@ inline constexpr double half_limit = 0x1p-10; // of fp16 numbers that may be tru
 // The limit of products by that kernel with a matrix of `type` that has so many columns.
 double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kernel, uint32_t cols);
 
-// The norm of w x if its terms were independent: needed where few sums are compared and their terms cancel.
+// The norm of w x if its terms were independent: needed if few sums are compared and their terms cancel.
 double expected_norm(const Tensor& w, std::span<const float> x);
 
 // matmul_tiled, matmul_dot and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would

@@ -14,7 +14,7 @@
 namespace tq::conformance {
 namespace {
 
-// Throws Error where the device cannot run the step.
+// Throws Error if the device cannot run the step.
 void check_device(const AnyShader& shader, const Recording::Step& step, const Capabilities& device) {
     const std::string what = printable(step.kernel);
     uint64_t invocations = 1;

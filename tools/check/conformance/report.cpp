@@ -81,7 +81,7 @@ std::string row_line(const RowResult& row, const std::string& again) {
 std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
     if (rows.size() == 1) return row_line(rows[0], again);
     size_t failed = 0, skipped = 0, expected = 0;
-    const RowResult* worst = nullptr; // of the failed ones, where there are any
+    const RowResult* worst = nullptr; // of the failed ones, if there are any
     std::string failures;
     for (const RowResult& row : rows) {
         const bool fails = row.is_bad(), better = worst != nullptr && worst->is_bad() && !fails;

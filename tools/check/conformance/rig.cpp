@@ -198,7 +198,7 @@ std::vector<uint32_t> scattered_pages(uint32_t tokens) {
     return out;
 }
 
-// Returns nothing where a scale cannot be raised.
+// Returns nothing if a scale cannot be raised.
 std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows, const gpu::RowLayout& layout) {
     const uint32_t interleave = layout.interleave;
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);

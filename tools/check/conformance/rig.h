@@ -22,8 +22,8 @@ uint64_t row_seed(uint64_t seed, std::string_view name);
 // The content of untouched words of an output: a NaN that no kernel produces.
 inline constexpr uint32_t poison = 0xffdeadbe;
 
-// Passes where the error, ||got - want|| / ||want||, is at most `limit`; it is not finite where `got` is not. Names the element
-// that is furthest off. `norm` replaces ||want|| where it is greater: of few sums whose terms cancel, an error relative to the
+// Passes if the error, ||got - want|| / ||want||, is at most `limit`; it is not finite if `got` is not. Names the element
+// that is furthest off. `norm` replaces ||want|| if it is greater: of few sums whose terms cancel, an error relative to the
 // result says little.
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double norm = 0);
 
@@ -36,7 +36,7 @@ class Rig {
         : device(device_selector), model(std::move(model)), tuning(gpu::tuning_for(device.capabilities())) {}
 
     Device device;
-    const std::filesystem::path model; // the demo; empty where it was not found
+    const std::filesystem::path model; // the demo; empty if it was not found
     ThreadPool pool;
     Random random{0}; // seeded for each row
     gpu::Tuning tuning;

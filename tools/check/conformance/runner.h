@@ -30,7 +30,7 @@ struct RowResult {
 
 struct DeviceReport {
     std::string selector;
-    Json device; // null where it was never opened
+    Json device; // null if it was never opened
     std::vector<RowResult> rows;
     std::string failure;                // why not every row was run
     bool died = false;                  // the worker crashed or hung where it opened the device
@@ -60,12 +60,12 @@ struct Listing {
     std::vector<std::string> usable; // their indices
     Json all = Json::array();        // as the worker describes them
     std::string failure;             // why there is none
-    std::string reason;              // why the loader can load no driver, where it says so (NoDriver)
+    std::string reason;              // why the loader can load no driver, if it says so (NoDriver)
     std::string death;               // how the worker ended without an answer
 };
 Listing list_devices_apart(const RunnerOptions& options);
 
-// Returns the usable devices. Throws Error where there is none, or the worker does not report them.
+// Returns the usable devices. Throws Error if there is none, or the worker does not report them.
 std::vector<std::string> usable_devices(const RunnerOptions& options);
 
 } // namespace tq::conformance

@@ -10,7 +10,7 @@
 
 namespace tq::conformance {
 
-// The rows that are run. A pattern with * or ? describes whole names, any other text is a part of one, in any case; where it is a
+// The rows that are run. A pattern with * or ? describes whole names, any other text is a part of one, in any case; if it is a
 // row's whole name, it means that row alone.
 struct Selection {
     std::vector<std::string> filters = {}, excludes = {}; // patterns; no filters: all rows

@@ -182,7 +182,7 @@ struct TwinWindow {
         twin.cache.window->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
     }
 
-    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: stored in the block where they are several, as many
+    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: stored in the block if they are several, as many
     // as fit in the ring, and all in the cache.
     void expect(KvSide side, std::span<const float> x, uint32_t position) {
         twin.expect(side, x, position);

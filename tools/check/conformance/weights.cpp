@@ -112,7 +112,7 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
-// The error of a product of two sums is measured against the size that such products have, and not against the result: where silu
+// The error of a product of two sums is measured against the size that such products have, and not against the result: if silu
 // is near 0, the result is small and its error is not.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);

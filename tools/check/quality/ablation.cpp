@@ -183,7 +183,7 @@ bool Protocol::ablate(bool past_bugs) {
     return true;
 }
 
-// The fewest bits that pass become the winner; false where none pass.
+// The fewest bits that pass become the winner; false if none pass.
 bool Protocol::first_that_passes(const char* step, const char* isolates, std::span<const uint32_t> bits,
                                  const std::function<KvOptions(uint32_t)>& kv) {
     for (const uint32_t b : bits) {

@@ -20,7 +20,7 @@
 namespace tq::quality {
 namespace {
 
-// Squares below this share of the mean of their head's count as that: where keys never change, or queries are zero.
+// Squares below this share of the mean of their head's count as that: if keys never change, or queries are zero.
 constexpr double min_share = 1e-12;
 
 // Means are multiples of 1 / 16 of the power of two at or below what is left of the keys, so that machines which round
@@ -37,7 +37,7 @@ double rounded(double mean, double left) {
 }
 
 // Returns g of each pair, where g^4 = k / q, squares that are not zero beside those of other pairs: 2^(n / 4), n the integer next
-// to the logarithm over its mean. 1 where all pairs are zero.
+// to the logarithm over its mean. 1 if all pairs are zero.
 std::vector<float> balanced(std::span<const double> k, std::span<const double> q) {
     const auto floor_of = [](std::span<const double> x) {
         return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size()) * min_share;

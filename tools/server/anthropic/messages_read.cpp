@@ -44,7 +44,7 @@ void read_stop_sequences(Sampling& sampling, const Json& body, const Limits& lim
     }
 }
 
-// Anthropic's library keeps conversations in threads on the server where it can, and sends all of it after this error.
+// Anthropic's library keeps conversations in threads on the server if it can, and sends all of it after this error.
 void refuse_thread(const Json& body) {
     const Json* thread = object_field(body, "thread");
     if (thread && text_field(*thread, "type", "thread") == "continue")

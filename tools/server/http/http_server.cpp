@@ -177,7 +177,7 @@ void HttpServer::Loop::take_returned() {
 }
 
 // What has come is taken before the deadline is looked at, so nobody is given up whose request has just become complete.
-// Empties `waiter` where it no longer waits.
+// Empties `waiter` if it no longer waits.
 void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
     using enum Connection::State;
     Connection& connection = *waiter;
@@ -203,7 +203,7 @@ void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
     refuse(connection, 408, "the head of the request did not come in time");
 }
 
-// False where the connection is at its end.
+// False if the connection is at its end.
 bool HttpServer::Loop::receive(Connection& connection) {
     using enum Connection::State;
     const bool open = connection.receive(read_at_once);

@@ -1,4 +1,4 @@
-// TLS on a socket that does not block. openssl/tls.cpp; no_openssl/tls.cpp where OpenSSL is missing.
+// TLS on a socket that does not block. openssl/tls.cpp; no_openssl/tls.cpp if OpenSSL is missing.
 #pragma once
 #include "tools/server/http/sockets.h"
 #include <memory>

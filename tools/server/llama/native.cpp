@@ -50,7 +50,7 @@ std::vector<uint32_t> tokenized(Service& service, const Json& body) {
     return adds ? tokenizer.prompt(text, parses) : tokenizer.encode(text, parses);
 }
 
-// A token's text, or its bytes where they are no whole characters.
+// A token's text, or its bytes if they are no whole characters.
 Json piece_json(std::string_view bytes) {
     Utf8Stream stream;
     if (const std::string text = stream.push(bytes) + stream.flush(); text == bytes) return text;
@@ -126,7 +126,7 @@ HttpReply tokenizer_info(Service& service, const HttpRequest&) {
         return id < tokenizer.size() ? Json(std::string(tokenizer.bytes(uint32_t(id)))) : Json();
     };
     const std::vector<uint32_t> begin = tokenizer.prompt("");
-    const uint64_t end = tokenizer.special("<|im_end|>").value_or(UINT32_MAX); // where the file names none
+    const uint64_t end = tokenizer.special("<|im_end|>").value_or(UINT32_MAX); // if the file names none
     return json_reply({{"tokenizer_class", std::string(file.text("tokenizer.ggml.model", ""))},
                        {"bos_token", begin.empty() ? Json() : literal(begin.front())},
                        {"eos_token", literal(file.integer("tokenizer.ggml.eos_token_id", end))},

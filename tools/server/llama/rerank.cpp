@@ -1,5 +1,5 @@
 // POST /v1/rerank: Jina's shape, as llama.cpp has it, which is Cohere's v2, too; or that of Hugging Face's
-// text-embeddings-inference, where the documents are "texts". A document's score is how probable "yes" is, of "yes" and "no",
+// text-embeddings-inference, if the documents are "texts". A document's score is how probable "yes" is, of "yes" and "no",
 // after Qwen3-Reranker's prompt.
 #include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"

@@ -80,8 +80,8 @@ Json model_entry(const Service& service) {
             {"digest", digest_of(service, modified)}, {"details", details_of(service)}};
 }
 
-// Clients offer tools, thinking or insertion only where these names are. They say what this server can do with this model: tools
-// where the template has them, insertion where the vocabulary has the tokens for it.
+// Clients offer tools, thinking or insertion only if these names are. They say what this server can do with this model: tools
+// if the template has them, insertion if the vocabulary has the tokens for it.
 Json capabilities_of(const Service& service) {
     Json all = Json::array({service.options.embeddings ? "embedding" : "completion"});
     const Tokenizer& tokenizer = service.model.tokenizer;

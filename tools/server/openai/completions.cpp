@@ -49,7 +49,7 @@ std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Js
 }
 
 // Without "max_tokens" the answer has 16 tokens, as OpenAI's API says; -1 means no limit, as llama.cpp has it. "best_of" is taken
-// only where it asks for nothing: all answers are returned, and none is chosen among more. With "suffix" the prompt is the text
+// only if it asks for nothing: all answers are returned, and none is chosen among more. With "suffix" the prompt is the text
 // before a gap, and becomes a prompt of the model's own for filling it in.
 CompletionTask read_completion_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;

@@ -47,7 +47,7 @@ Json completion_usage(const Usage& usage) {
             {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
-// llama.cpp's fields: a rate is 0 where there was no time to divide by, because JSON has no infinity.
+// llama.cpp's fields: a rate is 0 if there was no time to divide by, because JSON has no infinity.
 Json timings_json(const serving::RequestTimings& timings) {
     Json json = {{"cache_n", timings.cached_tokens}};
     const auto add = [&](const std::string& name, uint32_t n, uint64_t ns) {

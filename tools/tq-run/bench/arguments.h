@@ -19,7 +19,7 @@ struct Test {
 
 enum class Format { markdown, csv, json, jsonl, sql };
 
-// The texts in `model` are lists, too, and so are these, except where they are several values' joint format.
+// The texts in `model` are lists, too, and so are these, except if they are several values' joint format.
 struct Arguments {
     ConsoleArguments console;
     ModelArguments model{.placement = {.fit = "off"}}; // what is measured is what was asked for
@@ -42,7 +42,7 @@ struct Arguments {
     std::vector<uint32_t> batch_list() const;
     std::vector<uint32_t> thread_list() const;
     std::vector<std::string> device_list() const;
-    // Presets; or all pairs of -ctk and -ctv; or, where only one of them is given, each type for both keys and values.
+    // Presets; or all pairs of -ctk and -ctv; or, if only one of them is given, each type for both keys and values.
     std::vector<KvOptions> caches() const;
     std::vector<ModelArguments> model_list() const; // all models on all devices. Throws UsageError
     size_t model_count() const;

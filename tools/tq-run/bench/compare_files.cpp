@@ -65,7 +65,7 @@ struct Read {
     std::string note; // of the device and the build
     uint32_t layers = 0, threads = 0, batch = 0, device_index = 0;
     std::string file;                 // of the model, without its directory
-    double bytes = 0, parameters = 0; // of the model, where the result tells them
+    double bytes = 0, parameters = 0; // of the model, if the result tells them
     bool foreign = false;             // written by llama-bench
 };
 

@@ -23,7 +23,7 @@ std::optional<std::string> first_line(const fs::path& file) {
     return std::getline(in, line) ? std::optional(printable(line, 40)) : std::nullopt;
 }
 
-// Reads a number, hexadecimal where it begins with 0x.
+// Reads a number, hexadecimal if it begins with 0x.
 // As sysfs writes PCI ids, and counters in decimal.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);

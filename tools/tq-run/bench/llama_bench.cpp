@@ -1,5 +1,5 @@
 // The fields of llama-bench and llama-batched-bench, in their order and with their meanings, so that scripts and databases made
-// for these read ours. Where tq-run has nothing of the kind the field has the value that says so (no NUMA, no mask). Our own
+// for these read ours. If tq-run has nothing of the kind the field has the value that says so (no NUMA, no mask). Our own
 // fields follow them (result.cpp).
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/build.h"
@@ -19,7 +19,7 @@ std::string devices_of(const Subject& subject) {
     return text;
 }
 
-// As asked for by -ts: "3.00/1.00", to the last share that is not 0; "0.00" where nothing was.
+// As asked for by -ts: "3.00/1.00", to the last share that is not 0; "0.00" if nothing was.
 std::string tensor_split_of(const PlacementArguments& placement) {
     std::vector<double> shares = placement.shares();
     while (shares.size() > 1 && shares.back() == 0) shares.pop_back();

@@ -28,7 +28,7 @@
 namespace tq::bench {
 namespace {
 
-// On Linux the system's name, with family and model where the name has no number ("AMD EPYC", of virtual machines); on Windows
+// On Linux the system's name, with family and model if the name has no number ("AMD EPYC", of virtual machines); on Windows
 // the system's name; "CPU" elsewhere.
 std::string processor_name() {
     std::map<std::string, std::string> first; // processor's lines
@@ -65,7 +65,7 @@ uint32_t index_of(const std::string& selector, const Capabilities& c) {
     return uint32_t(std::ranges::find_if(all, same) - all.begin());
 }
 
-// The names in --device of the devices that were opened; empty where they are not as many.
+// The names in --device of the devices that were opened; empty if they are not as many.
 // Fewer devices may be open than were named, if one failed its proof; which names are left is then not known.
 std::vector<std::string> names_of(const std::string& selectors, size_t devices) {
     std::vector<std::string> names = device_names(selectors);
@@ -230,7 +230,7 @@ static void add_reads(Json& out, const Setup& setup, const Result& r, const std:
     for (const ProfileRow& row : r.kernels) out["kernels"].push_back(to_json(row, limits));
 }
 
-// The first fields have llama-bench's names and meanings, so that its tools read a row. Ours follow, and win where both have one
+// The first fields have llama-bench's names and meanings, so that its tools read a row. Ours follow, and win if both have one
 // of the same name (update).
 Row row_of(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
     const Setup& setup = subject.setup;

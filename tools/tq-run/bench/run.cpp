@@ -140,7 +140,7 @@ std::unique_ptr<Forward> TestRun::make_forward(const Config& config, const Weigh
     return placing.open(config, weights, options, on_load, {});
 }
 
-// Throws Error when the logits are wrong; returns nothing where the check is turned off.
+// Throws Error when the logits are wrong; returns nothing if the check is turned off.
 std::optional<Check> TestRun::check(const KvOptions& kv) {
     if (arguments_.unchecked) return std::nullopt;
     report(fmt::format("checking {} of {} layers", checker_.layers(), setup_.model.config.num_hidden_layers));

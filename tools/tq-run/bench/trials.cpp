@@ -73,7 +73,7 @@ struct Trials::Subject {
     std::map<Workload, Logits> expected;                                  // of the default tuning
     std::map<Workload, uint32_t> repeats;                                 // in one timing
 
-    // Trials share uploaded weights where their layout is the same; weak pointers, so that no layout stays longer than a trial
+    // Trials share uploaded weights if their layout is the same; weak pointers, so that no layout stays longer than a trial
     // needs it.
     std::shared_ptr<const gpu::DeviceWeights> weights(Device& device, uint32_t interleave) {
         if (auto there = uploaded[interleave].lock()) return there;

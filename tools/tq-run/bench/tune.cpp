@@ -164,7 +164,7 @@ std::vector<std::string> untried(const gpu::Found& found) {
     return out;
 }
 
-// Throws Error where nothing was tried: the result is then no tuning.
+// Throws Error if nothing was tried: the result is then no tuning.
 void check_tried(const gpu::Found& found, uint32_t seconds, Progress& progress) {
     const std::vector<std::string> names = untried(found);
     if (names.empty()) return;

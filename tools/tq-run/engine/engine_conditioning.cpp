@@ -81,7 +81,7 @@ class KeptKeys {
     fs::path path_; // empty: none
 };
 
-// Empty where the model has no tokenizer for it.
+// Empty if the model has no tokenizer for it.
 std::vector<uint32_t> ids_to_measure(const Model& model) try {
     std::vector<uint32_t> ids = model.tokenizer.encode(calibration_text);
     ids.resize(std::min({ids.size(), measured_tokens, size_t(model.config.max_position_embeddings)}));

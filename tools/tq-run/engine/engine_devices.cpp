@@ -51,7 +51,7 @@ using AllKnown = std::vector<Known>;
 
 bool has(const std::vector<DeviceIdentity>& all, const Known& one) { return std::ranges::count(all, one.identity) != 0; }
 
-// The devices of this machine, whose indices hold meanwhile; none where they cannot be listed.
+// The devices of this machine, whose indices hold meanwhile; none if they cannot be listed.
 struct Here {
     std::shared_ptr<const void> vulkan;
     AllKnown devices;
@@ -70,7 +70,7 @@ Here list_here() {
     }
 }
 
-// Names devices for people, with the index where there are several of one name.
+// Names devices for people, with the index if there are several of one name.
 std::string names(const Here& here, const AllKnown& devices) {
     std::string text;
     for (const Known& one : devices) {
@@ -96,7 +96,7 @@ void close_devices(Engine& engine) {
     engine.other_devices.clear();
 }
 
-// Opens a device if it is still there and proves itself; nullptr where it cannot be opened.
+// Opens a device if it is still there and proves itself; nullptr if it cannot be opened.
 std::unique_ptr<Device> open_again(const Engine& engine, const ForwardOptions& options, const Here& here, const Known& device) {
     const auto found = here.find(device);
     if (found == here.devices.end() || !found->capabilities.unusable.empty()) return nullptr;
@@ -143,7 +143,7 @@ Placing give_devices(Engine& engine, Devices devices) {
     return placing;
 }
 
-// The engine's devices that were lost; all, where none says that it was.
+// The engine's devices that were lost; all, if none says that it was.
 AllKnown lost_devices(const Engine& engine) {
     AllKnown lost;
     const auto add = [&](const Device* device) {

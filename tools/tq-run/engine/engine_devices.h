@@ -21,7 +21,7 @@ struct LostDevices {
 
 std::string describe_device(Device& device); // with its driver
 
-// Opens those that prove themselves for the model; one that is nullptr where none does. A command about devices themselves
+// Opens those that prove themselves for the model; one that is nullptr if none does. A command about devices themselves
 // (WithoutGpu::software) takes them as they are, once a child has tried them (open_tried). Throws Error; LoadStopped.
 std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen, const conformance::Subject& subject,
                                                   Console& console, WithoutGpu otherwise);

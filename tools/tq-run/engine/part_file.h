@@ -1,4 +1,4 @@
-// A large file that is written in parts, and gone on with by the same command where a run was stopped: until it is whole, it is
+// A large file that is written in parts, and gone on with by the same command if a run was stopped: until it is whole, it is
 // NAME.part, and NAME.part.log says which parts it has.
 #pragma once
 #include "base/file_system.h"

@@ -188,7 +188,7 @@ static bool has_halves_to_stream(const Split& split) {
     return any;
 }
 
-// Returns the rows from which blocks stream weights; 0 where they never do.
+// Returns the rows from which blocks stream weights; 0 if they never do.
 uint32_t Placing::stream_rows(const Config& config, const Weights& weights, const ForwardOptions& options,
                               const Split& split) const {
     if (!has_halves_to_stream(split)) return 0;
@@ -279,7 +279,7 @@ static void write_lines(const Placing& placing, const Split& split, const std::s
     if (!streams.empty()) write_error(fmt::format("tq-run: {}\n", streams));
 }
 
-// Loads the model as it is placed with `short_of`, or with more where that does not fit.
+// Loads the model as it is placed with `short_of`, or with more if that does not fit.
 // Loading is the only proof that memory is there, since other programs and the driver itself use it. So OutOfMemory is an answer
 // here and not an error, until there is no memory left to give up (short_of reaches 1) or --fit off forbids another placement.
 // What was loaded is released before the next try, as the stages are destroyed with the exception.

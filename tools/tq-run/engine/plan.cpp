@@ -58,7 +58,7 @@ std::vector<Choice> choices(const KvOptions& asked) {
     return all;
 }
 
-// The tokens that fit, at most what the model allows, or the requested number where that is greater.
+// The tokens that fit, at most what the model allows, or the requested number if that is greater.
 // By the plan of one device alone: the table compares caches, and what a share of the CPU adds depends on the speed that one
 // accepts.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {

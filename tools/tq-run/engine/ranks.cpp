@@ -30,14 +30,14 @@ namespace {
 struct Job {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<RankGroup> group; // on rank 0, once all have joined
-    bool gathered = false;            // rank 0 has waited for the others, which it then ends where they do not agree
+    bool gathered = false;            // rank 0 has waited for the others, which it then ends if they do not agree
 };
 Job& job() {
     static Job only;
     return only;
 }
 
-// Joins the job, once. Throws Error where other processes were started that this MPI does not see, each of which would do the
+// Joins the job, once. Throws Error if other processes were started that this MPI does not see, each of which would do the
 // whole.
 Transport& join_mpi() {
     if (job().transport) return *job().transport;

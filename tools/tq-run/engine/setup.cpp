@@ -52,7 +52,7 @@ uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
 
 } // namespace
 
-// Suggests -hf where a repository was named as a file.
+// Suggests -hf if a repository was named as a file.
 static void require_file(const std::string& path) {
     std::error_code ignored;
     const std::string repository = path.substr(0, path.find(':'));
@@ -81,7 +81,7 @@ std::filesystem::path find_demo_model() {
          utf8_text(places[0]), utf8_text(places[1]));
 }
 
-// For a context that was not requested: reduces it to what fits, if that is enough for a conversation. Where the device could
+// For a context that was not requested: reduces it to what fits, if that is enough for a conversation. If the device could
 // share the model with the CPU, which is slow, that is worth a shorter conversation, but not too short a one.
 static void shrink_context(Setup& setup) {
     ForwardOptions options = setup.options;
@@ -187,7 +187,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     return setup;
 }
 
-// Without the head where it has not been measured to gain, unless it is asked for.
+// Without the head if it has not been measured to gain, unless it is asked for.
 static Drafting drafting_here(Drafting drafting, bool on_cpu_alone) {
     if (drafting.head == MtpHead::if_there && !on_cpu_alone) drafting.head = MtpHead::left_out;
     return drafting;

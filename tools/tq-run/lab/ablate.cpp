@@ -67,7 +67,7 @@ class Ablation {
     std::optional<CacheCost> measure(const Trial& trial);
     void show(const Outcome& outcome);
     std::string where_stopped() const;
-    // Shows samples of this cache and the reference, after places of the text; false where it was stopped.
+    // Shows samples of this cache and the reference, after places of the text; false if it was stopped.
     bool show_samples(const KvOptions& kv);
 
   private:

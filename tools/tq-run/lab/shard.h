@@ -21,7 +21,7 @@ struct ShardArguments {
     Shard shard() const; // "auto" is that of this process, which mpirun or srun started
     // Says that a shard has measured its `done` of `parts` parts, and how to go on. Returns the exit status.
     int end_shard(size_t done, size_t parts) const;
-    // The same without --shard; says nothing where all is measured. `what`: the parts' name, "chunks".
+    // The same without --shard; says nothing if all is measured. `what`: the parts' name, "chunks".
     int end_all(size_t done, size_t parts, const char* what) const;
 };
 

@@ -69,7 +69,7 @@ class MemoryBudget {
     uint64_t available_, bytes_;
 };
 
-// The best mix that fits the budget and, where that follows from the memory, the memory.
+// The best mix that fits the budget and, if that follows from the memory, the memory.
 // The budget gets smaller in each round, by at least one byte, and search.check() fails below the smallest cache: so the loop
 // ends.
 KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint64_t& budget) {

@@ -180,7 +180,7 @@ std::optional<Summary> TypeSearch::logged(const KvOptions& kv) const try {
 }
 
 // The mix was chosen by its costs on the first chunks. Measuring it on the same chunks would flatter it, so the next ones are
-// used where the text has enough. Returns nothing when interrupted.
+// used if the text has enough. Returns nothing when interrupted.
 std::vector<Summary> TypeSearch::measure_caches(const std::vector<KvOptions>& caches) {
     const size_t first_chunk = text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0;
     const TimeLeft left;

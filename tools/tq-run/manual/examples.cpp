@@ -1,4 +1,4 @@
-// The examples and exit statuses of all commands, in one table for --help and the man pages. Status 1 has a text of its own where
+// The examples and exit statuses of all commands, in one table for --help and the man pages. Status 1 has a text of its own if
 // it can mean more than a failure.
 #include "tools/tq-run/manual/examples.h"
 #include "tools/tq-run/commands.h"

@@ -33,7 +33,7 @@ struct ServeArguments {
 
 void add_flags(ArgumentParser& command, ServeArguments& arguments);
 
-// What the server needs before a model is there. Throws UsageError where flags contradict each other.
+// What the server needs before a model is there. Throws UsageError if flags contradict each other.
 server::ServerOptions server_options(const ServeArguments& arguments);
 
 } // namespace tq

@@ -177,7 +177,7 @@ struct StopAtEnd {
     ~StopAtEnd() { server.stop(); }
 };
 
-// Throws Error where the file cannot be read, before anybody is told that the server listens.
+// Throws Error if the file cannot be read, before anybody is told that the server listens.
 void check_file(const ModelArguments& arguments, Console& console) {
     if (arguments.synthetic.empty() && arguments.model.repository.empty()) open_model_file(find_model(arguments.model, console));
 }

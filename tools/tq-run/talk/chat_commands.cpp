@@ -76,7 +76,7 @@ std::vector<std::string> beginning_with(std::string_view begin, const std::vecto
     return result;
 }
 
-// Names with control characters are left out, as the line editor could not show them. Hidden files come only where a dot was
+// Names with control characters are left out, as the line editor could not show them. Hidden files come only if a dot was
 // typed.
 std::vector<std::string> files_beginning_with(const std::string& begin) {
     const size_t slash = begin.rfind('/') + 1;
@@ -129,7 +129,7 @@ std::vector<std::string> complete_chat_line(std::string_view before) {
     return {};
 }
 
-// Returns false where the line is no command, and goes to the model. /think and /no_think are Qwen3's own words to the model.
+// Returns false if the line is no command, and goes to the model. /think and /no_think are Qwen3's own words to the model.
 bool Chat::obey(const std::string& line) {
     const size_t end = line.find_first_of(" \t\n");
     const std::string word = line.substr(0, end), argument = end == std::string::npos ? "" : trimmed(line.substr(end));

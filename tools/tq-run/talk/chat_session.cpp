@@ -30,7 +30,7 @@ ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
     return options;
 }
 
-// A grammar describes the answer, not the thinking before it. Where the template has opened the thinking already, the first token
+// A grammar describes the answer, not the thinking before it. If the template has opened the thinking already, the first token
 // is part of it.
 GrammarStart grammar_start(const ChatOptions& options) {
     if (options.opens_thinking()) return GrammarStart::in_thinking;
@@ -166,7 +166,7 @@ std::vector<uint32_t> Chat::prompt() {
     return {};
 }
 
-// Where the context is full in the middle of an answer, the oldest turns make room for the rest of it.
+// If the context is full in the middle of an answer, the oldest turns make room for the rest of it.
 Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     const Tokenizer& tokenizer = engine_->model.tokenizer;
     GenerateOptions options = interruptible(console_);

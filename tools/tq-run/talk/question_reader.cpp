@@ -12,7 +12,7 @@
 
 namespace tq {
 
-// Linux passes on no more of a line than this where the terminal edits it, and drops the rest silently.
+// Linux passes on no more of a line than this if the terminal edits it, and drops the rest silently.
 constexpr size_t longest_terminal_line = 4095;
 
 QuestionReader::QuestionReader(Console& console, LineEditor::Complete complete, bool history) : console_(console) {

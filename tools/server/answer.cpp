@@ -61,7 +61,7 @@ void Answer::push(const serving::Token& token, std::vector<Event>& events) {
     take(text, events);
 }
 
-// How many bytes at the front of undecided_ are thinking; moves on to the content where it ends.
+// Returns how many bytes at the front of undecided_ are thinking. Moves on to the content if the thinking ends in them.
 size_t Answer::reasoning_bytes() {
     if (phase_ == Phase::start) {
         const size_t begin = std::min(undecided_.find_first_not_of(" \t\r\n"), undecided_.size());

@@ -1,5 +1,5 @@
-// What the requests of the agents' APIs (responses, messages) are made of: items of a conversation become turns, tools those that
-// the chat template takes. Each read_ function throws an ApiError (400) that names the field.
+// Parts of the requests of the agents' APIs (responses, messages): items of a conversation become turns, and tools get the form
+// that the chat template takes. Each read_ function throws an ApiError (400) that names the field.
 #pragma once
 #include "tools/server/json_fields.h"
 

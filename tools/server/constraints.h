@@ -1,11 +1,11 @@
-// What an answer must be: grammars of formats and tool calls, and a limit of the thinking.
+// Constraints of an answer: grammars of formats and tool calls, and a limit of the thinking.
 #pragma once
 #include "model/text/grammar/constraint.h"
 #include "tools/server/generation.h"
 
 namespace tq::server {
 
-// How an answer begins.
+// The beginning of an answer.
 struct Thinking {
     bool open = false;              // the prompt has opened <think>
     bool possible = false;          // the answer may begin with <think>

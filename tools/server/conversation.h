@@ -22,7 +22,7 @@ class Conversation {
     // out.
     void call(const std::string& id, const std::string& name, const Json* arguments);
     void result(const std::string& id, const std::string& text);
-    // What stands for a part that is no text: "[image is left out: the model reads only text]".
+    // Returns the text that stands for a part that is no text: "[image is left out: the model reads only text]".
     std::string left_out(std::string_view type);
 
     void ignore(std::string what) { ignored_.insert(std::move(what)); } // for the log
@@ -49,7 +49,7 @@ void read_message(Conversation& conversation, const Json& message, std::span<con
 // Appends a system text, without the line of Claude Code that changes with every request.
 void read_system(Conversation& conversation, const Json& object, const char* name, const Limits& limits, const std::string& path);
 
-// Of what a tool has returned: a text, or a list of parts; of anything else its JSON.
+// Reads what a tool has returned: a text, a list of parts, or anything else as its JSON.
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path);
 

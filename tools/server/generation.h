@@ -1,4 +1,5 @@
-// What every API's request becomes, and its answer as events: APIs differ only in how they are parsed and written.
+// The form that every API's request is brought into, and its answer as events: APIs differ only in how they are parsed and
+// written.
 #pragma once
 #include "model/text/tool_calls.h"
 #include "tools/server/api_error.h"
@@ -15,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr float never_bias = -1e9f; // on a logit: the token is not sampled
 
-// How tokens are sampled, and when an answer ends.
+// The sampling of tokens, and the end of an answer.
 struct Sampling {
     SamplerOptions options;  // begins as ServiceOptions::sampling
     bool seed_given = false; // false: a random one for each request
@@ -30,7 +31,7 @@ struct Sampling {
 
 enum class ToolChoice { automatic, none, required, named };
 
-// What the content of the answer must be.
+// The form that the content of the answer must have.
 struct Format {
     enum class Kind { text, json_object, json_schema, gbnf } kind = Kind::text;
     Json schema;         // of json_schema
@@ -43,8 +44,8 @@ struct ChatTask {
     std::vector<uint32_t> context;      // token ids of a conversation that the messages follow
     Json messages = Json::array();      // as render_chat() takes them: OpenAI's list
     Json tools;                         // OpenAI's list of functions, or null
-    std::set<std::string> strict_tools; // names of those whose schemas must be followed to the letter
-    std::set<std::string> custom_tools; // names of those that take a text: offered as functions with one text, "input"
+    std::set<std::string> strict_tools; // names of tools whose schemas must be followed to the letter
+    std::set<std::string> custom_tools; // names of tools that take a text: offered as functions with one text, "input"
     ToolChoice tool_choice = ToolChoice::automatic;
     std::string tool_name; // of named
     bool parallel_tool_calls = true;
@@ -109,7 +110,7 @@ class Generation {
     const std::vector<TokenText>& prompt_tokens(uint32_t choice) const;
     Usage usage() const;
     serving::RequestTimings timings() const; // sums of all choices; each prompt once
-    // Of a chat: the ids that the next prompt will begin with where the answer is sent back; none of a text.
+    // Chats only: the ids that the next prompt begins with if the client sends the answer back. Empty for a text.
     std::vector<uint32_t> answered_ids() const;
     uint32_t choices() const;
 

@@ -18,7 +18,7 @@ void require_client(const HttpRequest& request) {
         throw ApiError(499, "invalid_request_error", "the client closed the connection");
 }
 
-// What is running; destroyed early, it stops it.
+// The prompts that are running. The destructor cancels them.
 class RunningPrompts {
   public:
     ~RunningPrompts() {

@@ -203,7 +203,7 @@ std::optional<HttpReply> Server::refuse_head(const HttpRequest& request) {
     return reply;
 }
 
-// What every reply has, of whatever handler or error: the id that the log has, under the names of both OpenAI and Anthropic.
+// Completes every reply, of any handler or error: it gets the id that the log has, under the names of both OpenAI and Anthropic.
 void Server::finish(HttpReply& reply, const HttpRequest& request, const std::shared_ptr<Call>& call) {
     allow_origin(reply, request, options_.cors_origins);
     reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;

@@ -1,4 +1,5 @@
-// What happens to every request before and after its handler: who may ask, where it goes, how errors are told, what is logged.
+// The handling of every request before and after its handler: who may ask, which handler answers, how errors are told, what is
+// logged.
 #pragma once
 #include "tools/server/api_error.h"
 #include "tools/server/http_server.h"

@@ -1,4 +1,4 @@
-// What the handlers serve: a model and the scheduler that answers for it.
+// The model that the handlers serve, and the scheduler that answers for it.
 #pragma once
 #include "model/engine/serving/scheduler.h"
 #include "model/model.h"
@@ -25,7 +25,7 @@ struct Limits {
     uint32_t batch_inputs = 2048; // of embeddings and rerank
 };
 
-// Of POST /v1/prefill.
+// Options of POST /v1/prefill.
 struct PrefillOptions {
     std::function<OwnerTexts()> owner; // what pages for other machines belong to; called by many threads; empty: there are none
     PageSigner sign;                   // of these pages; empty: they are not signed

@@ -1,4 +1,4 @@
-// Compares a model on a device with the same on the CPU where both may be right and still differ. A code whose component is next
+// Compares a model on a device with the same model on the CPU. Both may be right and still differ: a code whose component is next
 // to a threshold falls to either side by rounding, and everything after it changes. So limits are measured: a third model, the
 // reference with norms whose weights have random relative noise of the size of rounding (with_noise), runs beside the two. What
 // it differs from the reference, times noise_factor, is what rounding explains; `floors` are limits below which nothing is asked,
@@ -101,7 +101,7 @@ struct Runner {
     }
 };
 
-// One stored vector.
+// A stored vector.
 struct Vector {
     const KvCodec& codec;
     std::span<const uint32_t> codes;
@@ -251,8 +251,7 @@ void Comparison::compare_logits() {
     noise_.logit_difference = worse(noise_.logit_difference, greatest_difference(noisy_.logits, reference_.logits));
 }
 
-// Of tokens that differ the one with the greatest margin is kept: it is the least like a tie, and so the one that rounding
-// explains worst.
+// Keeps the token with the greatest margin of those that differ: it is the least like a tie, so rounding explains it worst.
 void Comparison::follow(uint32_t token) {
     const uint32_t other = argmax(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];

@@ -66,7 +66,7 @@ void fill_exponents(std::span<float> x, Random& random) {
     }
 }
 
-// One magnitude only, in a random or a Walsh pattern of signs, with or without zeros.
+// A single magnitude, in a random or a Walsh pattern of signs, with or without zeros.
 void fill_equal(std::span<float> x, Random& random) {
     const float size = random.below(2) != 0 ? magnitude(random, -15, 15) : from_bits(uint64_t(112 + random.below(30)) << 23);
     const uint32_t pattern = random.below(3), walsh = random.below(uint32_t(x.size()));

@@ -66,7 +66,7 @@ bool is_exact(const KvOptions& kv) {
 // llvmpipe: at most 5.0e-6 (f16), 4.4e-7 in types with codes; cooperative matrices 2.5e-4.
 Bounds attention_bounds(const KvOptions& kv) { return is_exact(kv) ? exact_bounds(false) : Bounds{1e-3, 1e-2}; }
 
-// One code that falls on the other side of a threshold moves the logits by some hundredths.
+// A single code that falls on the other side of a threshold moves the logits by some hundredths.
 double error_limit(const KvOptions& kv, bool fp16_products) { return is_exact(kv) ? exact_bounds(fp16_products).limit : 0.05; }
 
 double relative_error(std::span<const float> a, std::span<const float> b) {

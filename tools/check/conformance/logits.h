@@ -10,8 +10,8 @@
 
 namespace tq::conformance {
 
-// How far off an error may be. No correct device has shown more than `usual`: above it a warning is printed. Above `limit` the
-// result is wrong.
+// Bounds of an error. No correct device has shown more than `usual`: above it a warning is printed. Above `limit` the result is
+// wrong.
 struct Bounds {
     double usual = 0, limit = 0;
 };

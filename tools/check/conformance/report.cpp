@@ -75,7 +75,7 @@ std::string row_line(const RowResult& row, const std::string& again) {
     return is_failure(row.verdict) && row.is_bad() ? text + details(row, again) : text;
 }
 
-// One line for all rows, with the error of the worst one, and the failed rows in full.
+// Returns one line for all rows, with the error of the worst one, and the failed rows in full.
 // The worst row is that with the greatest share of its limit, among the failed ones if there are any: the share of a row that
 // passed says nothing beside it.
 std::string group_lines(std::span<const RowResult> rows, const std::string& again) {

@@ -56,7 +56,7 @@ class Rig {
     Buffer context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope = {},
                    uint32_t rotary = 0);
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t rotary = 0);
-    // Of the head, for these rows.
+    // The head's context, for these rows.
     Buffer head_context(std::span<const uint32_t> rows);
     // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that Vulkan allows.
     gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);

@@ -33,7 +33,7 @@ struct DeviceReport {
     Json device; // null if it was never opened
     std::vector<RowResult> rows;
     std::string failure;                // why not every row was run
-    bool died = false;                  // the worker crashed or hung where it opened the device
+    bool died = false;                  // the worker crashed or hung while it opened the device
     std::vector<std::string> unmatched; // filters that mean no row of it
     double seconds = 0;
 
@@ -55,7 +55,7 @@ struct RunnerOptions {
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector);
 
-// What a worker says about the devices.
+// A worker's report about the devices.
 struct Listing {
     std::vector<std::string> usable; // their indices
     Json all = Json::array();        // as the worker describes them

@@ -29,8 +29,8 @@ inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
 
 // check() compares all words of the slices, those with poison among them. So it finds not only a wrong code, but a vector in a
 // page or slice that is not its own, and a write beyond it.
-// One layer of a cache in two slices, with heads 0, 1 and head 2, as where bindings are short, filled with poison; and its twin
-// as encode() fills it.
+// One layer of a cache in two slices, with heads 0, 1 and head 2, as on devices whose bindings are short, filled with poison; and
+// its twin as encode() fills it.
 struct TwinCache {
     Rig& rig;
     const uint32_t rotary_dim; // Config::rotary_dim

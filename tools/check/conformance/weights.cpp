@@ -55,7 +55,7 @@ uint32_t padded_tokens(const gpu::Tuning& tuning, const MatrixShape& shape) {
     return max == 1 ? 1 : (max + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
-// As in a forward pass, one token takes matvec.
+// A single token takes matvec, as in a forward pass.
 gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const uint32_t padded = padded_tokens(tuning, shape);
     return padded == 1 ? gpu::MatmulKernel::matvec : gpu::matmul_kernel(tuning, type, padded);

@@ -11,7 +11,7 @@ namespace tq::quality {
 enum class Verdict { pass, warn, fail, invalid };
 const char* name(Verdict verdict);
 
-// One run of the protocol.
+// A run of the protocol.
 struct Trial {
     std::string run;      // "rotation", "keys 4", ...
     std::string isolates; // the one difference from the runs that have passed before

@@ -113,7 +113,7 @@ KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
     KeyCalibration out{
         config_.num_hidden_layers, config_.num_key_value_heads, config_.head_dim, {}, rope_mean(config_, keys, mean_positions)};
     out.scales.assign(channels_.size(), 1.0f);
-    // Mean squares of pairs of channels, and after them of those that RoPE does not turn.
+    // Mean squares of pairs of channels, then of the channels that RoPE does not turn.
     std::vector<double> left(d - half), queries(d - half);
     for (size_t first = 0; first < channels_.size(); first += d) {
         const auto channels_of = [&](size_t i) {

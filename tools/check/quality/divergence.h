@@ -1,4 +1,4 @@
-// How another cache changes a model's predictions: logits against those of a reference, token by token.
+// The change that another cache makes to a model's predictions: logits against those of a reference, token by token.
 #pragma once
 #include <cstdint>
 #include <span>

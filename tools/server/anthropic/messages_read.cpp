@@ -26,7 +26,7 @@ void read_functions(ChatTask& task, const Json& body, const Limits& limits) {
     }
 }
 
-// How much to think is apart from whether to.
+// The effort says how much to think; it does not change whether to think.
 void read_output_effort(ChatTask& task, const Json& body) {
     const Json* config = object_field(body, "output_config");
     const auto effort = config ? text_field(*config, "effort", "output_config") : std::nullopt;

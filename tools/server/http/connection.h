@@ -1,4 +1,4 @@
-// One client's connection: its bytes, in clear, and how long they may take.
+// A client's connection: its bytes, in clear, and how long they may take.
 #pragma once
 #include "tools/server/http/body.h"
 #include "tools/server/http/tls.h"

@@ -82,7 +82,7 @@ HttpReply props(Service& service, const HttpRequest&) {
          {"f16_bytes_per_token", f16_bytes_per_token(service)}});
 }
 
-// One snapshot of the scheduler (status()), so that the slots are of one moment.
+// Takes a single snapshot of the scheduler (status()), so that all slots are of one moment.
 HttpReply slots(Service& service, const HttpRequest&) {
     const serving::Status status = service.scheduler.status();
     const uint64_t own = service.scheduler.kv_bytes_per_token(), f16 = f16_bytes_per_token(service);

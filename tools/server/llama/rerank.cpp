@@ -89,7 +89,7 @@ void require_reranker(const Model& model) {
                     model.name, pooling_name(pooling));
 }
 
-// Returns the logit of yes less that of no. values: these logits, or a state, of which the classifier makes them.
+// Returns the logit of yes less that of no. values: these logits, or a state from which the classifier makes them.
 // Results are sorted by this difference, and not by the probability 1 / (1 + exp(-difference)): that is 1 from a difference of 37
 // on, so that the best documents would be equal, and raw scores infinite.
 double margin_of(std::span<const float> values, std::span<const float> classifier) {

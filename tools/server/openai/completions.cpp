@@ -85,7 +85,7 @@ size_t characters(std::string_view text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (uint8_t(c) & 0xC0) != 0x80; }));
 }
 
-// The text of a choice, of which the last part may be all that is kept.
+// The text of a choice; only its last part may be kept.
 // The log probabilities of a text completion are four lists of the same length, one entry for each token. Offsets count
 // characters (code points) from the beginning of the choice, so a stream has to keep how many it has sent.
 struct TextChoice {
@@ -156,7 +156,7 @@ class TextWriter final : public AnswerWriter {
     Outcome outcome_;
 };
 
-// With its prompt where that is wanted.
+// Begins with the prompt if that is requested ("echo").
 void TextWriter::begin_choice(uint32_t choice) {
     TextChoice& text = choices_[choice];
     if (std::exchange(text.begun, true) || !task_.echo) return;

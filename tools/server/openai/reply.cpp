@@ -99,7 +99,7 @@ std::string end_of_events(const Json& head, const Usage* usage) {
     return out + "data: [DONE]\n\n";
 }
 
-// What a streamed reply still needs of its request. The body may be some MiB, and a stream may last for minutes.
+// Keeps only what a streamed reply still needs of its request: the body may be some MiB, and a stream may last for minutes.
 HttpRequest without_body(const HttpRequest& request) {
     HttpRequest kept;
     kept.tenant = request.tenant;

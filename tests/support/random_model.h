@@ -1,4 +1,4 @@
-// Models of any shape and architecture with random weights: for tests, and for measurements where no trained model is available.
+// Models of any shape and architecture with random weights: for tests, and for measurements if no trained model is available.
 #pragma once
 #include "model/config.h"
 #include <filesystem>
@@ -7,7 +7,7 @@ namespace tq::test {
 
 struct RandomModel {
     Config config;
-    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant where the row length is not a multiple of 256
+    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant if the row length is not a multiple of 256
     bool tied = true;
     uint64_t seed = 1;
     // A GGUF file whose tokenizer.* keys are copied; empty: a byte-level vocabulary without merges, with ChatML's tokens.

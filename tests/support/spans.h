@@ -39,7 +39,7 @@ void check_company(const MakeForward& make, const std::vector<KvOptions>& types)
 // company of those of which logits or nothing are wanted.
 void check_hidden(const MakeForward& make, uint32_t slots);
 
-// A fork, cut anywhere, or with a window where that is kept, goes on as a serial run.
+// A fork, cut anywhere, or with a window if that is kept, goes on as a serial run.
 void check_fork(const MakeForward& make, const std::vector<KvOptions>& types);
 
 // Deterministic: however the ids are divided among runs.

@@ -52,7 +52,7 @@ struct ChatTask {
     Format format;
     std::optional<bool> think;               // enable_thinking; empty: the server's default
     std::optional<ReasoningEffort> effort;   // empty: the template's default
-    std::optional<bool> preserve_thinking;   // likewise
+    std::optional<bool> preserve_thinking;   // empty: the template's default
     std::optional<uint32_t> thinking_budget; // tokens; empty: the server's default
     Sampling sampling;
     std::set<std::string> ignored; // what the request has that is not used: for the log

@@ -37,14 +37,14 @@ struct ServiceOptions {
     uint32_t max_tokens = UINT32_MAX;
     std::optional<std::string> system;        // prompt of conversations that have none; empty: the template's own
     std::optional<bool> think;                // if a request says nothing; empty: as the chat template does
-    std::optional<ReasoningEffort> effort;    // likewise
+    std::optional<ReasoningEffort> effort;    // if a request says nothing; empty: as the chat template does
     std::optional<uint32_t> reasoning_budget; // tokens of thinking, if a request says nothing; empty: no limit
     bool embeddings = false;                  // the model makes embeddings
     PrefillOptions prefill;
     bool run_ahead = true; // after an answer, its rendering in the next prompt is run while nothing else is to do
     Limits limits;
     std::string device_name; // for people
-    std::string build;       // likewise
+    std::string build;       // for people
     uint64_t started_unix_s = 0;
     std::chrono::milliseconds ping_interval{10'000};  // of streams without news
     std::function<void(const std::string& line)> log; // called by many threads; empty: there is none

@@ -32,7 +32,7 @@ class RawClient {
         if (socket_ >= 0) ::close(socket_);
         socket_ = -1;
     }
-    // False where the server has closed the connection.
+    // False if the server has closed the connection.
     bool send(std::string_view bytes) {
         while (!bytes.empty()) {
             const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);

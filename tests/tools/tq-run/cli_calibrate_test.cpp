@@ -83,7 +83,7 @@ TEST_CASE("a window is kept on the CPU and the device, said, and refused where t
         tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-window", "3", "-o", "jsonl"});
     REQUIRE_MESSAGE(bench.status == 0, bench.error);
     CHECK(nlohmann::json::parse(bench.output.substr(0, bench.output.find('\n'))).at("kv_window_bytes") == 4 * 2 * 19 * 2 * 256);
-    // Where nothing is stored as codes there is no window.
+    // If nothing is stored as codes there is no window.
     for (const auto& types : {std::vector<std::string>{"--kv", "f16"}, {"-ctk", "f32", "-ctv", "bf16"}}) {
         std::vector<std::string> all{"plan", "--device", "cpu", "--kv-window", "64"};
         all.insert(all.end(), types.begin(), types.end());

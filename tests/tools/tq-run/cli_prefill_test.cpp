@@ -1,4 +1,4 @@
-// --prefill-from: a server runs the prompts of others, which decode; and what happens where it does not, or lies.
+// --prefill-from: a server runs the prompts of others, which decode; and what happens if it does not, or lies.
 #include "tests/support/lying_server.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
@@ -123,7 +123,7 @@ TEST_CASE("a server lets another one run its prompts, which is killed; /metrics 
     CHECK(answer_of(port, 45) == answer_of(alone_port, 45)); // begins likewise, with tokens that the weak one has
     CHECK(metric(port, "tqrun_remote_prompts_total{what=\"asked\"}") == 1);
     CHECK(answer_of(port, 40, "A day. ") == answer_of(alone_port, 40, "A day. "));
-    // Where the machine is busy, the first prompt may have taken longer there than here, so that it is not asked again.
+    // If the machine is busy, the first prompt may have taken longer there than here, so that it is not asked again.
     const bool pays = metric(port, "tqrun_remote_prompts_total{what=\"skipped\"}") == 0;
     CHECK(metric(port, "tqrun_remote_prompts_total{what=\"failed\"}") == (pays ? 1 : 0));
     CHECK(metric(port, "tqrun_remote_paused") == (pays ? 1 : 0));

@@ -1,4 +1,4 @@
-// --prompt-cache of tq-run generate and tq-run chat: when a cache is saved, and the messages where that is not possible.
+// --prompt-cache of tq-run generate and tq-run chat: when a cache is saved, and the messages if that is not possible.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"

@@ -20,7 +20,7 @@ std::string utc_text(std::chrono::system_clock::time_point time);
 
 std::string data_event(const Json& json);
 std::string error_event(const ApiError& error);
-// The end of a stream: a chunk with the usage, where it is wanted, and [DONE].
+// The end of a stream: a chunk with the usage, if `usage` is not null, and [DONE].
 std::string end_of_events(const Json& head, const Usage* usage);
 HttpReply json_reply(const Json& json);
 

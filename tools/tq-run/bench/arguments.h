@@ -5,11 +5,11 @@
 
 namespace tq::bench {
 
-// One row of the table: a prompt of `prompt` tokens, then `generated` tokens one by one, with `depth` tokens already in the
-// cache. Of -np: the same for each of `sequences` sequences, whose tokens are run together.
+// A row of the table: a prompt of `prompt` tokens, then `generated` tokens one by one, with `depth` tokens already in the cache.
+// With -np the same for each of `sequences` sequences, whose tokens are run together.
 struct Test {
     uint32_t prompt, generated, depth;
-    uint32_t sequences = 0; // 0: one alone, not of -np
+    uint32_t sequences = 0; // 0: a single one, without -np
 
     uint32_t slots() const { return sequences == 0 ? 1 : sequences; }
     uint32_t length() const { return depth + prompt + generated; } // of each sequence at the end; each part is below 2^24

@@ -43,7 +43,7 @@ struct Comparison {
     bool together() const { return !points.empty() && points[0].sequences > 0; } // results of -np
 };
 
-// Of results of tests, llama-bench's among them, or of -np, llama-batched-bench's among them. Throws Error that names the file,
+// Compares results of tests (also llama-bench's), or of -np (also llama-batched-bench's). Throws an Error that names the file,
 // the result and the field if one is not what these programs write, or if the two kinds are mixed.
 Comparison compare_results(const std::vector<ResultFile>& files);
 

@@ -213,7 +213,8 @@ void name_as_ours(std::vector<std::vector<Read>>& files) {
         }
 }
 
-// Of several results of one test the last counts. Those of -np are added up instead (add_samples).
+// Adds a point. It replaces an earlier result of the same test, since the last counts. Results of -np are added up instead
+// (add_samples).
 void add(Comparison& out, Point point) {
     const auto same = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });
     if (same == out.points.end())

@@ -24,7 +24,7 @@ std::optional<std::string> first_line(const fs::path& file) {
 }
 
 // Reads a number, hexadecimal if it begins with 0x.
-// As sysfs writes PCI ids, and counters in decimal.
+// Sysfs writes PCI ids in hexadecimal, and counters in decimal.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);
     if (!line || line->empty()) return std::nullopt;

@@ -23,7 +23,7 @@ using conformance::LogitsCheck;
 constexpr uint32_t min_length = 33; // of the comparison with the reference: one position would need no softmax
 constexpr double kernel_seconds = 0.01;
 
-// One line of the table.
+// A line of the table.
 struct KernelTime {
     const char* kernel;
     uint32_t depth, tokens;

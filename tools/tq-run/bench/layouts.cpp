@@ -1,4 +1,4 @@
-// How rows of results become tables for people. Columns are widths and functions of a row, fixed before all rows are known,
+// Turns rows of results into tables for people. Columns are widths and functions of a row, fixed before all rows are known,
 // because a table grows row by row while tests run; so widths are those of what the arguments can bring. A column that has one
 // value throughout is marked constant; Reporter moves it above the table if that would be wider than the terminal. Notes below
 // the table say each thing once (Lines): devices, checks, energy, kernels.

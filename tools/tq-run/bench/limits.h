@@ -18,7 +18,7 @@ struct Limits {
 Limits measure_limits(Device& device);
 Limits measure_cpu_limits(ThreadPool& pool);
 
-// Of the fields that to_json(Limits) has.
+// Makes a table of the fields that to_json(Limits) writes.
 std::string limits_table(const nlohmann::ordered_json& limits);
 
 } // namespace tq::bench

@@ -132,7 +132,7 @@ Subject open_subject(const ModelArguments& arguments, const Drafting& drafting, 
     return subject;
 }
 
-// Of a mixture of experts, only those that a token uses are read (read_by_token); an embedding is one row.
+// A token reads only the experts that it uses (read_by_token), and one row of the embedding.
 uint64_t weight_bytes_per_token(const Setup& setup) {
     const Weights read = read_by_token(setup.model.weights, setup.model.config);
     return setup.device ? gpu::device_bytes(read, 1) : read.bytes(); // as a device repacks them
@@ -211,7 +211,7 @@ std::string type_of(const KvOptions& kv, KvSide side) {
     return kv.layer_count != 0 || !kv.layers.empty() ? "mix" : name(side == KvSide::key ? kv.k : kv.v);
 }
 
-// What only the result of one sequence has: how much it reads, and its kernels.
+// Adds the fields that only the result of a single sequence has: the bytes that it reads, and its kernels.
 static void add_reads(Json& out, const Setup& setup, const Result& r, const std::optional<Limits>& limits) {
     const uint64_t weights = weight_bytes_per_token(setup);
     std::optional<double> gb_per_s; // of prompts there is none: they read weights once for a whole block

@@ -158,7 +158,7 @@ bool TestRun::all() {
     return ran && good_;
 }
 
-// What does not fit is left out before the check, so that a cache without any test costs nothing. Block sizes and numbers of
+// Tests that do not fit are left out before the check, so that a cache without any test costs nothing. Block sizes and numbers of
 // threads each need a forward of their own; the check does not depend on them and is done once.
 void TestRun::run_cache(KvOptions kv) {
     if (!setup_.ranks && wants_measured_keys(kv, setup_.model)) {

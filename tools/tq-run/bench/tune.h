@@ -11,7 +11,7 @@
 
 namespace tq::bench {
 
-// How long the workloads are, in tokens.
+// Lengths of the workloads, in tokens.
 struct TrialSizes {
     uint32_t deep = 0, deep_prompt_at = 0, prompt = 0, deep_prompt = 0, long_prompt = 0;
 };

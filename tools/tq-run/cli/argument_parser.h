@@ -24,7 +24,7 @@ struct UsageError : std::runtime_error {
 // Checks the text of a value; returns what is wrong with it, or nothing. As a transformation it may replace the text.
 using ValueCheck = std::function<std::string(std::string&)>;
 
-// One flag, with CLI11's methods; each of these returns it.
+// A flag, with CLI11's methods; each of these returns it.
 class Option {
   public:
     explicit Option(CLI::Option& option) : option_(&option) {}

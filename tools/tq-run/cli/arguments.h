@@ -29,7 +29,7 @@ struct ConsoleArguments {
     Console console() const { return Console(color, simple, verbose); }
 };
 
-// How the cache is stored; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.
+// Storage of the cache; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.
 struct KvArguments {
     std::string preset, type_k, type_v, rotation, scale_rule, layers, conditioning; // preset: or a .json file
     std::optional<uint32_t> window;
@@ -82,11 +82,11 @@ struct PlacementArguments {
     bool given() const;
     PlacementWishes wishes() const;
     std::vector<double> shares() const; // of -ts; empty: not given
-    // The same without those of the CPU, if each name in --device has one.
+    // The same without the CPU's shares, if each name in --device has a share.
     std::vector<double> device_shares() const;
     // Throws Error if -ngl and a share of the CPU contradict each other.
     void check() const;
-    // Of --layers-per-rank; empty: auto, or not given. Throws Error.
+    // Returns the numbers of --layers-per-rank; empty: auto, or not given. Throws Error.
     std::vector<uint32_t> rank_layers() const;
 };
 

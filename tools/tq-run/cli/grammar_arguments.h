@@ -20,7 +20,7 @@ struct GrammarArguments {
     // Throws Error with the place of what is wrong; UsageError if `ignore_end`, since an answer ends where its grammar ends.
     // Null if none is given.
     std::shared_ptr<const grammar::Grammar> compile(bool ignore_end = false) const;
-    // Likewise as a sampler's constraint; null if no grammar is given.
+    // The same as a sampler's constraint; null if no grammar is given.
     std::unique_ptr<GrammarConstraint> constraint(const Tokenizer& tokenizer, GrammarStart start) const;
 };
 

@@ -29,7 +29,7 @@ struct Engine {
     double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
     uint64_t loaded_bytes = 0; // of the weights; fewer if the CPU leaves them in the file
 
-    // How devices are opened again after one was lost.
+    // Used to open the devices again after one was lost.
     uint64_t memory_limit_bytes = 0;
     PlacementArguments placement;
     RankGroup* ranks = nullptr;                     // that share the model
@@ -40,7 +40,7 @@ struct Engine {
     std::vector<bool> unsampled(bool ignore_end) const;
 };
 
-// What speculative decoding needs of a model.
+// The parts of a model that speculative decoding needs.
 struct Drafting {
     bool on = false; // ForwardOptions::speculative; also if the head is loaded
     // Its head for multi-token prediction drafts, which is loaded then; if_there: only on the CPU, if it has been measured to

@@ -30,7 +30,7 @@ constexpr auto patience = std::chrono::seconds(1); // nobody asks why less is wa
 
 std::string checksum_text(std::string_view text) { return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text)))); }
 
-// What is kept, and for which model, text and way of measuring.
+// The measured keys as a file, for one model, text and way of measuring.
 class KeptKeys {
   public:
     KeptKeys(const Model& model, Console& console) : model_(model), console_(console) {

@@ -1,4 +1,4 @@
-// What --kv-condition auto does: a model's keys are measured when it is first loaded, and what was found is kept for later runs.
+// Implements --kv-condition auto: a model's keys are measured when it is first loaded, and what was found is kept for later runs.
 #pragma once
 #include "model/forward.h"
 #include "model/model.h"

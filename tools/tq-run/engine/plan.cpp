@@ -103,14 +103,14 @@ std::string size_flag(uint64_t bytes) {
     return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
 }
 
-// Of recurrent layers, which the cache's bytes include.
+// Returns the bytes of the recurrent layers' states. The cache's bytes include them.
 uint64_t states_bytes(const Setup& setup) { return setup.options.slots * setup.model.config.state_bytes(); }
 
 uint64_t mapped_bytes_per_token(const Setup& setup) {
     return read_by_token(setup.model.weights, setup.model.config).mapped_bytes();
 }
 
-// What happens where a plan runs, but does not fit.
+// Says what happens if a plan runs, but does not fit.
 std::string reading_text(const Setup& setup, const MemoryPlan& plan) {
     return fmt::format(
         "the weights ({}) exceed the memory beside cache and scratch ({}): they are read from the file as tokens need "

@@ -26,7 +26,7 @@
 namespace tq {
 namespace {
 
-// Of this process: MPI can be joined and left once.
+// This process's part in the job: MPI can be joined and left once.
 struct Job {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<RankGroup> group; // on rank 0, once all have joined
@@ -37,8 +37,7 @@ Job& job() {
     return only;
 }
 
-// Joins the job, once. Throws Error if other processes were started that this MPI does not see, each of which would do the
-// whole.
+// Joins the job, once. Throws Error if other processes were started that this MPI does not see: each would do the whole work.
 Transport& join_mpi() {
     if (job().transport) return *job().transport;
     auto transport = open_mpi();
@@ -50,7 +49,7 @@ Transport& join_mpi() {
     return *job().transport;
 }
 
-// What must be equal on all ranks, by names for people.
+// Returns the values that must be equal on all ranks, by names for people.
 std::map<std::string, std::string> agreement(const Setup& setup, Console& console) {
     const Model& model = setup.model;
     const std::string identity = model.weights.files.empty() ? model.name : fingerprint(model, console);

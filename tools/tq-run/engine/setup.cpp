@@ -70,7 +70,7 @@ std::filesystem::path find_model(const ModelSource& source, Console& console) {
 std::filesystem::path find_demo_model() {
     if (const auto from_environment = environment_variable("TQ_DEMO_MODEL")) return utf8_path(*from_environment);
     const fs::path name = "demo-q8_0.gguf";
-    // As it is installed, and as it lies in a build directory, or beside the program on Windows.
+    // The places of an installed program, and of one in a build directory, or on Windows.
     const fs::path shared = fs::path("share") / "tq-run" / name;
     const fs::path places[]{(executable_directory() / ".." / shared).lexically_normal(), executable_directory() / shared};
     std::error_code ignored;

@@ -67,8 +67,8 @@ SpeculationOptions SpeculationArguments::options() const {
             .adaptive = !draft_always};
 }
 
-// What must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be pending
-// in recurrent layers, which their states' memory depends on.
+// Returns what must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be
+// pending in recurrent layers, since the memory of their states depends on that.
 Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
     if (by_default() && !prompt_cache.empty() && saved_without_head(utf8_path(prompt_cache))) return {};
     if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};

@@ -1,4 +1,4 @@
-// What children found out about drivers and devices, kept in the cache directory: a JSON file of entries by key.
+// Findings of child processes about drivers and devices, kept in the cache directory: a JSON file of entries by key.
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>

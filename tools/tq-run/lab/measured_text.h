@@ -22,8 +22,8 @@ std::string measurement_heading(const Setup& setup);
 std::string measurement_heading(const Setup& setup, const MeasuredText& text);
 std::string cache_text(const Config& config, const KvOptions& kv); // "tq3/tq3, 800 bytes per token, 5.12x smaller than f16"
 
-// What the log of a measurement of the cache says of it, to which its command adds its own: schema (version 1), model, caches,
-// device, build. `reference`: the cache that it is compared with, null for none.
+// Returns the common fields of the log of a cache's measurement: schema (version 1), model, caches, device, build. The command
+// adds its own. `reference`: the cache that it is compared with, null for none.
 nlohmann::json measurement_of_cache(const char* schema, const Setup& setup, const nlohmann::json& reference);
 
 } // namespace tq

@@ -167,9 +167,9 @@ Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
     return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
 }
 
-// One cache after the other, each in its own session. The text is run for the first fact; the session finds it again for the
-// others, whose prompts differ only in the question at the end. So a text costs its length once for each cache, and that is what
-// the estimate of the time counts.
+// Measures one cache after the other, each in its own session. The text is run for the first fact; the session finds it again for
+// the others, whose prompts differ only in the question at the end. So a text costs its length once for each cache, and that is
+// what the estimate of the time counts.
 std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left,
                                          double before, double total) {
     Part part{sample, length, std::vector<Found>(haystack.needles.size())};

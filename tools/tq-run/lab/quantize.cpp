@@ -227,7 +227,7 @@ bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& mod
     });
 }
 
-// Also for the files beside the new one, of which the first is written from its beginning.
+// Throws Error if the new file, or one of the files beside it (PartFile::names), is read as an input.
 void refuse_inputs(const QuantizeArguments& a, const Model& model) {
     for (const fs::path& path : PartFile::names(utf8_path(a.out)))
         if (is_input(path, a, model))

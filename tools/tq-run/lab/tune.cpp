@@ -82,7 +82,7 @@ KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint
     }
 }
 
-// Of the layers that store keys and values.
+// Makes a table of the layers that store keys and values.
 std::string layer_table(const TypeSearch& search, const KvOptions& kv, const Config& config) {
     std::vector<std::vector<std::string>> rows{{"layer", "keys", "KL from keys", "values", "KL from values"}};
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {

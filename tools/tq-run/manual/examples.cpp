@@ -64,7 +64,7 @@ constexpr CommandExample all_examples[] = {
     {"logits", {"tq-run logits -m FILE.gguf -p \"Once\" --json", "of the next token"}},
 };
 
-// What status 1 means where it is more than a failure.
+// Meanings of status 1 for commands for which it may be more than a failure.
 constexpr std::pair<const char*, const char*> ones[] = {
     {"bench", "a failure; a device that would not be the one asked for, wrong results, or a test without room"},
     {"cache", "a failure; verify: a damaged page"},

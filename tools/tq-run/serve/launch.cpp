@@ -47,7 +47,7 @@ std::string client_names() {
     return names;
 }
 
-// Of a flag that is given several times the last counts.
+// If a flag is given several times, the last value counts.
 // Returns the value of a flag of tq-run serve, "--port 80" or "--port=80"; empty if it is missing.
 std::string value_of(const std::vector<std::string>& words, const std::string& flag) {
     std::string value;

@@ -112,8 +112,8 @@ static std::string conversation_list() {
     return list.empty() ? "there is no conversation yet: /save NAME keeps this one\n" : list;
 }
 
-// What is completed depends on the first word: commands themselves, files, names of conversations, or settings. Nothing else is,
-// as a Tab within a question is a mistake.
+// The first word decides what is completed: commands themselves, files, names of conversations, or settings. In other lines
+// nothing is completed, as a Tab within a question is a mistake.
 std::vector<std::string> complete_chat_line(std::string_view before) {
     const size_t space = before.find(' ');
     if (!before.starts_with('/') || before.find('\n') != std::string_view::npos) return {};

@@ -87,7 +87,7 @@ void Chat::print_banner() const {
     write_error("/help lists the commands\n");
 }
 
-// What /read has read stays for the next question if this one is refused.
+// The text that /read has read stays for the next question if this one is refused.
 void Chat::ask(std::string question) {
     try {
         conversation_.ask(read_text_.empty() ? std::move(question) : read_text_ + "\n\n" + question);

@@ -184,7 +184,7 @@ void LibeditEditor::bind_keys() {
         });
 }
 
-// Reads bytes from the terminal; also as Ctrl-C, where another program sent that signal.
+// Reads bytes from the terminal; also Ctrl-C, if another program sent that signal.
 bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
     for (;;) {
         if (std::exchange(resized, 0)) show_again();

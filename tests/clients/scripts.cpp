@@ -40,7 +40,7 @@ size_t object_length(std::string_view text) {
     return 0;
 }
 
-// As Qwen3-Coder writes a call: texts as they are, other values as JSON.
+// Writes a call as Qwen3-Coder does: texts as they are, other values as JSON.
 std::string coder_call(std::string_view name, const Json& arguments) {
     std::string values;
     for (const auto& [parameter, value] : arguments.items())

@@ -1,4 +1,4 @@
-// What the scripted model answers: what its user asks for.
+// The answers of the scripted model: what its user asks for.
 #pragma once
 #include "tests/support/scripted_forward.h"
 #include <string>

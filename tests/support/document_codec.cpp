@@ -189,7 +189,7 @@ KvType quarter_type(KvType type, size_t quarter) {
     return KvType(KV_TURBOQUANT_TYPE(bits));
 }
 
-// The channels of a quarter: in each half of the vector an eighth, of which the last turns the most slowly.
+// The channels of a quarter: in each half of the vector an eighth. The last of an eighth turns the most slowly.
 std::vector<size_t> channels_of(size_t quarter, size_t d) {
     const size_t eighth = std::array{3, 0, 2, 1}[quarter];
     std::vector<size_t> out;

@@ -13,8 +13,8 @@ void check_pending(Forward& drafted, Forward& plain, uint32_t seed, uint32_t rou
 // drafts.
 double acceptance(Forward& forward, std::span<const uint32_t> prompt, uint32_t n, uint32_t count);
 
-// Of a model with a head and some more ids than likely_ids: drafts among these are the most probable of them, with the same bits,
-// and the drafter makes them for texts of such ids alone.
+// Needs a model with a head and some more ids than likely_ids. Drafts among likely_ids are the most probable of these, with the
+// same bits, and the drafter makes them for texts of these ids alone.
 void check_likely_drafts(Forward& forward);
 
 } // namespace tq::test

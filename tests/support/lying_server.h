@@ -15,7 +15,7 @@ namespace tq::test {
 // Answers every connection, once its request has ended, with the same bytes, and then keeps it open, or closes it.
 class LyingServer {
   public:
-    // `between`: bytes are sent one by one, so long after each other.
+    // `between`: the time between bytes, which are then sent one by one.
     explicit LyingServer(std::string reply, std::chrono::milliseconds between = {}, bool closes = false)
         : reply_(std::move(reply)), between_(between), closes_(closes) {
         listen(socket_.fd, 8);

@@ -11,7 +11,7 @@
 
 namespace tq::quality {
 
-// What is done, in this order, to each vector x [head_dim] of the chosen layers, keys after RoPE.
+// Changes, made in this order to each vector x [head_dim] of the chosen layers, keys after RoPE.
 struct Stress {
     // x[c] *= sqrt(dof / chi^2), chi^2 of dof degrees of freedom for each element of each vector: normal elements become those of
     // Student's t distribution. 0: not done.

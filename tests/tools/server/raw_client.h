@@ -41,7 +41,7 @@ class RawClient {
         }
         return true;
     }
-    // What comes until the server closes, or until `end` has come.
+    // Reads until the server closes, or until `end` has come.
     std::string read(std::string_view end = {}, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
         const auto until = std::chrono::steady_clock::now() + timeout;
         std::string all;

@@ -117,7 +117,7 @@ Finished with_cache(const std::filesystem::path& cache, std::vector<std::string>
     return tq_run(std::move(arguments), {}, {"TQ_CACHE_DIR=" + cache.string()});
 }
 
-// Of a short prompt.
+// The logits after a short prompt.
 Finished short_logits(const std::filesystem::path& cache, std::vector<std::string> more) {
     std::vector<std::string> arguments{"logits", "--json", "-v", "-p", "Once upon a time there was", "-c", "64"};
     arguments.insert(arguments.end(), more.begin(), more.end());

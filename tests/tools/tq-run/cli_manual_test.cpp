@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What a Tab after the last of the words offers, without the explanations.
+// The words that a Tab after the last word offers, without the explanations.
 Words offered(const Words& typed) {
     Words words{"complete", "tq-run"};
     words.insert(words.end(), typed.begin(), typed.end());

@@ -20,7 +20,7 @@ struct Files {
         std::ifstream file(cache, std::ios::binary);
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    // Includes drafts, of which none may be left.
+    // Includes drafts; none may be left.
     size_t count() const { return size_t(std::distance(std::filesystem::directory_iterator(directory.path()), {})); }
 };
 

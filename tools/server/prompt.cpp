@@ -56,8 +56,8 @@ void add_default_system(const Service& service, const ChatTask& task, Json& mess
 
 const char* turn_tag(const Service& service) { return is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"; }
 
-// Returns task.context (the ids of earlier turns), followed by the last `turns` rendered turns: all that a template puts before
-// its first message is cut off.
+// Returns `ids` if the task has no context (ids of earlier turns); else the context, followed by the last `turns` rendered turns:
+// all that a template puts before its first message is cut off.
 std::vector<uint32_t> behind_context(const Service& service, const ChatTask& task, std::vector<uint32_t> ids, size_t turns) {
     if (task.context.empty()) return ids;
     const auto tag = service.model.tokenizer.special(turn_tag(service));
@@ -129,6 +129,9 @@ void require_bytes_fit(const Service& service, std::span<const Piece> pieces, co
     require_fits(service, bytes / per_token, param, "at least ");
 }
 
+// A last message of the assistant is not rendered with the others, because the template would close its turn:
+// append_open_answer() puts it behind them. It is rendered alone first, only for the error that it may have. Its reasoning turns
+// thinking on; without reasoning, a hybrid's answer turns thinking off.
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered) {
     ChatOptions options = options_of(service, task);
     ChatPrompt prompt{{}, thinking_of(service, task, options), false};

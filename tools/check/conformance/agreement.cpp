@@ -292,6 +292,7 @@ void Comparison::note_first(uint32_t layer, KvSide side, uint32_t head, uint32_t
     if (!out_.first || order(here) < order(*out_.first)) out_.first = here;
 }
 
+// A limit is noise_factor times what rounding alone does there, but at least the floor for this kind of cache.
 void Comparison::set_limits() {
     const Floors floor = floors(reference_.forward->kv(), layers_, options_.fp16_products);
     for (const bool after : {false, true})
@@ -311,6 +312,9 @@ void Comparison::set_limits() {
         out_.different->limit = 2 * out_.logit_limit * noise_.logit_difference / noise_.logit_error;
 }
 
+// The verdict names the first finding: of the prompt before the tokens after it, layer by layer, and in a layer the codes, the
+// encoding of values, the residual stream; then the logits, and the token with the clearest difference. Each condition is a
+// negated <=, so that NaN is a finding.
 void Comparison::judge() {
     const auto blame = [&](std::string text) {
         if (out_.verdict.empty()) out_.verdict = std::move(text);

@@ -140,6 +140,8 @@ Buffer context_of(Rig& rig, const RunPass& pass, uint32_t slots) {
     return rig.context(rows_of(pass), std::vector<std::vector<uint32_t>>(slots, {0}));
 }
 
+// Runs the passes one after the other, and compares each one's channels, gates and states with the reference's. nonfinite: NaN in
+// a query and a value, and a key whose squares exceed fp32.
 Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, bool nonfinite = false) {
     const size_t channels = r.channels(), heads = r.value_heads;
     const auto taps = rig.random.normals(4 * channels), dt = rig.random.normals(heads, 3);
@@ -199,6 +201,7 @@ std::vector<float> channels_of(Random& random, const Recurrent& r, uint32_t rows
     return out;
 }
 
+// Compares the results [rows][value_size] of each pass, and the states after the last one.
 Outcome delta_rule(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, Gates kind) {
     Layer layer(rig, r, passes.slots, passes.max() + 2);
     Outcome out;

@@ -253,6 +253,9 @@ gpu::Tuning without_matrices(gpu::Tuning tuning) {
     return tuning;
 }
 
+// The tunings that rows are run with, so that kernels of other devices are tested here, too: the device's own; those that would
+// be chosen for a GPU and for a CPU driver, if they are others; products of vectors with int8 digits in another workgroup; and
+// small odd sizes with the least shared memory that Vulkan allows.
 std::vector<NamedTuning> variants(const Capabilities& device) {
     const gpu::Tuning own = gpu::tuning_for(device);
     std::vector<NamedTuning> out{{"own", own}};

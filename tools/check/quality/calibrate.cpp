@@ -103,6 +103,9 @@ void KeyStatistics::add_queries(uint32_t layer, std::span<const float> q) {
     }
 }
 
+// For each pair of channels that RoPE turns, and for each other channel, `left` is the variance of keys about the mean that is
+// left out, and `queries` the mean square of queries. balanced() makes the scales from both, and means are rounded in proportion
+// to `left`. CalibrationParts::scales leaves the means at 0, CalibrationParts::means the scales at 1.
 KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
     ENSURE(tokens_ > 0);
     const size_t d = config_.head_dim, rotary = config_.rotary(), half = rotary / 2,

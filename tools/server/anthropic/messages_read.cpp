@@ -1,10 +1,10 @@
-#include "base/printable.h"
-#include "tools/server/anthropic/messages.h"
-
 // A request of Anthropic's Messages API as the task that all APIs of chats share. Fields that this server cannot honour, but
 // without which the answer still is one, are noted in `ignored` and named once in the log: tools that run on Anthropic's servers,
 // containers, an effort of another name. What would make the answer wrong is refused: a thread whose earlier messages are not
 // here.
+#include "base/printable.h"
+#include "tools/server/anthropic/messages.h"
+
 namespace tq::server::messages_api {
 namespace {
 

@@ -161,6 +161,8 @@ std::vector<Column> batched_columns(const Row&) {
             number("T s", 8, "t", 3),       number("S t/s", 8, "speed", 2)};
 }
 
+// Returns the lines below the table, each once: the deviation of repeated times, the checks of logits, and which sequences were
+// compared with the same alone.
 std::string batched_notes(const std::vector<Row>& rows) {
     Lines lines;
     std::map<std::string, std::string> company; // by model, cache and device: the numbers of sequences that were compared

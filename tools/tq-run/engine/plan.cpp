@@ -248,6 +248,9 @@ Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
     return {nearest, 1 / time.total()};
 }
 
+// A row for each cache, with the predicted speed at each depth; below it, for a model with a head, the speed with drafts if a
+// share of them (`acceptances`) is right. The head says how well the nearest measured GPU agreed with its prediction, the last
+// lines what a token's time consists of.
 std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
     const std::vector<uint32_t> depths = predicted_depths(setup);
     const Confirmed nearest = nearest_confirmed(gpu);

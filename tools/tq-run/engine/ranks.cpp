@@ -77,6 +77,9 @@ RankFacts facts_of(const Setup& setup, Console& console) {
     return facts;
 }
 
+// The work of a rank other than 0. It sets up with its own device and joins the job; if that fails, it tells rank 0 why, and
+// waits for its answer. Then it runs its layers until rank 0 ends the job (host_stages). model.renew opens its device again after
+// a loss; a rank on the CPU has none to open.
 void run_part(Transport& transport, const ModelArguments& arguments) {
     Console quiet(ColorMode::off, true);
     std::unique_ptr<Setup> setup;

@@ -225,6 +225,8 @@ bool Chat::reply() {
     return true;
 }
 
+// Says below an answer why it ended early, what was dropped from the context for it, and its numbers, which are added to the
+// totals.
 void Chat::explain(const Generated& result) {
     if (result.stop == Stop::interrupted)
         note(result.ids.empty() ? "[ interrupted: the question is taken back ]" : "[ interrupted ]");

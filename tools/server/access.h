@@ -17,7 +17,7 @@ bool is_from_other_site(const HttpRequest& request, std::span<const std::string>
 // True if the name that the client used for this host can be another's, who made it point here (DNS rebinding).
 bool is_foreign_host(const HttpRequest& request, std::span<const std::string> allowed);
 
-// Headers that let a page of an allowed site read the reply, and those of the reply to OPTIONS.
+// Sets the headers that let a page of an allowed site read the reply, and the headers of the reply to OPTIONS.
 void allow_origin(HttpReply& reply, const HttpRequest& request, std::span<const std::string> allowed);
 
 } // namespace tq::server

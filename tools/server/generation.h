@@ -63,7 +63,7 @@ struct TextTask {
     std::vector<std::vector<uint32_t>> prompts;
     Format format;
     Sampling sampling;
-    bool prompt_logprobs = false; // those of the prompt's tokens are wanted, too: Generation::prompt_tokens()
+    bool prompt_logprobs = false; // the prompt's tokens get logprobs, too: Generation::prompt_tokens()
 };
 
 // A token whose text, or the last part of it, is in an event.
@@ -78,7 +78,7 @@ enum class FinishReason { stop, length, tool_calls };
 struct Event {
     uint32_t choice = 0;           // of a TextTask: the prompt's number times Sampling::choices, and the choice's number
     AnswerPart part;               // of a TextTask all is content
-    std::vector<TokenText> tokens; // if logprobs are wanted: those that became certain since the last event of the choice
+    std::vector<TokenText> tokens; // with logprobs: tokens that became certain since the last event of the choice
     std::optional<FinishReason> finish = {}; // the choice is at its end; the part is empty
 };
 
@@ -114,7 +114,7 @@ class Generation {
     std::vector<uint32_t> answered_ids() const;
     uint32_t choices() const;
 
-    // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background if it differs
+    // Chats only: renders the answer as the next prompt will have it, and runs that rendering in the background if it differs
     // from what is in the cache (ServiceOptions::run_ahead). Called when done.
     void run_ahead();
 

@@ -54,7 +54,7 @@ void read_stop(Sampling& sampling, const Json& body, size_t max) {
     }
 }
 
-// In an object ids are keys, and so texts.
+// An id may be a text: the key of an object.
 uint32_t token_id(const Json& id, const std::string& field, uint32_t vocab_size) {
     std::optional<int64_t> number = whole_number(id);
     if (id.is_string()) { // the key of an object

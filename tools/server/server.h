@@ -27,7 +27,7 @@ struct ServerOptions {
     // A file of the page, which needs no key and is there while the model is loading; nothing: there is no such file.
     std::function<std::optional<HttpReply>(const HttpRequest&)> page;
     std::function<void(const std::string& line)> log; // called by many threads
-    bool log_health = false;                          // each GET /health; else those whose status is another than before
+    bool log_health = false;                          // logs each GET /health; else only those whose status has changed
 };
 
 class Server {

@@ -251,7 +251,7 @@ void Comparison::compare_logits() {
     noise_.logit_difference = worse(noise_.logit_difference, greatest_difference(noisy_.logits, reference_.logits));
 }
 
-// Keeps the token with the greatest margin of those that differ: it is the least like a tie, so rounding explains it worst.
+// Keeps the differing token with the greatest margin: it is the least like a tie, so rounding explains it worst.
 void Comparison::follow(uint32_t token) {
     const uint32_t other = argmax(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];

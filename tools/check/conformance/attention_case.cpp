@@ -68,7 +68,7 @@ void poison_pages(const host::LayerCache& layer) {
     }
 }
 
-// Makes the first n tokens of slot `from` those of another one, or of itself, without what its window has.
+// Gives `slot` the pages with the first n tokens of slot `from`, which may be itself, without its window.
 void take_pages(Cache& cache, uint32_t from, uint32_t slot, uint32_t n) {
     const auto table = cache.table(from).first(pages_of(n));
     const std::vector<uint32_t> pages(table.begin(), table.end());

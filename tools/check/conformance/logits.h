@@ -34,7 +34,7 @@ Bounds cache_bounds(double noise, bool fp16_products);
 // Whether every layer's types are f32.
 bool is_exact(const KvOptions& kv);
 
-// For attention's output over vectors that the device stored itself.
+// Returns the bounds of attention's output over vectors that the device stored itself.
 Bounds attention_bounds(const KvOptions& kv);
 
 // Between two tunings of one device, on workloads for which there is no reference.

@@ -92,7 +92,7 @@ class Layer {
 
     host::LayerStates states; // of the reference
 
-    // Puts rows into a buffer of poison, and makes them those of step().
+    // Puts rows into a buffer of poison; step() then refers to it.
     void put(const std::vector<std::pair<uint64_t, std::span<const float>>>& parts) {
         content_.assign(at_.floats, std::bit_cast<float>(poison));
         for (const auto& [at, values] : parts) std::ranges::copy(values, content_.begin() + std::ptrdiff_t(at));

@@ -204,7 +204,7 @@ std::string verdict_of(const DeviceReport& device, bool every_row) {
     return text + known + '.';
 }
 
-// "2 wrong, 1 crashed"; only those that there are.
+// "3 passed, 2 wrong, 1 crashed"; other verdicts than `passed` only if there are such rows.
 std::string counts_text(const DeviceReport& device) {
     std::string text = fmt::format("{} passed", device.count(Verdict::passed));
     for (const auto& [verdict, its_name] : verdict_names)

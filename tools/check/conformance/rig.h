@@ -58,7 +58,8 @@ class Rig {
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t rotary = 0);
     // The head's context, for these rows.
     Buffer head_context(std::span<const uint32_t> rows);
-    // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that Vulkan allows.
+    // Uploads a matrix in slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that
+    // Vulkan allows.
     gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);
     // Records body(pass) for at most `tokens` rows in `spans` spans, or for separate rows, and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,

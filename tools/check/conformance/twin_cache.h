@@ -27,8 +27,8 @@ inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
     return config;
 }
 
-// check() compares all words of the slices, those with poison among them. So it finds not only a wrong code, but a vector in a
-// page or slice that is not its own, and a write beyond it.
+// check() compares all words of the slices, also words of poison. So it finds not only a wrong code, but a vector in a page or
+// slice that is not its own, and a write beyond it.
 // One layer of a cache in two slices, with heads 0, 1 and head 2, as on devices whose bindings are short, filled with poison; and
 // its twin as encode() fills it.
 struct TwinCache {
@@ -55,7 +55,7 @@ struct TwinCache {
     uint32_t rotary() const { return rotary_dim == 0 ? cache.head_dim : rotary_dim; }
     const KvCodec& codec(KvSide side) const { return cache.layers[layer].side(side); }
 
-    // Slot 0 has scattered_pages(), slot 1 those between them.
+    // Slot 0 has scattered_pages(), slot 1 the pages between them.
     static std::vector<std::vector<uint32_t>> two_tables(uint32_t capacity) {
         std::vector<uint32_t> first = scattered_pages(capacity), second = first;
         for (uint32_t& page : second) page--;

@@ -246,7 +246,7 @@ void add_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
         for (const MatrixShape& shape : {MatrixShape{256, 512, 1}, {768, 256, 1, 300}})
             add_matrix(rows, digits ? "matvec_dot, normed" : "matvec, normed", matvec_normed, variant, type, shape);
     if (variant.name != "own" && variant.name != vectors_in_digits && !some) return;
-    if (has_scales(type)) // those of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
+    if (has_scales(type)) // scales of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
         for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
     for (const MatrixShape& shape : {MatrixShape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
     if (small_blocks(type)) row({13, 96, 3});

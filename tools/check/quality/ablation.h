@@ -6,8 +6,8 @@
 
 namespace tq::quality {
 
-// By the change of the perplexity: pass to 0.3 and 5 %, warn to 1.0, or fail; and fail if the KL divergence is above a
-// limit. Invalid: a value is not finite, which is a bug.
+// The verdict depends on the change of the perplexity: pass to 0.3 and 5 %, warn to 1.0, else fail; and fail if the KL divergence
+// is above a limit. Invalid: a value is not finite, which is a bug.
 enum class Verdict { pass, warn, fail, invalid };
 const char* name(Verdict verdict);
 

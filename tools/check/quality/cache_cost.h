@@ -28,7 +28,7 @@ struct CacheCost {
 
 class CacheCosts {
   public:
-    // At least one chunk.
+    // chunks: at least one.
     CacheCosts(MakeForward make, const KvOptions& reference, Chunks chunks);
 
     // The cost of each of `caches`, from one pass over the reference; nothing if `keep_going`, which is called with the

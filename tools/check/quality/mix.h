@@ -36,7 +36,7 @@ class Sensitivities {
     // nothing, whatever their type; empty: none.
     Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent = {});
 
-    std::vector<Probe> missing() const;      // those not set yet, layer by layer
+    std::vector<Probe> missing() const;      // probes that are not set yet, layer by layer
     void set(const Probe& probe, double kl); // no effect if it is not one of these probes
     KvOptions options(const Probe& probe) const;
 

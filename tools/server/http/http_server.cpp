@@ -227,7 +227,7 @@ bool HttpServer::Loop::receive(Connection& connection) {
     return open;
 }
 
-// Who may not ask, and what is not there, is told so before a body comes.
+// A client that may not ask, or asks for what is not there, is told so before a body comes.
 void HttpServer::Loop::take_request(Waiter& waiter) {
     Connection& connection = *waiter;
     connection.head = {};

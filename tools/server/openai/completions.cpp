@@ -103,7 +103,7 @@ struct TextChoice {
         for (const TokenText& token : event.tokens) add(token, at);
     }
 
-    // Before the first token nothing is known, so that it has no logprob.
+    // The first token has no logprob, since nothing is known before it.
     void add_prompt(const std::string& echoed, const std::string& first, const std::vector<TokenText>& tokens) {
         text = echoed;
         size_t at = 0;

@@ -147,7 +147,7 @@ std::vector<double> seconds(const ResultFields& fields, const char* samples_ns, 
     return out;
 }
 
-// Adds the samples of a result of -np or of llama-batched-bench to its cell, which has those of rounds before.
+// Adds the samples of a result of -np or of llama-batched-bench to its cell, which has the samples of earlier rounds.
 void add_samples(Comparison& out, Point point, const char* part, double tokens, const std::vector<double>& seconds) {
     point.part = part;
     auto cell = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });

@@ -32,7 +32,8 @@ void complain(Console& console, const std::string& what) {
     write_error(fmt::format("tq-run: {}\n", what));
 }
 
-// In units of one pass that generates a token of one sequence: the tokens of a prompt share the weights that are read.
+// Returns the work in units of a pass that generates a token of one sequence: the tokens of a prompt share the weights that are
+// read.
 double work(const Arguments& arguments, const Test& test) {
     const double sequences = test.sequences;
     if (test.sequences == 0) return (arguments.repetitions + 1) * (test.generated + test.prompt * 0.1);
@@ -222,7 +223,7 @@ void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const
     }
 }
 
-// Without samples after Ctrl-C.
+// The result has no samples after Ctrl-C.
 // Energy counts only if all repetitions were run: the meter runs over them all, and a stopped one would be in the joules but not
 // in the tokens. The profile comes last, in passes of its own.
 Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOptions& options) {

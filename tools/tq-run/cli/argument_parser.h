@@ -36,7 +36,7 @@ class Option {
     Option check(const ValueCheck& check) const;
     Option transform(const ValueCheck& change) const;
     Option one_of(const std::string& words) const; // "on off auto": accepts these and no others
-    Option values(const std::string& words) const; // those that shells complete, "FILE" being any file; accepts others too
+    Option values(const std::string& words) const; // values that shells complete, "FILE" being any file; accepts others too
     Option each(const std::function<void(const std::string&)>& see) const; // called with every value
     Option needs(Option other) const;
     Option needs(const std::string& other) const;

@@ -133,11 +133,11 @@ struct PromptArguments {
     std::string prompt, file;
     bool given = false;
 
-    // From -p, -f, or standard input if it is "-". Throws Error when the file cannot be read.
+    // Returns the text of -p or -f, or of standard input if the file is "-". Throws Error when the file cannot be read.
     std::string read() const;
 };
 
-// Leaves flags out of the help: those that the command refuses with a reason.
+// Leaves flags out of the help that the command refuses with a reason.
 void hide_flags(ArgumentParser& command, std::initializer_list<const char*> names);
 
 // Transform values: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB if there is no unit.
@@ -160,7 +160,7 @@ void add_flags(ArgumentParser& command, RopeArguments& arguments);
 void add_flags(ArgumentParser& command, PlacementArguments& arguments);
 // Devices, placement, memory and weights, and random weights instead of a file's.
 void add_place_flags(ArgumentParser& command, ModelArguments& arguments);
-void add_flags(ArgumentParser& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
+void add_flags(ArgumentParser& command, ModelArguments& arguments); // with the flags of the model, the cache and RoPE
 void add_flags(ArgumentParser& command, EffortArguments& arguments);
 void add_flags(ArgumentParser& command, SamplingArguments& arguments);
 void add_flags(ArgumentParser& command, PromptArguments& arguments);

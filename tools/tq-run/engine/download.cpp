@@ -10,7 +10,7 @@
 namespace tq {
 namespace {
 
-// While it exists, Ctrl-C only sets a flag; afterwards it ends the program again.
+// Ctrl-C only sets a flag while this object exists; afterwards it ends the program again.
 struct Watch {
     Watch() { catch_interrupts(); }
     ~Watch() {

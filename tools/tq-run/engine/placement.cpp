@@ -1,5 +1,5 @@
-// Which device has which halves of the layers, and how the model comes there. place() (model/stages/placement.h) decides; here it
-// gets its numbers: available memory, what a set of halves would need (plan_on), the user's wishes, assumed speeds.
+// Decides which device has which halves of the layers, and loads the model there. place() (model/stages/placement.h) decides;
+// here it gets its numbers: available memory, what a set of halves would need (plan_on), the user's wishes, assumed speeds.
 // Streams: on long blocks of a prompt it can be faster to upload weights of the CPU's feed-forward networks than to multiply
 // there. That needs room for two layers' weights on the device, so the halves are placed twice: with that room, and if streams
 // are not predicted to pay, without.

@@ -120,7 +120,7 @@ std::optional<int> run_as_rank(const ModelArguments& arguments) {
     return 0;
 }
 
-// On rank 0: the others, which agree with `own`.
+// Rank 0 only: returns the group of all ranks, once the others have agreed with `own`.
 static RankGroup& gather(Setup& setup, RankFacts own) {
     job().gathered = true;
     if (!job().group) job().group = std::make_unique<RankGroup>(*job().transport, std::move(own));

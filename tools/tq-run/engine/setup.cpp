@@ -187,7 +187,7 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     return setup;
 }
 
-// Without the head if it has not been measured to gain, unless it is asked for.
+// Leaves the head out if it has not been measured to gain, unless it is asked for.
 static Drafting drafting_here(Drafting drafting, bool on_cpu_alone) {
     if (drafting.head == MtpHead::if_there && !on_cpu_alone) drafting.head = MtpHead::left_out;
     return drafting;

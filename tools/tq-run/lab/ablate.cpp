@@ -85,7 +85,7 @@ class Ablation {
     std::unique_ptr<SharedModel> model_; // loaded when the first measurement needs it
     std::optional<CacheCosts> costs_;
     const std::string log_path_;
-    size_t runs_ = 0, found_ = 0; // runs that are done, and those of them found in the log
+    size_t runs_ = 0, found_ = 0; // runs that are done, and how many of them were found in the log
     TimeLeft left_;
 };
 

@@ -142,7 +142,7 @@ class Measurement {
     void add(std::unique_ptr<Forward> forward) { forwards_.push_back(std::move(forward)); }
     Haystack haystack(uint32_t sample, uint32_t length) const;
     // Nothing if Ctrl-C stopped it. `left`: estimates the time left for all texts from the tokens read with each cache;
-    // `before`: those of the earlier texts, `total`: of all.
+    // `before`: tokens of the earlier texts; `total`: of all texts.
     std::optional<Part> measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left, double before,
                                 double total);
     double caches() const { return double(forwards_.size()); }

@@ -47,7 +47,7 @@ std::string encoded_types() {
     return names;
 }
 
-// With its head for multi-token prediction, if a Hugging Face directory has one.
+// Loads a model, with its head for multi-token prediction if a Hugging Face directory has one.
 Model load(const fs::path& path) {
     Model model = load_model(path);
     const uint32_t heads = model.file.rope_halves() ? model.config.nextn_predict_layers : 0;

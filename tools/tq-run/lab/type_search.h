@@ -53,7 +53,7 @@ class TypeSearch {
     size_t caches_at_once() const;
     std::optional<quality::Summary> logged(const KvOptions& kv) const;
     quality::CacheCosts& costs(size_t first_chunk);
-    bool measure(std::span<const quality::Probe> probes); // those that are missing; false if it was stopped
+    bool measure(std::span<const quality::Probe> probes); // measures the missing ones; false if it was stopped
     // Shows the status of `caches` more caches, after `before` of `total`.
     quality::KeepGoing watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left, size_t before,
                                size_t caches, size_t total);

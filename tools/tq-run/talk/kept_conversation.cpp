@@ -61,7 +61,7 @@ bool is_conversation_name(const std::string& text) {
 
 std::string conversation_path(const std::string& name) { return utf8_text(conversations_directory() / (name + ".json")); }
 
-// For the user alone: what people ask is private.
+// The directory is for the user alone: what people ask is private.
 void make_conversations_directory() {
     const fs::path directory = conversations_directory();
     std::error_code error;

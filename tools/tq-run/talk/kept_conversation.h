@@ -19,7 +19,7 @@ struct KeptConversation {
     std::string name;
     std::filesystem::file_time_type time; // when it was kept
 };
-// Returns those that are kept, the latest first; none if there is no directory for them.
+// Returns the kept conversations, the latest first; none if there is no directory for them.
 std::vector<KeptConversation> kept_conversations();
 
 // A line for each, for people: name, age, turns and first question, cut to `columns`; the first few of many.

@@ -6,7 +6,8 @@
 namespace tq {
 
 // {"format": "tq-run conversation", "version": 1, "model": NAME, "settings": {...}, "messages": [{"role", "content"}, ...],
-// "tokens": [...]}; written completely or not at all. tokens: those that were run, with which it goes on. Throws Error.
+// "tokens": [...]}; written completely or not at all. tokens: the ids that were run; the conversation goes on with them. Throws
+// Error.
 void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
                        std::span<const uint32_t> tokens);
 

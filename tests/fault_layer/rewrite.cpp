@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t header_words = 5, op_constant = 43, op_spec_constant = 50;
 
-// Operations of one form: result type, result, two operands. Those that may replace each other have the same `kind`.
+// Operations of one form: result type, result, two operands. Operations that may replace each other have the same `kind`.
 struct Operation {
     const char* name;
     uint32_t opcode;

@@ -1,5 +1,5 @@
 // Writes the inputs that the fuzz targets begin with, a directory for each: make_fuzz_corpus DIRECTORY [NAME.spv...]
-// Those in DIRECTORY/NAME.large are too long to be changed, and are only run.
+// Inputs in DIRECTORY/NAME.large are too long to be changed, and are only run.
 #include "model/files/formats/gguf_writer.h"
 #include "model/files/formats/huggingface.h"
 #include "model/files/kv_file.h"

@@ -28,7 +28,7 @@ struct Options {
     }
 };
 
-// A line of the file of answers, and of a life's output: the request's number and the ids. Those cut off by a kill are left out.
+// A line of the file of answers, and of a life's output: the request's number and the ids. Lines cut off by a kill are left out.
 std::string answer_line(uint32_t number, const Ids& answer) {
     std::string line = fmt::format("answer {}", number);
     for (const uint32_t id : answer) line += fmt::format(" {}", id);

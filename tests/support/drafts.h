@@ -4,9 +4,8 @@
 
 namespace tq::test {
 
-// `drafted` verifies drafts in several slots, as options.pending allows, takes back those that are wrong, sometimes saves, forks
-// or cuts a slot, and runs blocks in between; `plain` runs the tokens that stay, and no drafts. Logits and states are the same
-// bits.
+// `drafted` verifies drafts in several slots, as options.pending allows, takes back wrong ones, sometimes saves, forks or cuts a
+// slot, and runs blocks in between; `plain` runs the tokens that stay, and no drafts. Logits and states are the same bits.
 void check_pending(Forward& drafted, Forward& plain, uint32_t seed, uint32_t rounds);
 
 // The share of n drafts of the model's own head that greedy decoding of `count` tokens confirms; its tokens are those without

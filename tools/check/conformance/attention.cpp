@@ -248,7 +248,7 @@ void add_decode(Rows& rows, const Capabilities& device) {
         row("three subgroups", odd, shape);
 }
 
-// Rows of attention_coopmat. Every tile has a few rows, and on a GPU every tile has all types and edge cases, too; on a CPU
+// Rows of attention_coopmat. Every tile has at least one row, and on a GPU every tile has all types and edge cases, too; on a CPU
 // driver, which takes seconds to build each variant, one tile has these.
 void add_matrices(Rows& rows, const Capabilities& device) {
     const std::vector<NamedTuning> all = matrices(device);

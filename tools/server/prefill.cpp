@@ -109,6 +109,8 @@ class PrefillReply {
 
 } // namespace
 
+// The prompt is run as a request for no tokens, marked as another machine's (from_machine). PrefillReply sends its pages while it
+// runs.
 HttpReply prefill(Service& service, const HttpRequest& request) {
     if (!service.options.prefill.owner)
         throw ApiError(501, "invalid_request_error", "this server has no pages for others: its model or cache has none");

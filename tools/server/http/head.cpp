@@ -156,6 +156,7 @@ size_t head_length(std::string_view bytes) {
     return end == bytes.npos ? 0 : end + 4;
 }
 
+// Reads the lines one by one, and then what several headers say together (read_framing). `bytes` ends with the empty line.
 std::optional<Refusal> read_head(std::string_view bytes, const HeadLimits& limits, Head& head) {
     if (bytes.size() > limits.bytes)
         return refuse(431,

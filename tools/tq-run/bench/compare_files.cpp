@@ -291,6 +291,8 @@ static Comparison compare_batched(const std::vector<ResultFile>& files) {
     return out;
 }
 
+// A device name that several files have gets the file's name in brackets. Drivers and builds, and what was not checked, become
+// footnotes.
 static Comparison compare_tests(const std::vector<ResultFile>& files) {
     std::map<std::string, std::vector<size_t>> named; // the files that have a device of that name
     std::vector<std::vector<Read>> all;

@@ -60,6 +60,8 @@ void EnergyMeter::find_packages(const fs::path& sysfs) {
     }
 }
 
+// Takes the first sensor of the card that counts energy or shows power; a counter is preferred. Two cards of the same vendor and
+// device cannot be told apart, so none is taken.
 void EnergyMeter::find_gpu(const fs::path& sysfs, PciId gpu) {
     std::vector<fs::path> found;
     for (const fs::path& card : entries(sysfs / "class/drm", "card")) {

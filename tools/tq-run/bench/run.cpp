@@ -204,6 +204,8 @@ std::vector<Test> TestRun::choose_tests(const KvOptions& kv) {
     return fitting;
 }
 
+// Runs the tests of one cache, block size and number of threads on a single Forward. kv_bytes: bytes of the cache that a token
+// reads on average, with the tokens at `depth` and half of the test's own before it.
 void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const std::optional<Check>& check) {
     options = with_room(std::move(options), tests);
     const auto forward = make_forward(setup_.model.config, setup_.model.weights, options);

@@ -103,6 +103,8 @@ std::optional<Company> Sequences::begin(const Test& test, bool compare) {
     return fill(slots, test) && time(test) ? std::optional(Company{}) : std::nullopt; // the cache has grown by now
 }
 
+// Runs the first tokens of all sequences together, which also warms up; then the first, the middle and the last sequence alone,
+// in the slots that they had, and compares the logits bit for bit.
 std::optional<Company> Sequences::begin_together(const Test& test, bool compare) {
     Test part = test;
     part.prompt = std::min(test.prompt, checked_prompt);

@@ -193,6 +193,8 @@ static Drafting drafting_here(Drafting drafting, bool on_cpu_alone) {
     return drafting;
 }
 
+// Devices are found first, since their error would make a download useless. The model is read before they are opened, because
+// they prove themselves for its formats and sizes. Ranks and the context come last: both depend on the devices' memory.
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise, const Drafting& drafting) {
     const std::string names = own_device(arguments);
     const auto chosen = find_devices(names, otherwise); // before a download that its error would make useless
@@ -245,6 +247,8 @@ static Capabilities imagine_gpu(uint64_t memory_bytes) {
     return c;
 }
 
+// Without --memory the plan is for this machine. With it the memory is imagined, and so is the GPU if --device names none;
+// --device cpu plans for the processor.
 Setup set_up_plan(const ModelArguments& arguments, Console& console, const Drafting& drafting) {
     if (arguments.memory_limit_bytes == 0) return set_up(arguments, console, WithoutGpu::cpu, drafting);
     auto device = arguments.device.empty() ? nullptr : choose_device(arguments.device);

@@ -28,6 +28,8 @@ const Flag* find_flag(const Command& command, const std::string& name) {
 
 bool is_optional(const Flag& flag) { return flag.value.starts_with('['); }
 
+// Goes through the words before the last one. A flag that takes a value makes the next word its value; another word is a command
+// below the one so far, or a positional; "--" ends the flags.
 Place find_place(const Command& program, const std::vector<std::string>& words) {
     Place place{&program};
     for (size_t i = 1; i + 1 < words.size(); i++) {

@@ -38,7 +38,7 @@ TEST_CASE("what cannot be mapped is an Error that says why") {
 #ifndef _WIN32
 namespace {
 
-// The exit status of `body` in a new process, 128 + n where signal n ended it: a lost file stays lost in a process.
+// The exit status of `body` in a new process, 128 + n if signal n ended it: a lost file stays lost in a process.
 int in_child(const std::function<int()>& body) {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);

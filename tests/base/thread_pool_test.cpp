@@ -64,8 +64,8 @@ TEST_CASE("no thread sleeps through the beginning or the end of a loop") {
 #ifndef _WIN32
 namespace {
 
-// In a process of another user that may have `limit` threads in all: 0 where a pool of 8 works with fewer; 2 where there were
-// enough after all; 77 where the limit cannot be set.
+// In a process of another user that may have `limit` threads in all: 0 if a pool of 8 works with fewer; 2 if there were
+// enough after all; 77 if the limit cannot be set.
 int pool_with_few_threads(rlim_t limit) {
     ::alarm(60); // a signal ends a deadlock
     const rlimit max{limit, limit};

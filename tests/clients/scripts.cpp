@@ -14,7 +14,7 @@ constexpr std::string_view thought = "<think>\nThe user wants an answer.\n</thin
 constexpr std::string_view user_turn = "<|im_start|>user\n", result_begin = "<tool_response>\n",
                            result_end = "\n</tool_response>";
 
-// Returns the text between `begin` and `end`, the first after `at`; all the rest where there is no end.
+// Returns the text between `begin` and `end`, the first after `at`; all the rest if there is no end.
 std::string_view between(std::string_view text, std::string_view begin, std::string_view end, size_t at = 0) {
     const size_t found = text.find(begin, at);
     if (found == text.npos) return {};
@@ -22,7 +22,7 @@ std::string_view between(std::string_view text, std::string_view begin, std::str
     return rest.substr(0, rest.find(end));
 }
 
-// Returns the end of the JSON object that begins at the text's own beginning, or 0 where there is none.
+// Returns the end of the JSON object that begins at the text's own beginning, or 0 if there is none.
 size_t object_length(std::string_view text) {
     size_t depth = 0;
     bool in_string = false;
@@ -40,7 +40,7 @@ size_t object_length(std::string_view text) {
     return 0;
 }
 
-// As Qwen3-Coder writes a call: texts as they are, other values as JSON.
+// Writes a call as Qwen3-Coder does: texts as they are, other values as JSON.
 std::string coder_call(std::string_view name, const Json& arguments) {
     std::string values;
     for (const auto& [parameter, value] : arguments.items())
@@ -59,7 +59,7 @@ bool has_tool(std::string_view prompt, const std::string& name) {
            tools.find(fmt::format("<name>{}</name>", name)) != tools.npos;
 }
 
-// Returns all calls that the message asks for; empty where it asks for none.
+// Returns all calls that the message asks for; empty if it asks for none.
 std::string calls(std::string_view prompt, std::string_view message, ChatVariant variant) {
     constexpr std::string_view ask = "please call ";
     std::string all;

@@ -129,7 +129,7 @@ VKAPI_ATTR VkResult VKAPI_CALL set_name(VkDevice device, const VkDebugUtilsObjec
     return VK_SUCCESS;
 }
 
-// What the loader passes from layer to layer when an instance or a device is created.
+// Returns the link that the loader passes from layer to layer when an instance or a device is created.
 template <class Link> Link* link_of(const void* next, VkStructureType type) {
     auto* link = static_cast<Link*>(const_cast<void*>(next));
     while (link && (link->sType != type || link->function != VK_LAYER_LINK_INFO))

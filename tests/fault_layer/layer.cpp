@@ -304,7 +304,7 @@ VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical, const Vk
     return result;
 }
 
-// Returns the layer's function where the name is one of a device's functions; else nullptr.
+// Returns the layer's function if the name is one of a device's functions; else nullptr.
 PFN_vkVoidFunction own_device_function(std::string_view name) {
     if (name == "vkGetDeviceProcAddr") return reinterpret_cast<PFN_vkVoidFunction>(get_device_function);
     if (name == "vkCreateShaderModule") return reinterpret_cast<PFN_vkVoidFunction>(create_shader_module);

@@ -58,7 +58,7 @@ class Plan {
   public:
     // Parses TQ_FAULT, "" for none: FUNCTION:N=RESULT, the N-th call (from 1), or FUNCTION:N+=RESULT, that one and all after
     // it; several with commas between. RESULT is a VkResult without VK_ERROR_ and VK_, HANG or CRASH. Ends the
-    // process with a message where the text is not valid: no test may pass because nothing failed.
+    // process with a message if the text is not valid: no test may pass because nothing failed.
     explicit Plan(std::string_view text);
 
     // Counts a call; returns the fault to return instead of calling the driver. After DEVICE_LOST or a HANG, all other

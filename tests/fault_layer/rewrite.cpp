@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t header_words = 5, op_constant = 43, op_spec_constant = 50;
 
-// Operations of one form: result type, result, two operands. Those that may replace each other have the same `kind`.
+// Operations of one form: result type, result, two operands. Operations that may replace each other have the same `kind`.
 struct Operation {
     const char* name;
     uint32_t opcode;
@@ -57,7 +57,7 @@ std::optional<uint32_t> number(std::string_view text) {
     return value;
 }
 
-// The first word of the n-th instruction, from 1, that `wanted` accepts; nullptr where there are fewer.
+// The first word of the n-th instruction, from 1, that `wanted` accepts; nullptr if there are fewer.
 template <class Wanted> uint32_t* nth(std::vector<uint32_t>& code, uint32_t n, Wanted wanted) {
     for (size_t at = header_words; at < code.size() && code[at] >> 16 != 0; at += code[at] >> 16)
         if (at + (code[at] >> 16) <= code.size() && wanted(&code[at]) && --n == 0) return &code[at];

@@ -128,7 +128,7 @@ class Client(threading.Thread):
         raise AssertionError(f"no answer in {3 * self.patience_s:g} s")
 
     def ask(self, request, talk, turn, streams):
-        """Returns the answer; None where the client is told to come again."""
+        """Returns the answer; None if the client is told to come again."""
         connection, began = self.proxy.connect(self.patience_s), time.monotonic()
         try:
             body = {**request, **talk.fields(), "stream": streams}

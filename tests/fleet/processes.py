@@ -24,7 +24,7 @@ def free_port():
 
 
 def driver_file(kind):
-    """The Vulkan driver of a kind of replica; None where this machine does not have it."""
+    """The Vulkan driver of a kind of replica; None if this machine does not have it."""
     patterns = {"lavapipe": ["/usr/share/vulkan/icd.d/lvp_icd*.json", "/usr/local/share/vulkan/icd.d/lvp_icd*.json"],
                 "swiftshader": [str(ROOT / "build/swiftshader/*.json")]}
     return next((found for pattern in patterns[kind] for found in sorted(glob.glob(pattern))), None)

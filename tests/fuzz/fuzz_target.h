@@ -11,7 +11,7 @@
 
 namespace tq::fuzz {
 
-// A directory of this process, in memory where the system has that: the readers need files.
+// A directory of this process, in memory if the system has that: the readers need files.
 inline const std::filesystem::path& directory() {
     static const std::filesystem::path path = [] {
         const std::filesystem::path place = std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp";

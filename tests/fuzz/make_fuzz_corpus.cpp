@@ -1,5 +1,5 @@
 // Writes the inputs that the fuzz targets begin with, a directory for each: make_fuzz_corpus DIRECTORY [NAME.spv...]
-// Those in DIRECTORY/NAME.large are too long to be changed, and are only run.
+// Inputs in DIRECTORY/NAME.large are too long to be changed, and are only run.
 #include "model/files/formats/gguf_writer.h"
 #include "model/files/formats/huggingface.h"
 #include "model/files/kv_file.h"
@@ -25,7 +25,7 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-// One layer, one head of 64, 4 rows of embedding; hidden and ffn 32, or 256 where the type has blocks of that length.
+// A model of one layer, one head of 64, 4 rows of embedding; hidden and ffn 32, or 256 if the type has blocks of that length.
 std::string gguf_model(GgmlType type) {
     const uint64_t wide = tq::block_format(type)->elements > 32 ? 256 : 32;
     const GgmlType narrow = wide == 32 ? type : GgmlType::Q8_0; // of rows of 64

@@ -1,4 +1,4 @@
-// A device's compiled kernels on disk: a file of any bytes, or, where the first byte is even, one that was written whole. The
+// A device's compiled kernels on disk: a file of any bytes, or, if the first byte is even, one that was written whole. The
 // driver must only get data with its own header.
 #include "runtime/pipeline_cache.h"
 #include "tests/fuzz/fuzz_device.h"

@@ -4,7 +4,7 @@
 
 namespace tq::fuzz {
 
-// One layer, two kv heads of 64; `kind` chooses the types of keys and values.
+// The owner of a cache of one layer and two kv heads of 64; `kind` chooses the types of keys and values.
 inline CacheOwner prompt_cache_owner(uint8_t kind) {
     const size_t types = kv_types.size();
     CacheOwner owner{

@@ -1,4 +1,4 @@
-// An answer with thinking and tool calls, whole and byte by byte: the same parts, and arguments that are JSON where a call is
+// An answer with thinking and tool calls, whole and byte by byte: the same parts, and arguments that are JSON if a call is
 // valid.
 #include "model/text/tool_calls.h"
 #include "model/text/unicode.h"

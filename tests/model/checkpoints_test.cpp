@@ -33,7 +33,7 @@ class Recurrent final : public Cache, private ToyVectors {
         write_ahead(slot, numbers);
         advance(slot, uint32_t(numbers.size()));
     }
-    // As a pass does that is then stopped.
+    // Changes the states as a pass does that is then stopped.
     void write_ahead(uint32_t slot, std::span<const uint32_t> numbers) {
         for (const uint32_t number : numbers) states_[slot] = states_[slot] * 31 + number + 1;
     }

@@ -1,4 +1,4 @@
-// What files of hybrids say about themselves: the variants that are read alike, and those that are refused.
+// Metadata of hybrids' files: variants that are read alike, and variants that are refused.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/files/formats/gguf.h"

@@ -7,7 +7,7 @@ using namespace tq;
 
 namespace {
 
-// A model of so many layers of a hidden size of 1024.
+// A model of `layers` layers with a hidden size of 1024.
 ModelFile file_of(const std::string& architecture, uint32_t layers, bool tied, uint32_t experts = 0) {
     ModelFile file("model");
     file.mutable_metadata()["general.architecture"] = file.add_text(architecture);

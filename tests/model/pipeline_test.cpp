@@ -11,12 +11,12 @@ using namespace tq;
 
 namespace {
 
-// What the devices are asked for.
+// Records what the devices are asked for.
 struct Watched {
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<std::vector<uint32_t>> groups; // of each device, in the order of their beginning: the slot of their first row
-    std::vector<std::vector<uint32_t>> slices; // likewise, the position of their first row
+    std::vector<std::vector<uint32_t>> slices; // for each device, the position of their first row
     bool meets = false;                        // device 1 begins with nothing before device 0 has begun a second group or slice
     uint32_t failing = UINT32_MAX;             // the device that cannot run slot 3, or slot 0 after position 5
     std::atomic<bool> lingers = false;         // device 1 ends no slice before it is stopped
@@ -94,7 +94,7 @@ class ToyStage final : public Stage {
     ToyVectors vectors_;
 };
 
-// Two layers on two devices, of which the first has the head.
+// Two layers on two devices; the first has the head.
 struct Toys {
     const SmallModel model;
     Watched watched;
@@ -119,7 +119,7 @@ struct Toys {
 
 constexpr HalfRange both_layers{0, 4};
 
-// One row of each slot, at other positions.
+// A row of each slot, each at another position.
 PassRows rows_of(uint32_t slots) {
     PassRows rows;
     for (uint32_t slot = 0; slot < slots; slot++) {

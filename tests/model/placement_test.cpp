@@ -123,7 +123,7 @@ TEST_CASE("weights are streamed from as many rows on as they take less time than
         const std::vector<AssumedSpeed> speeds{{1, 0, 0, device_gflops, upload_gb_per_s}, {1, 0, 0, 100, 0}};
         return predict_stream_rows(model.config, model.weights, Split(device_of, 2), speeds);
     };
-    // Of a layer: 128 experts of 3 x 768 x 2048 weights of 8.5 bits, 8 of which take 75.5 MFLOP.
+    // A layer has 128 experts of 3 x 768 x 2048 weights of 8.5 bits; 8 experts take 75.5 MFLOP.
     const double gb = 128 * 3 * 768 * 2048 * 8.5 / 8 / 1e9, gflop = 8 * 3 * 768 * 2048 * 2 / 1e9;
     CHECK(rows(400, 10) == doctest::Approx(gb / 10 / (gflop / 100 - gflop / 400)).epsilon(0.01));
     CHECK(rows(400, 10, {0, 0, 0, 1, 0}) == rows(400, 10)); // each layer by itself

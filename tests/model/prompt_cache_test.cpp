@@ -254,7 +254,7 @@ TEST_CASE("of a calibration the content counts, not the file's name") {
     kv.conditioning = random_calibration(model.config, 1);
     kv.conditioning.file = "moved.safetensors";
     CHECK(PromptCacheFile(path.path(), owner_of(model, kv)).ids().size() == 3);
-    KvOptions found{KvType::tq4, KvType::tq4}; // by default, where this was measured
+    KvOptions found{KvType::tq4, KvType::tq4}; // by default, if this was measured
     found.conditioning.calibration = kv.conditioning.calibration;
     CHECK(PromptCacheFile(path.path(), owner_of(model, found)).ids().size() == 3);
     kv.conditioning = random_calibration(model.config, 2);

@@ -178,6 +178,6 @@ TEST_CASE("a run that is stopped in a block has what was run before it") {
     }));
     CHECK(runs.cache.position(0) == 64);
     CHECK(asked > 1);
-    CHECK(!runs.run({5}, {}, [](uint32_t, uint32_t) { return false; })); // separate rows likewise
+    CHECK(!runs.run({5}, {}, [](uint32_t, uint32_t) { return false; })); // the same for separate rows
     CHECK(runs.cache.position(0) == 64);
 }

@@ -28,10 +28,10 @@ std::vector<float> values_of(const Tensor& t) {
     return out;
 }
 
-// Two key heads of four channels, of which each has three value heads.
+// Two key heads of four channels; each has three value heads.
 const Recurrent grouped{.key_heads = 2, .value_heads = 6, .head_dim = 4, .conv_kernel = 3, .tiled_heads = false};
 
-// Of value head `head` in the new order: its number in the old one.
+// Returns the number in the old order of value head `head` in the new order.
 uint32_t old_head(uint32_t head) {
     Recurrent tiled = grouped;
     tiled.tiled_heads = true;

@@ -59,7 +59,7 @@ Draft config_draft(uint64_t hidden, uint64_t layers, uint64_t heads, uint64_t kv
     return d;
 }
 
-// One layer, hidden 32, ffn 64, one head, 40 rows of embedding.
+// A model of one layer, hidden 32, ffn 64, one head, 40 rows of embedding.
 Draft small_draft() {
     Draft d = config_draft(32, 1, 1, 1, 64);
     const auto f32 = GgmlType::F32, q8 = GgmlType::Q8_0;

@@ -13,7 +13,7 @@ namespace {
 
 Statistic count(const char* name, uint64_t value, const char* description = "") { return {name, description, value}; }
 
-// Nothing where the driver refuses to compile as many words of private memory, as NVIDIA's does (VK_ERROR_UNKNOWN).
+// Nothing if the driver refuses to compile as many words of private memory, as NVIDIA's does (VK_ERROR_UNKNOWN).
 std::optional<std::vector<KernelStatistics>> compile_array(Compiler& compiler, uint32_t words) {
     try {
         return compiler.compile(test_shader::private_array, std::vector<uint32_t>{words});

@@ -27,7 +27,7 @@ std::set<uint32_t> builtins(std::span<const uint32_t> code) {
 constexpr uint32_t op_load = 61, op_iadd = 128, op_module_processed = 330;
 constexpr size_t lying_words = 1 << 15;
 
-// `code` as it would run where gl_SubgroupSize is twice its actual value, as in Mesa's driver for Intel: every value loaded
+// `code` as it would run if gl_SubgroupSize is twice its actual value, as in Mesa's driver for Intel: every value loaded
 // from it is added to itself. Padded to lying_words with a comment, so that a span of that size can refer to it.
 void lie(std::span<const uint32_t> code, std::span<uint32_t, lying_words> out) {
     std::vector<uint32_t> head(code.begin(), code.begin() + spirv::header_words), rest;

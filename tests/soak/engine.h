@@ -1,4 +1,4 @@
-// What both sides of a soak run: the same model on the same device with the same cache.
+// The engine that both sides of a soak run: the same model on the same device with the same cache.
 #pragma once
 #include "model/forward.h"
 #include "model/weights/weights.h"

@@ -1,4 +1,5 @@
-// What a soak asks for: conversations that share beginnings, branch and go on. The same seed gives the same requests everywhere.
+// The requests of a soak: conversations that share beginnings, branch and go on. The same seed gives the same requests
+// everywhere.
 #pragma once
 #include <cstdint>
 #include <map>

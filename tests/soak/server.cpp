@@ -24,7 +24,7 @@ Server::Server(Engine& engine, const std::vector<Request>& plan, Answers answers
 
 uint64_t Server::splitmix64_() { return splitmix64(state_) >> 33; }
 
-// Puts the beginning of the prompt into a slot from one of the slots that have the most of it. Returns false where none has more
+// Puts the beginning of the prompt into a slot from one of the slots that have the most of it. Returns false if none has more
 // than a few tokens.
 bool Server::fork_for(uint32_t slot, const Ids& prompt) {
     uint32_t best = slot, tokens = 8;
@@ -68,7 +68,7 @@ void Server::empty(uint32_t slot) {
     slots_[slot] = {};
 }
 
-// Gives up the pages of a slot without work, or else of the request that has the least of its answer; false where there is only
+// Gives up the pages of a slot without work, or else of the request that has the least of its answer; false if there is only
 // one request.
 bool Server::make_room() {
     uint32_t victim = slots, active = 0;

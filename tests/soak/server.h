@@ -25,9 +25,9 @@ class Server {
 
     Server(Engine& engine, const std::vector<Request>& plan, Answers answers, const ServerOptions& options);
 
-    // Answers every request that has no answer yet. Throws Error where a limit is exceeded.
+    // Answers every request that has no answer yet. Throws Error if a limit is exceeded.
     void run(const OnAnswer& on_answer);
-    // Gives up all slots and the prefix cache. Throws Error where a page is not free then.
+    // Gives up all slots and the prefix cache. Throws Error if a page is not free then.
     ServerCounts finish();
 
   private:

@@ -28,7 +28,7 @@ struct Options {
     }
 };
 
-// A line of the file of answers, and of a life's output: the request's number and the ids. Those cut off by a kill are left out.
+// A line of the file of answers, and of a life's output: the request's number and the ids. Lines cut off by a kill are left out.
 std::string answer_line(uint32_t number, const Ids& answer) {
     std::string line = fmt::format("answer {}", number);
     for (const uint32_t id : answer) line += fmt::format(" {}", id);
@@ -53,7 +53,7 @@ Answers read_answers(const fs::path& path) {
     return answers;
 }
 
-// One process of the soak: answers what is left, line by line.
+// A process of the soak: answers the remaining requests, line by line.
 int live(const Options& o) {
     const fs::path directory = o.life;
     Engine engine(o.engine(directory));
@@ -79,7 +79,7 @@ uint64_t bytes_in(const fs::path& directory) {
     return bytes;
 }
 
-// Runs a life until it ends or has given so many answers. Returns whether it ended.
+// Runs a life until it ends or has given `max_answers` answers. Returns whether it ended.
 bool run_life(const Options& o, const fs::path& directory, uint64_t seed, std::optional<uint32_t> max_answers) {
     std::vector<std::string> command{executable_path().string(),
                                      "--life",

@@ -38,7 +38,7 @@ std::vector<float> vectors_of(const Set& set) {
     return out;
 }
 
-// Reads the words of a file in order; Error where it ends too early.
+// Reads the words of a file in order; Error if it ends too early.
 class Words {
   public:
     explicit Words(const std::filesystem::path& path) : path_(path.string()) {

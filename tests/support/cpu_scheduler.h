@@ -1,4 +1,4 @@
-// What tests of the scheduler on the CPU path share: a small model, and prompts of random ids.
+// Shared by tests of the scheduler on the CPU path: a small model, and prompts of random ids.
 #pragma once
 #include "model/cpu/forward.h"
 #include "tests/support/scheduler.h"

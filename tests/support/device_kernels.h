@@ -1,5 +1,6 @@
-// The kernels with which a device's logits are checked. Those that compute in fp32 are held to the strict limit, on every device;
-// where a device's own round to halves (cooperative matrices, int8 digits, attention in fp16), these are checked as well.
+// The kernels with which a device's logits are checked. Kernels that compute in fp32 are held to the strict limit, on every
+// device; if the device's own kernels round to halves (cooperative matrices, int8 digits, attention in fp16), these are checked
+// as well.
 #pragma once
 #include "model/gpu/forward.h"
 #include "model/gpu/tuning_fields.h"
@@ -31,7 +32,7 @@ DeviceKernels own_kernels(const Device& device);
 
 DeviceKernels exact_kernels(const Device& device);
 
-// The exact ones first, and the device's own where they are others.
+// The exact ones first, and the device's own if they are others.
 std::vector<DeviceKernels> kernels_to_check(const Device& device);
 
 } // namespace tq

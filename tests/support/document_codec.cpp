@@ -104,7 +104,7 @@ std::vector<uint32_t> twice(std::vector<uint32_t> widths) {
     return widths;
 }
 
-// Codes of b bits; or numbers of two such codes, of 2 b bits, where `paired`.
+// Codes of b bits; or numbers of two such codes, of 2 b bits, if `paired`.
 std::vector<uint8_t> document_pack(uint32_t b, const std::vector<uint32_t>& codes, bool paired = false) {
     if (paired) b *= 2;
     std::vector<uint8_t> bytes(codes.size() * b / 8);
@@ -189,7 +189,7 @@ KvType quarter_type(KvType type, size_t quarter) {
     return KvType(KV_TURBOQUANT_TYPE(bits));
 }
 
-// The channels of a quarter: in each half of the vector an eighth, of which the last turns the most slowly.
+// The channels of a quarter: in each half of the vector an eighth. The last of an eighth turns the most slowly.
 std::vector<size_t> channels_of(size_t quarter, size_t d) {
     const size_t eighth = std::array{3, 0, 2, 1}[quarter];
     std::vector<size_t> out;
@@ -250,7 +250,7 @@ DocumentStored document_plain(KvType type, std::span<const float> x) {
     for (const float v : x) {
         const auto word = std::bit_cast<uint32_t>(v);
         uint32_t bits = word;
-        if (type == KvType::bf16) { // the nearer of the two neighbours, the even one where both are equally near
+        if (type == KvType::bf16) { // the nearer of the two neighbours, the even one if both are equally near
             bits = word / 65536;
             if (std::isnan(v))
                 bits |= 0x40;

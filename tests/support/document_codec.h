@@ -11,7 +11,7 @@ struct DocumentCodebook {
     std::vector<uint32_t> thresholds; // between them on y^2 / |y|^2, fp32 bits, for head_dim 128
 };
 
-// The codebook of types of 2 to 7 bits, of which only a quarter of tq5u has the last.
+// The codebook of types of 2 to 7 bits. Only a quarter of tq5u has 7 bits.
 const DocumentCodebook& document_codebook(KvType type);
 
 struct DocumentStored {

@@ -20,7 +20,7 @@ struct GoldenEmbeddings {
 
 nlohmann::json read_json(const std::filesystem::path& path);
 
-// One model says how texts end and are pooled, the other does not. Empty, and the test skipped, without the larger set.
+// The first model says how texts end and are pooled, the other does not. Empty, and the test skipped, without the larger set.
 std::vector<GoldenEmbeddings> golden_embeddings();
 
 // The greatest error of a number of a vector that was computed in fp32: the files give seven decimals.

@@ -15,7 +15,7 @@ inline const std::string hub_commit = "0123456789abcdef0123456789abcdef01234567"
 
 class HubServer {
   public:
-    // nullptr, with a message of the test, where Python is missing or the build has no downloads.
+    // nullptr, with a message of the test, if Python is missing or the build has no downloads.
     static HubServer* find() {
         static const std::unique_ptr<HubServer> server = start(TQ_SOURCE_DIR);
         if (!server) test::skip("the hub of the tests needs python3 and a build with downloads");
@@ -45,7 +45,7 @@ class TemporaryCache {
 
     const std::filesystem::path& path() const { return path_; }
     std::filesystem::path folder(const std::string& repository) const; // "cut": models--test--cut
-    // The names of the files in a directory of it; empty where there is none.
+    // The names of the files in a directory of it; empty if there is none.
     static std::vector<std::string> names(const std::filesystem::path& directory);
 
   private:

@@ -31,8 +31,8 @@ struct HuggingFaceFiles {
     void write(const TemporaryDirectory& directory) const;
 };
 
-// One layer, hidden 32, ffn 64, one head of 64, 288 rows of embedding in BF16, tied; a byte-level vocabulary with three merges
-// and four added tokens; every weight 0.
+// A model of one layer, hidden 32, ffn 64, one head of 64, 288 rows of embedding in BF16, tied; a byte-level vocabulary with
+// three merges and four added tokens; every weight 0.
 HuggingFaceFiles small_huggingface_model();
 
 // Reads the configuration, of a vocabulary of one token. Throws Error as read_huggingface_config() and read_config() do.

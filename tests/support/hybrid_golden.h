@@ -17,7 +17,7 @@ std::vector<std::filesystem::path> hybrid_golden_files();
 
 HybridGolden load_hybrid_golden(const std::filesystem::path& path, bool mtp = false);
 
-// Those with a head for multi-token prediction.
+// The files with a head for multi-token prediction.
 std::vector<std::filesystem::path> mtp_golden_files();
 
 // The head's logits after the last token of the prompt and after its own next one, those after each token by their mean; and the

@@ -15,7 +15,7 @@ namespace tq::test {
 // Answers every connection, once its request has ended, with the same bytes, and then keeps it open, or closes it.
 class LyingServer {
   public:
-    // `between`: bytes are sent one by one, so long after each other.
+    // `between`: the time between bytes, which are then sent one by one.
     explicit LyingServer(std::string reply, std::chrono::milliseconds between = {}, bool closes = false)
         : reply_(std::move(reply)), between_(between), closes_(closes) {
         listen(socket_.fd, 8);
@@ -54,7 +54,7 @@ class LyingServer {
             for (int quiet = 0; !stop_ && quiet < 3;) // the whole request
                 quiet = readable(fd) && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0 ? 0 : quiet + 1;
             send_reply(fd);
-            if (closes_) shutdown(fd, SHUT_WR); // close() would reset the connection where a request was not read
+            if (closes_) shutdown(fd, SHUT_WR); // close() would reset the connection if a request was not read
             while (!stop_ && recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) != 0)
                 std::this_thread::sleep_for(std::chrono::milliseconds(5));
             close(fd);

@@ -132,7 +132,7 @@ struct Shape {
     bool in_layer() const { return name.starts_with("blk."); }
     bool is_router() const { return name.ends_with("ffn_gate_inp.weight"); }
     bool is_convolution() const { return name.ends_with("ssm_conv1d.weight"); }
-    // Of a vector's values. Rates of decay are below 0, and gates, as biases, near 0.
+    // The mean of a vector's values. Rates of decay are below 0, and gates, as biases, near 0.
     float mean() const {
         if (name.ends_with(".ssm_a")) return -0.5f;
         return name.ends_with(".bias") || name.ends_with("_shexp.weight") ? 0 : factor;
@@ -240,7 +240,7 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
     return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-// What differs in a model whose head is right: nothing that a layer adds, and a head that passes on the embedding.
+// Writes the tensors that differ in a model whose head is right: layers add nothing, and the head passes on the embedding.
 void fill_perfect(const RandomModel& model, const Shape& t, Random random, std::ostream& out) {
     const auto numbers = [&](uint32_t rows, const auto& value) {
         std::string row(row_bytes(t.type, t.cols), '\0');
@@ -291,7 +291,7 @@ void put_recurrent(GgufWriter& writer, const Config& c) {
     std::string layers = raw(truth) + raw(uint64_t(c.num_hidden_layers));
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) layers += raw(uint8_t(c.is_recurrent(layer)));
     writer.set_raw(c.architecture->key("attention.recurrent_layers"), list, layers);
-    // Of positions in pictures: text has the same position in each, but other programs ask for the key.
+    // Sections of positions in pictures: text has the same position in each, but other programs ask for the key.
     if (c.architecture->tiled_heads)
         writer.set(c.architecture->key("rope.dimension_sections"), std::vector<uint64_t>{11, 11, 10, 0});
 }

@@ -1,4 +1,4 @@
-// Models of any shape and architecture with random weights: for tests, and for measurements where no trained model is available.
+// Models of any shape and architecture with random weights: for tests, and for measurements if no trained model is available.
 #pragma once
 #include "model/config.h"
 #include <filesystem>
@@ -7,7 +7,7 @@ namespace tq::test {
 
 struct RandomModel {
     Config config;
-    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant where the row length is not a multiple of 256
+    GgmlType type = GgmlType::Q8_0; // of the matrices; Q8_0 instead of a K-quant if the row length is not a multiple of 256
     bool tied = true;
     uint64_t seed = 1;
     // A GGUF file whose tokenizer.* keys are copied; empty: a byte-level vocabulary without merges, with ChatML's tokens.
@@ -22,8 +22,8 @@ struct RandomModel {
 
 // A small shape: hidden 64, ffn 96, 2 layers, 4 heads on 2 kv heads, head_dim 128, vocab 320, theta 1e6, eps 1e-6; of a mixture
 // of experts, 3 of 6 experts of 32. With config.nextn_predict_layers 1 a file has a head for multi-token prediction. A hybrid has
-// 3 layers, of which the second has attention with head_dim 256 and RoPE on 64 channels, 2 key heads with 4 value heads, and, as
-// a mixture, a shared expert of 32.
+// 3 layers: the second has attention with head_dim 256 and RoPE on 64 channels, 2 key heads with 4 value heads, and, as a
+// mixture, a shared expert of 32.
 Config small_config(const Architecture& architecture = architectures[0]);
 
 // Writes the model, tensor by tensor and in little memory. Rows of a matrix have a norm near 1, norms are near 1. The same

@@ -24,7 +24,7 @@ void make_rms_one(Vector& x) {
     for (double& v : x) v /= rms;
 }
 
-// One matrix as heads of channels, which are counted as RoPE has them: channel i and i + head_dim / 2 are a pair.
+// A matrix as heads of channels, which are counted as RoPE has them: channel i and i + head_dim / 2 are a pair.
 class Heads {
   public:
     Heads(std::vector<float>& rows, const Config& c, bool neighbours) : rows_(rows), c_(c), neighbours_(neighbours) {}
@@ -58,7 +58,7 @@ class Heads {
     const bool neighbours_;
 };
 
-// One layer's change. Hidden states are (v + mean * m) / norm, v what varies, m their direction of the mean.
+// The change of a layer. Hidden states are (v + mean * m) / norm, v what varies, m their direction of the mean.
 class LayerChange {
   public:
     LayerChange(const RealKeys& traits, const HiddenDirections& directions, const Config& config, const AttentionTensors& tensors)
@@ -93,7 +93,7 @@ class LayerChange {
 
   private:
     bool is_slow(uint32_t channel, double from) const { return channel % (c_.head_dim / 2) >= from * c_.head_dim / 2; }
-    // Of the pairs that turn once in 75 to 2500 positions.
+    // Whether the channel's pair turns once in 75 to 2500 positions.
     bool is_middle(uint32_t channel) const {
         const double turn = std::pow(double(c_.rope_theta), -double(channel % (c_.head_dim / 2)) / (c_.head_dim / 2.0));
         return turn > 1 / 400.0 && turn < 1 / 12.0;

@@ -14,8 +14,8 @@ namespace tq::test {
 struct RealKeys {
     uint32_t first_token = 0; // the id of the token that is unlike others: a text is to begin with it
     double mean = 2;          // of hidden states, and so of keys: times what varies
-    double first = 3;         // the size of the first token's own direction, likewise
-    double bias = 10;         // of keys in slow channels, likewise, where the file has one
+    double first = 3;         // the size of the first token's own direction: times what varies
+    double bias = 10;         // of keys in slow channels, times what varies, if the file has one
     double unequal = 2.5;     // the logarithm of the slowest pair's factor over the fastest pair's, of queries and of keys
     double deviation = 3;     // of scores
     double first_score = 6, near_score = 6; // the mean scores of the first token, and of a query's own position
@@ -28,7 +28,7 @@ struct HiddenDirections {
 };
 HiddenDirections hidden_directions(const RealKeys& traits, uint32_t hidden_size);
 
-// embedding: [vocabulary][hidden_size], whose rows have a norm near 1. Throws Error where there is no such token.
+// embedding: [vocabulary][hidden_size], whose rows have a norm near 1. Throws Error if there is no such token.
 void give_mean(const RealKeys& traits, const HiddenDirections& directions, std::span<float> embedding, uint32_t hidden_size);
 
 // The matrices of a layer's attention: rows of channels, of norm 1. neighbours: RoPE mixes rows 2 i and 2 i + 1, else i and

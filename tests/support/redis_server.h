@@ -67,7 +67,7 @@ class RedisServer {
         for (int i = 0; i < 400 && listens(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(5)); // it dies soon
     }
     void signal(int number) const { ::kill(pid_, number); }
-    // What redis-cli prints.
+    // Returns the output of redis-cli.
     std::string cli(std::vector<std::string> words) const {
         std::vector<std::string> arguments{"redis-cli", "-p", std::to_string(port_)};
         for (size_t i = 0; i + 1 < more_.size(); i++)

@@ -1,4 +1,4 @@
-// How far off logits are.
+// The error of logits.
 #pragma once
 #include <cmath>
 #include <functional>

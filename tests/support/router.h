@@ -94,7 +94,7 @@ struct UndecidedMixture {
 };
 
 // Equal rows have equal logits, bit for bit, wherever they and a token are in a block, so that every token goes to the first
-// experts; where passes are deterministic, the model's logits are then the same in blocks of any size, too.
+// experts; if passes are deterministic, the model's logits are then the same in blocks of any size, too.
 inline void check_undecided(const UndecidedMixture& model, const MakeTapped& make) {
     const Config& c = model.config;
     std::vector<uint32_t> first_experts(c.num_experts_per_tok), ids(20);

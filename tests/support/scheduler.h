@@ -17,7 +17,7 @@ namespace tq {
 
 constexpr uint32_t scheduler_context = 700;
 
-// Which passes lose the device: after so many, so often one after the other.
+// Passes that lose the device: after `passes` passes, `times` times one after the other.
 struct Losses {
     std::atomic<int> passes = 0, times = 0;
 };
@@ -57,7 +57,7 @@ class LosableForward final : public Forward {
     const std::shared_ptr<Losses> losses_;
 };
 
-// What drafts, whether it pays or not.
+// The source of drafts, whether they pay or not.
 enum class Drafts { none, lookup, head, lookup_and_head };
 
 struct SchedulerSetup {

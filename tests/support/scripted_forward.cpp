@@ -12,7 +12,7 @@ namespace tq::test {
 
 namespace {
 
-constexpr float certain = 100; // the logit of the next id, where those of all others are 0
+constexpr float certain = 100; // the logit of the next id; those of all others are 0
 
 using Ids = std::vector<uint32_t>;
 
@@ -101,7 +101,7 @@ const Ids& ScriptedForward::answer(uint32_t slot, std::span<const uint32_t> prom
     return answer.ids;
 }
 
-// Follows what was said along the answer, and returns how much of it is done. What was said differs where a grammar or a limit
+// Follows what was said along the answer, and returns how much of it is done. What was said differs if a grammar or a limit
 // of the thinking forced other tokens: a special token that comes later in the answer leads there, any other is passed over.
 size_t ScriptedForward::follow(std::span<const uint32_t> answer, std::span<const uint32_t> said) const {
     const Tokenizer& tokenizer = model_.tokenizer;

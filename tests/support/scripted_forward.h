@@ -16,8 +16,8 @@ namespace tq::test {
 Model make_scripted_model(ChatVariant variant = ChatVariant::hybrid);
 
 // Returns the ids that follow a prompt, to which the script adds <|im_end|>. A prompt ends with <|im_start|>assistant and a line
-// end, and where the template forbids thinking with the empty thinking after it; a script that thinks says <think> itself, also
-// where the template has already written it. Ids without such an end continue the answer to an empty prompt. Must always return
+// end, and if the template forbids thinking with the empty thinking after it; a script that thinks says <think> itself, also
+// if the template has already written it. Ids without such an end continue the answer to an empty prompt. Must always return
 // the same for the same prompt.
 using Script = std::function<std::vector<uint32_t>(std::span<const uint32_t> prompt)>;
 

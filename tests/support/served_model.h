@@ -42,14 +42,14 @@ class ServedModel {
             return server::error_reply(error, server::Envelope::openai);
         }
     }
-    // Of a good request.
+    // The answer to a good request.
     ServedJson answer(Handle handle, const ServedJson& body) {
         const server::HttpReply reply = post(handle, body.dump());
         CAPTURE(reply.body);
         REQUIRE(reply.status == 200);
         return ServedJson::parse(reply.body);
     }
-    // Of a bad one: a 400.
+    // The answer to a bad request: a 400.
     ServedJson refusal(Handle handle, const std::string& body) {
         CAPTURE(body);
         const server::HttpReply reply = post(handle, body);

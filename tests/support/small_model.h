@@ -38,7 +38,7 @@ std::vector<uint32_t> random_ids(std::mt19937& random, uint32_t count);
 void check_same(Forward& a, Forward& b, std::span<const uint32_t> ids);
 
 // `make`: makes a Forward with the given options. Runs blocks of uneven sizes, from one token to several batches, across a page,
-// on two caches, of which one is truncated again and again: the logits are the same.
+// on two caches. One of them is truncated again and again: the logits are the same.
 void check_cuts(const std::vector<KvOptions>& all_types,
                 const std::function<std::unique_ptr<Forward>(const ForwardOptions&)>& make);
 

@@ -35,17 +35,17 @@ void mix_pages(Cache& cache, std::mt19937& random);
 // In company as alone: the logits or the state of each sequence, with pages in any order.
 void check_company(const MakeForward& make, const std::vector<KvOptions>& types);
 
-// The state of a span's last id is what its logits are computed from: the last norm's result, of spans of all lengths, in
-// company of those of which logits or nothing are wanted.
+// The logits of a span's last id are computed from its state: the last norm's result. Checks spans of all lengths, together with
+// spans that want logits or nothing.
 void check_hidden(const MakeForward& make, uint32_t slots);
 
-// A fork, cut anywhere, or with a window where that is kept, goes on as a serial run.
+// A fork, cut anywhere, or with a window if that is kept, goes on as a serial run.
 void check_fork(const MakeForward& make, const std::vector<KvOptions>& types);
 
 // Deterministic: however the ids are divided among runs.
 void check_deterministic(const MakeForward& make, const std::vector<KvOptions>& types);
 
-// What is stored is restored into another slot, with its window, and goes on as it would have in its own.
+// Restores what was stored into another slot, with its window: the sequence goes on as it would have in its own slot.
 void check_restored(const MakeForward& make);
 
 // Too few pages are noticed before anything is run, and progress stops between passes.

@@ -11,7 +11,7 @@
 
 namespace tq::quality {
 
-// What is done, in this order, to each vector x [head_dim] of the chosen layers, keys after RoPE.
+// Changes, made in this order to each vector x [head_dim] of the chosen layers, keys after RoPE.
 struct Stress {
     // x[c] *= sqrt(dof / chi^2), chi^2 of dof degrees of freedom for each element of each vector: normal elements become those of
     // Student's t distribution. 0: not done.
@@ -42,9 +42,9 @@ class StressedVectors {
     // The inverse: x is apply()'s result, or what a cache made of it.
     void undo(std::span<float> x, KvSide side, uint32_t layer, uint32_t first) const;
 
-    // Returns b of all kv heads of a layer, [kv_heads][head_dim]; zeros where it has none.
+    // Returns b of all kv heads of a layer, [kv_heads][head_dim]; zeros if it has none.
     std::vector<float> key_bias(uint32_t layer) const;
-    // Returns the factors of channel_spread, [kv_heads][head_dim]; ones where a layer has none.
+    // Returns the factors of channel_spread, [kv_heads][head_dim]; ones if a layer has none.
     std::vector<double> channel_factors(KvSide side, uint32_t layer) const;
 
   private:

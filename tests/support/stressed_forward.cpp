@@ -33,7 +33,7 @@ void through_codes(std::span<float> x, const KvCodec& codec) {
     decode(codec, x, codes, scales);
 }
 
-// What the keys and values of a layer go through, after the stress.
+// The codecs that the keys and values of a layer go through, after the stress.
 struct LayerDoor {
     std::array<KvCodec, 2> codecs;            // by KvSide
     std::array<HeadConditions, 2> conditions; // empty: not conditioned
@@ -84,7 +84,7 @@ HeadConditions of_values(const Config& c, uint32_t layer, AttentionSquares squar
     return out;
 }
 
-// What each layer's keys and values go through, and what is then attended to.
+// The way of each layer's keys and values, and what is then attended to.
 class Door {
   public:
     Door(const Model& model, const host::Network& net, const KvOptions& kv, const Stress& stress, const Cache& sequences)

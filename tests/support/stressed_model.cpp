@@ -18,7 +18,7 @@ class ChangedTensors {
   public:
     explicit ChangedTensors(const ModelFile& file) : file_(file) {}
 
-    // The values of a tensor, decoded when it is first asked for; null where the file has none.
+    // The values of a tensor, decoded when it is first asked for; null if the file has none.
     std::vector<float>* find(const std::string& name) {
         if (const auto found = values_.find(name); found != values_.end()) return &found->second;
         const auto at = std::ranges::find(file_.tensors(), name, &FileTensor::name);

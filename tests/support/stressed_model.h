@@ -16,7 +16,7 @@ struct Outliers {
     double factor = 1;
 };
 
-// What is done to each of the chosen layers, of a hybrid those with attention. Spreads: factors are exp(spread * n), n from a
+// Changes of each chosen layer; in a hybrid only layers with attention are chosen. Spreads: factors are exp(spread * n), n from a
 // normal distribution, or from Student's t with `tails` degrees of freedom, kept within e^-8 and e^8.
 struct WeightStress {
     // Keys, pair by pair: k_norm is multiplied and q_norm divided, for all heads of a layer alike; in architectures without these

@@ -10,7 +10,7 @@ class TerminalSession {
   public:
     // command.input is not used.
     TerminalSession(const Command& command, unsigned columns, unsigned rows = 24);
-    ~TerminalSession(); // kills the program where it still runs
+    ~TerminalSession(); // kills the program if it still runs
     TerminalSession(const TerminalSession&) = delete;
     TerminalSession& operator=(const TerminalSession&) = delete;
 

@@ -11,7 +11,7 @@ class Draws {
   public:
     Draws(uint64_t seed, uint32_t tails) : random_{seed}, tails_(tails) {}
 
-    // Returns `count` factors. Throws Error where there are fewer than outliers, or an outlier's factor is not a number above 0.
+    // Returns `count` factors. Throws Error if there are fewer than outliers, or an outlier's factor is not a number above 0.
     std::vector<double> scales(uint32_t count, double spread, const Outliers& outliers);
     // Returns a random orthogonal matrix [d][d].
     std::vector<double> directions(uint32_t d);
@@ -35,7 +35,7 @@ struct ValueTensors {
 void scale_values(ValueTensors& values, uint32_t head, std::span<const double> scales);
 // Values of a kv head times Q^T diag(scales) Q. directions: Q, orthogonal, [head_dim][head_dim]
 void stretch_values(ValueTensors& values, uint32_t head, std::span<const double> directions, std::span<const double> scales);
-// Returns WeightStress::balance_values' 1 / g of a kv head, 1 where it would be 0 or infinite. norm: attn_norm's weights
+// Returns WeightStress::balance_values' 1 / g of a kv head, 1 if it would be 0 or infinite. norm: attn_norm's weights
 std::vector<double> balancing_scales(const ValueTensors& values, uint32_t head, std::span<const float> norm);
 
 } // namespace tq::test

@@ -41,7 +41,7 @@ void press(DWORD event) {
 }
 void prepare_console() { press(no_event); }
 
-// What somebody types slowly: a pipe that stays open.
+// Input that somebody types slowly: a pipe that stays open.
 class Typed {
   public:
     Typed() : name_(LR"(\\.\pipe\tq-test-)" + new_temporary_path().filename().wstring()) {

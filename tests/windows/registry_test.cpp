@@ -1,4 +1,4 @@
-// What is read of Windows' registry: names of values that are 0, and texts of values below a key.
+// Readings of Windows' registry: names of values that are 0, and texts of values below a key.
 #include "base/registry.h"
 #include "base/wide_text.h"
 #include <algorithm>

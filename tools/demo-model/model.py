@@ -101,7 +101,7 @@ def rope_table(config, length, device):
 
 
 def attention_mask(ids, starts):
-    """The mask: 0 where a position is visible, -inf elsewhere; [B or 1, 1, T, T]."""
+    """The mask: 0 if a position is visible, -inf elsewhere; [B or 1, 1, T, T]."""
     t = torch.arange(ids.shape[1], device=ids.device)
     allowed = (t[None, :] <= t[:, None])[None]
     if starts is not None:

@@ -80,7 +80,7 @@ def agreement(answers, caches, count, prompt_tokens, tokens):
 
 
 def tool_calls(answers, caches, count):
-    """Figures of the calls of `count` tools, of which ten are offered at a time. None where the model's chat template has no tools."""
+    """Figures of the calls of `count` tools, of which ten are offered at a time. None if the model's chat template has no tools."""
     if not answers.has_tools:
         print("the model's chat template has no tools, so that no calls are measured")
         return None

@@ -37,7 +37,7 @@ class Row:
 
 
 def peer_figures(said):
-    """The figures in what llama-perplexity --kl-divergence prints. None where they are not there."""
+    """The figures in what llama-perplexity --kl-divergence prints. None if they are not there."""
     wanted = {"kl": r"Mean +KLD: +(\S+)", "kl_error": r"Mean +KLD: +\S+ +± +(\S+)", "kl_median": r"Median +KLD: +(\S+)",
               "kl_99": r"99\.0% +KLD: +(\S+)", "kl_999": r"99\.9% +KLD: +(\S+)", "same_top": r"Same top p: +(\S+)",
               "perplexity": r"Mean PPL\(Q\) +: +(\S+)", "perplexity_f16": r"Mean PPL\(base\) +: +(\S+)"}

@@ -48,7 +48,7 @@ class Server:
             return False
 
     def request(self, path, body=None, timeout=3600):
-        """The reply to POST, or to GET where there is no body."""
+        """The reply to POST, or to GET if there is no body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         connection.request(*(("GET", path) if body is None else ("POST", path, json.dumps(body), {"Content-Type": "application/json"})))
         reply = connection.getresponse()

@@ -1,4 +1,4 @@
-// Who may ask, in three independent checks; Server::find() puts them in order.
+// Three independent checks of who may ask; Server::find() puts them in order.
 // - A key: `Authorization: Bearer KEY`, else `x-api-key: KEY`. All keys are compared, each over its whole length, so that the
 //   time of a reply says nothing about how much of a guess was right.
 // - The Origin header, which browsers set and pages cannot: a page of another site must not use a server that asks for no key.

@@ -12,12 +12,12 @@ std::optional<std::string> accepted_key(const HttpRequest& request, std::span<co
 // Names the part of the prefix cache that a key may see; the key cannot be told from it.
 std::string tenant_of(const std::string& key);
 
-// True where the request comes from a page of a site that is neither this server's nor in `allowed`.
+// True if the request comes from a page of a site that is neither this server's nor in `allowed`.
 bool is_from_other_site(const HttpRequest& request, std::span<const std::string> allowed);
-// True where the name that the client used for this host can be another's, who made it point here (DNS rebinding).
+// True if the name that the client used for this host can be another's, who made it point here (DNS rebinding).
 bool is_foreign_host(const HttpRequest& request, std::span<const std::string> allowed);
 
-// Headers that let a page of an allowed site read the reply, and those of the reply to OPTIONS.
+// Sets the headers that let a page of an allowed site read the reply, and the headers of the reply to OPTIONS.
 void allow_origin(HttpReply& reply, const HttpRequest& request, std::span<const std::string> allowed);
 
 } // namespace tq::server

@@ -61,7 +61,7 @@ void Answer::push(const serving::Token& token, std::vector<Event>& events) {
     take(text, events);
 }
 
-// How many bytes at the front of undecided_ are thinking; moves on to the content where it ends.
+// Returns how many bytes at the front of undecided_ are thinking. Moves on to the content if the thinking ends in them.
 size_t Answer::reasoning_bytes() {
     if (phase_ == Phase::start) {
         const size_t begin = std::min(undecided_.find_first_not_of(" \t\r\n"), undecided_.size());
@@ -100,6 +100,8 @@ void Answer::take(std::string_view text, std::vector<Event>& events) {
     show(options_.chat ? parser_.push(certain) : std::vector{AnswerPart{Kind::content, certain}}, certain.size(), events);
 }
 
+// Releases what was held back: the bytes of an incomplete character, and text that could have begun a tag or a stop string. After
+// a stop string only the parser's call is ended, and tokens behind it are dropped.
 void Answer::finish(std::vector<Event>& events, bool cut) {
     if (!stop_.found()) {
         const std::string tail = utf8_.flush();

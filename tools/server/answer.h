@@ -1,5 +1,5 @@
-// One answer while its tokens come: their bytes become characters, the thinking is told apart, stop strings end the rest, and
-// what is certain becomes events.
+// An answer while its tokens come: their bytes become characters, the thinking is told apart, stop strings end the rest, and what
+// is certain becomes events.
 #pragma once
 #include "model/engine/serving/request.h"
 #include "tools/server/generation.h"
@@ -30,7 +30,7 @@ class Answer {
     TokenText token_text(const serving::Token& token) const;
     const std::optional<std::string>& stop_string() const { return stop_.found(); }
     uint32_t reasoning_tokens() const; // with the tags
-    // What was answered so far; calls that are not valid are content, those that were cut off are nowhere.
+    // Returns the answer so far. Calls that are not valid are content; calls that were cut off are left out.
     const ParsedAnswer& parsed() const { return parsed_; }
     const std::vector<uint32_t>& ids() const { return ids_; }
 
@@ -55,7 +55,7 @@ class Answer {
     StopStrings stop_;
     AnswerParser parser_;
     std::deque<Pending> pending_;
-    size_t produced_ = 0, passed_ = 0; // bytes of text, and of those that the parser got
+    size_t produced_ = 0, passed_ = 0; // bytes of all text, and of the text that the parser got
     std::vector<uint32_t> ids_;
     size_t reasoning_ids_ = 0;
     bool was_thinking_;

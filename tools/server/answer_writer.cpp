@@ -11,7 +11,7 @@ Outcome outcome(const Generation& generation) {
     return {generation.finish(0), generation.stop_string(0), generation.usage(), generation.timings()};
 }
 
-// Returns false where the client is gone.
+// Returns false if the client is gone.
 bool send_answer(Service& service, const HttpRequest& request, Generation& generation, AnswerWriter& writer, const Send& send) {
     const auto send_some = [&](const std::string& text) { return text.empty() || send(text); };
     if (!send_some(writer.begin(generation.usage()))) return false;

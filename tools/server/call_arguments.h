@@ -4,12 +4,13 @@
 
 namespace tq::server {
 
-// Nothing where the text is no JSON object.
+// Returns nothing if the text is no JSON object.
 std::optional<Json> read_arguments(const std::string& text);
-// Of an object that was cut off: the members that came whole. A part of a command could be another one.
+// Returns the complete members of an object that was cut off. Incomplete values are dropped: half a command may be another
+// command.
 Json whole_members(const std::string& text);
-// The text of a custom tool from the arguments of the function as which it was offered; of arguments that were cut off, perhaps
-// within an escape, what there is of it.
+// Returns the text for a custom tool, from the arguments of the function as which the tool was offered. If they were cut off,
+// perhaps within an escape, returns what there is of the text.
 std::string custom_input(const std::string& arguments);
 
 } // namespace tq::server

@@ -241,8 +241,8 @@ void read_thinking(ChatTask& task, const Json& body) {
     if (budget && type == "enabled") task.thinking_budget = uint32_t(*budget);
 }
 
-// What an API's own fields have said before (a limit, stops, log probabilities) stays; the rest comes from the common fields.
-// These APIs have one answer.
+// Values that an API's own fields have set (a limit, stops, log probabilities) stay; the rest comes from the common fields. These
+// APIs have one answer.
 void read_task_sampling(ChatTask& task, const Service& service, const Json& body) {
     Sampling sampling = read_sampling(service, body);
     if (task.sampling.max_tokens) sampling.max_tokens = task.sampling.max_tokens;

@@ -1,5 +1,5 @@
-// What the requests of the agents' APIs (responses, messages) are made of: items of a conversation become turns, tools those that
-// the chat template takes. Each read_ function throws an ApiError (400) that names the field.
+// Parts of the requests of the agents' APIs (responses, messages): items of a conversation become turns, and tools get the form
+// that the chat template takes. Each read_ function throws an ApiError (400) that names the field.
 #pragma once
 #include "tools/server/json_fields.h"
 
@@ -19,7 +19,7 @@ void append_text(std::string& text, std::string_view more, std::string_view betw
 // A text from JSON text, a string or null; what is no valid UTF-8 becomes U+FFFD.
 std::string dump_text(const Json& json);
 
-// {"type": "function", "function": {...}}; null where there is no description, or no parameters.
+// {"type": "function", "function": {...}}; null if there is no description, or no parameters.
 Json function_tool(const std::string& name, const std::optional<std::string>& description, const Json* parameters);
 
 // Appends it to the task's, with `strict` of the tool that a request gives.
@@ -33,7 +33,7 @@ void read_tools(ChatTask& task, const Json& body, const Limits& limits);
 // allowed_tools, which leaves out the others. Throws if there is no such tool.
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits);
 
-// For the log, where a request has them.
+// Notes for the log which of these fields a request has.
 void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names);
 
 // {"type": "text" | "json_object" | "json_schema", "schema", "strict"}; null: text. A chat's should have schema and strict within

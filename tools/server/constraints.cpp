@@ -1,8 +1,8 @@
-// What limits the tokens of an answer. Constraints are put around one another: a limit of the thinking around a format and the
-// calls of tools. Each sees every token (accept) and changes the logits before the next is sampled (apply). A grammar is
-// compiled once for a request and shared by its choices.
+// Constraints on the tokens of an answer. They are put around one another: a limit of the thinking around a format and the calls
+// of tools. Each sees every token (accept) and changes the logits before the next is sampled (apply). A grammar is compiled once
+// for a request and shared by its choices.
 // A format is for the answer, not for the thinking before it, and the prompt may have begun that: ThinkingPlace follows where
-// the answer is. Where tools may be called beside a format, <tool_call> is allowed until the format has begun; what comes
+// the answer is. If tools may be called beside a format, <tool_call> is allowed until the format has begun; what comes
 // first holds from then on (FormatOrCalls).
 // After its budget the thinking is ended by allowing </think> alone; its logit is kept, or 0 if it is not finite, so that
 // exactly one token can be sampled.
@@ -16,7 +16,7 @@
 namespace tq::server {
 namespace {
 
-// Where an answer is that may begin with its thinking.
+// Tells whether an answer, which may begin with its thinking, is before it, inside it or after it.
 class ThinkingPlace {
   public:
     ThinkingPlace(const Thinking& thinking, const Tokenizer& tokenizer)
@@ -39,7 +39,7 @@ class ThinkingPlace {
     State state_;
 };
 
-// After so many tokens of thinking only </think> may follow.
+// Allows only </think> once the thinking has as many tokens as its budget.
 class ThinkingLimit final : public TokenConstraint {
   public:
     ThinkingLimit(const Thinking& thinking, const Tokenizer& tokenizer, std::unique_ptr<TokenConstraint> next)
@@ -114,8 +114,8 @@ void leave_unchecked(Json& tool) {
     function["parameters"] = {{"type", "object"}};
 }
 
-// What a schema has that a grammar cannot say goes unchecked, and all of a schema that is wrong, but for tools that are called to
-// the letter.
+// Parts of a schema that a grammar cannot express go unchecked, and so does a whole schema that is wrong, except for tools whose
+// schema must be followed to the letter.
 std::string calls_gbnf(const ChatTask& task, ChatVariant variant) {
     const auto form = is_llama(variant)        ? grammar::ToolCallForm::bare
                       : has_xml_calls(variant) ? grammar::ToolCallForm::xml

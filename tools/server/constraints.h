@@ -1,11 +1,11 @@
-// What an answer must be: grammars of formats and tool calls, and a limit of the thinking.
+// Constraints of an answer: grammars of formats and tool calls, and a limit of the thinking.
 #pragma once
 #include "model/text/grammar/constraint.h"
 #include "tools/server/generation.h"
 
 namespace tq::server {
 
-// How an answer begins.
+// The beginning of an answer.
 struct Thinking {
     bool open = false;              // the prompt has opened <think>
     bool possible = false;          // the answer may begin with <think>
@@ -21,7 +21,7 @@ class Constraints {
     Constraints(Service& service, const Format& format, bool ignore_end);
     Constraints(Service& service, const ChatTask& task, const Thinking& thinking);
 
-    std::unique_ptr<TokenConstraint> make() const; // for one answer; null where every token may follow
+    std::unique_ptr<TokenConstraint> make() const; // for one answer; null if every token may follow
 
   private:
     void set_format(const Format& format, bool ignore_end);

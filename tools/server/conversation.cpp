@@ -1,8 +1,8 @@
-// One reader for the messages of all APIs. MessageReader understands the union of their parts: OpenAI's text, refusal and
+// A common reader for the messages of all APIs. MessageReader understands the union of their parts: OpenAI's text, refusal and
 // tool_calls, Anthropic's tool_use, tool_result, documents and thinking, Ollama's images beside the content. Conversation joins
 // what it reads into turns as the chat template takes them.
 // Three rules keep the prompt's beginning the same from request to request, so that the prefix cache finds it:
-// - What an assistant said, thought and called in several items becomes the one turn that it was when the model answered.
+// - Texts, thinking and calls of an assistant, in several items, become the one turn that they were when the model answered.
 // - A system text after the beginning stays where it is, and does not move to the front.
 // - A line of Claude Code that changes with every request is removed (without_billing).
 #include "tools/server/conversation.h"
@@ -33,7 +33,7 @@ std::string_view without_billing(std::string_view text) {
     return text;
 }
 
-// What a part is, by whatever API's name.
+// Returns the kind of a part, by whatever name an API has for it.
 std::string_view kind_of_part(std::string_view type) {
     for (const std::string_view kind : {"image", "audio", "video", "document", "file"})
         if (type.find(kind) != type.npos) return kind == "file" ? "document" : kind;
@@ -71,7 +71,8 @@ std::string MessageReader::part_text(const Json& part, const std::string& type, 
     return conversation_.left_out(kind_of_part(type));
 }
 
-// Of Anthropic's documents and search results those that are made of text: title, source and content.
+// Returns the text of Anthropic's documents and search results: title, source and content. A document that is no text is left
+// out.
 std::string MessageReader::document_text(const Json& part, const std::string& path) {
     std::string all = text_field(part, "title", path).value_or("");
     const Json* source = member(part, "source");

@@ -22,7 +22,7 @@ class Conversation {
     // out.
     void call(const std::string& id, const std::string& name, const Json* arguments);
     void result(const std::string& id, const std::string& text);
-    // What stands for a part that is no text: "[image is left out: the model reads only text]".
+    // Returns the text that stands for a part that is no text: "[image is left out: the model reads only text]".
     std::string left_out(std::string_view type);
 
     void ignore(std::string what) { ignored_.insert(std::move(what)); } // for the log
@@ -42,14 +42,14 @@ class Conversation {
 };
 
 // Appends a message: {role, content, ...} of any of the APIs, also what stands beside the content (tool_calls,
-// reasoning_content). `roles`: those of the API. Throws an ApiError (400) that names the field where something has another type.
+// reasoning_content). `roles`: those of the API. Throws an ApiError (400) that names the field if something has another type.
 void read_message(Conversation& conversation, const Json& message, std::span<const std::string_view> roles, const Limits& limits,
                   const std::string& path);
 
 // Appends a system text, without the line of Claude Code that changes with every request.
 void read_system(Conversation& conversation, const Json& object, const char* name, const Limits& limits, const std::string& path);
 
-// Of what a tool has returned: a text, or a list of parts; of anything else its JSON.
+// Reads what a tool has returned: a text, a list of parts, or anything else as its JSON.
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path);
 

@@ -1,6 +1,6 @@
 // From streams of tokens to events of text. A task has prompts, each of which has `choices` answers; each answer is a stream
 // of the scheduler. All of them ring one bell, so one thread, the handler's, waits for all. Prompts begin up to as many at a
-// time as there are slots, but their events are told in the order of the prompts: of a later prompt the tokens wait in their
+// time as there are slots, but their events are told in the order of the prompts: the tokens of a later prompt wait in their
 // streams. The choices of one prompt are told as they come.
 // Nobody may hold a slot for a client that is gone: run_generation() looks at the connection every 50 ms, also while there is
 // no news, and the end of a Choice cancels its stream, however it comes about. A stop string can end an answer before the
@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds look_at_client{50};
 constexpr size_t min_run_ahead_tokens = 16; // fewer are run with the next prompt
 
-// Of a request without a seed. Each prompt of such a request has its own.
+// The seed of a prompt whose request gives none. Each prompt of the request has its own.
 uint64_t random_seed() {
     std::random_device random;
     return uint64_t(random()) << 32 | random();
@@ -130,8 +130,8 @@ class Generation::Impl {
     Answer::Options answer_;
 };
 
-// As many prompts are in the scheduler as there are slots, counted from the one that is being told: more would only take places
-// in the queue from other clients.
+// At most as many prompts are in the scheduler as there are slots, counted from the prompt that is being told: more would only
+// take places in the queue from other clients.
 void Generation::Impl::begin_more() {
     const size_t max = std::max(service.scheduler.slots(), 1u);
     for (; begun < prompts.size() && begun - current < max; ++begun)
@@ -173,9 +173,9 @@ void Generation::Impl::finish(Choice& choice, FinishReason reason, std::vector<E
     events.push_back(std::move(end));
 }
 
-// One update of a choice's stream. Tokens go through Answer, which may find a stop string in the middle of them: then the stream
-// is cancelled, and the rest of the update is dropped. Otherwise the update may be the last, with the scheduler's reason. What
-// failed is thrown, and ends all choices of the request.
+// Takes an update of a choice's stream. Tokens go through Answer, which may find a stop string in the middle of them: then the
+// stream is cancelled, and the rest of the update is dropped. Otherwise the update may be the last, with the scheduler's reason.
+// A failure is thrown, and ends all choices of the request.
 void Generation::Impl::take(Choice& choice, serving::Update update, std::vector<Event>& events) {
     choice.timings = update.timings;
     for (const serving::Token& token : update.prompt) choice.prompt.push_back(choice.answer.token_text(token));

@@ -1,4 +1,5 @@
-// What every API's request becomes, and its answer as events: APIs differ only in how they are parsed and written.
+// The form that every API's request is brought into, and its answer as events: APIs differ only in how they are parsed and
+// written.
 #pragma once
 #include "model/text/tool_calls.h"
 #include "tools/server/api_error.h"
@@ -15,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr float never_bias = -1e9f; // on a logit: the token is not sampled
 
-// How tokens are sampled, and when an answer ends.
+// The sampling of tokens, and the end of an answer.
 struct Sampling {
     SamplerOptions options;  // begins as ServiceOptions::sampling
     bool seed_given = false; // false: a random one for each request
@@ -30,7 +31,7 @@ struct Sampling {
 
 enum class ToolChoice { automatic, none, required, named };
 
-// What the content of the answer must be.
+// The form that the content of the answer must have.
 struct Format {
     enum class Kind { text, json_object, json_schema, gbnf } kind = Kind::text;
     Json schema;         // of json_schema
@@ -43,15 +44,15 @@ struct ChatTask {
     std::vector<uint32_t> context;      // token ids of a conversation that the messages follow
     Json messages = Json::array();      // as render_chat() takes them: OpenAI's list
     Json tools;                         // OpenAI's list of functions, or null
-    std::set<std::string> strict_tools; // names of those whose schemas must be followed to the letter
-    std::set<std::string> custom_tools; // names of those that take a text: offered as functions with one text, "input"
+    std::set<std::string> strict_tools; // names of tools whose schemas must be followed to the letter
+    std::set<std::string> custom_tools; // names of tools that take a text: offered as functions with one text, "input"
     ToolChoice tool_choice = ToolChoice::automatic;
     std::string tool_name; // of named
     bool parallel_tool_calls = true;
     Format format;
     std::optional<bool> think;               // enable_thinking; empty: the server's default
     std::optional<ReasoningEffort> effort;   // empty: the template's default
-    std::optional<bool> preserve_thinking;   // likewise
+    std::optional<bool> preserve_thinking;   // empty: the template's default
     std::optional<uint32_t> thinking_budget; // tokens; empty: the server's default
     Sampling sampling;
     std::set<std::string> ignored; // what the request has that is not used: for the log
@@ -62,7 +63,7 @@ struct TextTask {
     std::vector<std::vector<uint32_t>> prompts;
     Format format;
     Sampling sampling;
-    bool prompt_logprobs = false; // those of the prompt's tokens are wanted, too: Generation::prompt_tokens()
+    bool prompt_logprobs = false; // the prompt's tokens get logprobs, too: Generation::prompt_tokens()
 };
 
 // A token whose text, or the last part of it, is in an event.
@@ -77,7 +78,7 @@ enum class FinishReason { stop, length, tool_calls };
 struct Event {
     uint32_t choice = 0;           // of a TextTask: the prompt's number times Sampling::choices, and the choice's number
     AnswerPart part;               // of a TextTask all is content
-    std::vector<TokenText> tokens; // where logprobs are wanted: those that became certain since the last event of the choice
+    std::vector<TokenText> tokens; // with logprobs: tokens that became certain since the last event of the choice
     std::optional<FinishReason> finish = {}; // the choice is at its end; the part is empty
 };
 
@@ -97,7 +98,7 @@ class Generation {
     Generation(const Generation&) = delete;
     Generation& operator=(const Generation&) = delete;
 
-    // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError where the device or memory
+    // Returns what is new, in order, at most after `timeout`; nothing new: empty. Throws ApiError if the device or memory
     // failed (500).
     std::vector<Event> next(std::chrono::milliseconds timeout);
     void stop();       // gives up what is running
@@ -109,11 +110,11 @@ class Generation {
     const std::vector<TokenText>& prompt_tokens(uint32_t choice) const;
     Usage usage() const;
     serving::RequestTimings timings() const; // sums of all choices; each prompt once
-    // Of a chat: the ids that the next prompt will begin with where the answer is sent back; none of a text.
+    // Chats only: the ids that the next prompt begins with if the client sends the answer back. Empty for a text.
     std::vector<uint32_t> answered_ids() const;
     uint32_t choices() const;
 
-    // For chats: the answer as it was, to be rendered in the next prompt; runs that rendering in the background where it differs
+    // Chats only: renders the answer as the next prompt will have it, and runs that rendering in the background if it differs
     // from what is in the cache (ServiceOptions::run_ahead). Called when done.
     void run_ahead();
 
@@ -123,7 +124,7 @@ class Generation {
     std::unique_ptr<Impl> impl_;
 };
 
-// The rendered prompt, as a Generation would run it. Throws ApiError (400) where it cannot be rendered; its length is not
+// The rendered prompt, as a Generation would run it. Throws ApiError (400) if it cannot be rendered; its length is not
 // checked.
 std::vector<uint32_t> prompt_ids(Service& service, const ChatTask& task);
 

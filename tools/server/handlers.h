@@ -42,8 +42,8 @@ HttpReply apply_template(Service& service, const HttpRequest& request);
 // Our own: pages of a prompt, for `--prefill-from` of another machine.
 HttpReply prefill(Service& service, const HttpRequest& request);
 
-// What is where, answered by the service, which must outlive the routes. /health and the page are not among them: they are
-// answered while the model is loading.
+// Lists the endpoints by method and path. `service` must outlive them. /health and the page are not among them: they are answered
+// while the model is loading.
 std::vector<Endpoint> routes(Service& service);
 
 } // namespace tq::server

@@ -15,7 +15,7 @@ struct HttpRequest {
     std::string tenant;                 // of the API key: which part of the prefix cache it may see
     std::function<bool()> disconnected; // the client is gone; may be asked from the handler and from a body's function, any time
 
-    // The value of a header, empty where it is missing.
+    // The value of a header, empty if it is missing.
     std::string_view header(std::string_view name) const {
         const auto found = headers.find(std::string(name));
         return found == headers.end() ? std::string_view() : std::string_view(found->second);

@@ -11,7 +11,7 @@ struct HttpAnswer {
     std::string body; // at most 1 MiB of it
 };
 
-// GET of a path at "http://127.0.0.1:8080", also https, with a bearer key where it is not empty. Nothing where no server answers
+// GET of a path at "http://127.0.0.1:8080", also https, with a bearer key if it is not empty. Nothing if no server answers
 // in time. Throws Error for what is no such address, and for https in a build without OpenSSL.
 std::optional<HttpAnswer> http_get(const std::string& url, const std::string& path, const std::string& key,
                                    std::chrono::milliseconds timeout);

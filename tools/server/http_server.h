@@ -20,13 +20,13 @@ struct HttpOptions {
     std::function<bool(const std::string& path)> is_urgent;
 };
 
-// The reply to a request whose body is not wanted, by its head; nothing where the body is read.
+// The reply to a request whose body is not wanted, by its head; nothing if the body is read.
 using RefuseHead = std::function<std::optional<HttpReply>(const HttpRequest&)>;
 
 class HttpServer {
   public:
     // Listens, and answers with `handler`, which throws nothing, on threads of its own. refuse: the reply to a request that no
-    // handler sees, of a status with a reason; the path is empty where it is not known. Throws Error where it cannot listen.
+    // handler sees, of a status with a reason; the path is empty if it is not known. Throws Error if it cannot listen.
     HttpServer(const HttpOptions& options, Handler handler,
                std::function<HttpReply(int status, const std::string& reason, const std::string& path)> refuse,
                RefuseHead refuse_head = {});

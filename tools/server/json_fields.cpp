@@ -1,6 +1,6 @@
-// One function for each type of field. A client's mistake becomes a 400 that names the field by its path, the value that came and
-// what is allowed: `"messages[1].content" must be a text, but is 5`. null counts as missing, since clients send all fields of
-// their library's objects.
+// Readers of fields, a function for each type. A client's mistake becomes a 400 that names the field by its path, the value that
+// came and what is allowed: `"messages[1].content" must be a text, but is 5`. null counts as missing, since clients send all
+// fields of their library's objects.
 // Numbers: integers may come as 5.0; what exceeds 64 bits is taken for the nearest that fits, and then is out of range. NaN
 // cannot come (JSON has none), but it stands for "no number" here, and fails every comparison of a range.
 // Limits of counts (Limits) are there because some lists cost much more than their bytes: each choice is a sequence of its own,
@@ -19,7 +19,7 @@ namespace {
 constexpr size_t max_stop_bytes = 1024;                // of each
 constexpr uint64_t exact_integers = uint64_t(1) << 53; // of a double
 
-// What a value is, for an error: "the text "1"".
+// Describes a value for an error: "the text "1"".
 std::string described(const Json& value) {
     switch (value.type()) {
     case Json::value_t::object: return "an object";
@@ -54,7 +54,7 @@ void read_stop(Sampling& sampling, const Json& body, size_t max) {
     }
 }
 
-// In an object ids are keys, and so texts.
+// An id may be a text: the key of an object.
 uint32_t token_id(const Json& id, const std::string& field, uint32_t vocab_size) {
     std::optional<int64_t> number = whole_number(id);
     if (id.is_string()) { // the key of an object
@@ -146,7 +146,7 @@ std::optional<int64_t> integer_field(const Json& object, const char* name, int64
     return number;
 }
 
-// The member where it has the type.
+// The member if it has the type.
 static const Json* typed_field(const Json& object, const char* name, std::string_view path,
                                bool (Json::*is_type)() const noexcept, const char* type) {
     const Json* value = member(object, name);

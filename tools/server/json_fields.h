@@ -9,10 +9,10 @@ namespace tq::server {
 // Parses a body: an object, at most limits.json_depth levels deep, valid UTF-8. Throws ApiError (400).
 Json parse_body(std::string_view body, const Limits& limits);
 
-// The member, or null where it is missing or null.
+// The member, or null if it is missing or null.
 const Json* member(const Json& object, const char* name);
 
-// Each returns nothing where the member is missing or null. `path`: of the object, "" or "messages[1]", for the error.
+// Each returns nothing if the member is missing or null. `path`: of the object, "" or "messages[1]", for the error.
 std::optional<double> number_field(const Json& object, const char* name, double min, double max, std::string_view path = "");
 std::optional<int64_t> integer_field(const Json& object, const char* name, int64_t min, int64_t max, std::string_view path = "");
 std::optional<bool> bool_field(const Json& object, const char* name, std::string_view path = "");

@@ -74,7 +74,7 @@ class PrefillReply {
     }
 
   private:
-    // Waits until the page was run. Returns false where the client is gone.
+    // Waits until the page was run. Returns false if the client is gone.
     // Each news sends a page of length 0, which means "still at work". A client that is gone shows in such a send, as nothing
     // else would be written for a long prompt.
     bool wait_for(uint32_t page, const Send& send) {
@@ -109,6 +109,8 @@ class PrefillReply {
 
 } // namespace
 
+// The prompt is run as a request for no tokens, marked as another machine's (from_machine). PrefillReply sends its pages while it
+// runs.
 HttpReply prefill(Service& service, const HttpRequest& request) {
     if (!service.options.prefill.owner)
         throw ApiError(501, "invalid_request_error", "this server has no pages for others: its model or cache has none");

@@ -1,8 +1,8 @@
 // From the messages of a request, as OpenAI has them, to token ids: chat_prompt() is where a request's JSON becomes a prompt.
 // Steps: the options of thinking (options_of, thinking_of); a last message of the assistant is taken off, to be left open at the
-// end; the default system prompt; render_chat (model/text/chat.h) makes pieces of text by the model's template; the tokenizer
-// makes ids of them. Pieces say whether special tokens are recognised in them: only the template's own are, so nobody writes
-// <|im_end|> into a message.
+// end; the default system prompt; render_chat (model/text/chat_template.h) makes pieces of text by the model's template; the
+// tokenizer makes ids of them. Pieces say whether special tokens are recognised in them: only the template's own are, so nobody
+// writes <|im_end|> into a message.
 // A prompt that cannot fit is refused twice: by its bytes before the tokenizer runs (require_bytes_fit: no token stands for more
 // bytes than the longest), because a text of many megabytes would take long, and by its tokens.
 // answered_prompt() renders the conversation with its new answer as the next request will have it, for work ahead. A template may
@@ -45,7 +45,7 @@ void append_open_answer(std::vector<Piece>& pieces, const std::string& reasoning
     pieces.push_back({content, false});
 }
 
-// As the file's template begins a conversation that has no system prompt.
+// Adds the server's system prompt, or the one that the file's template gives a conversation without any.
 void add_default_system(const Service& service, const ChatTask& task, Json& messages) {
     if (!task.context.empty()) return;
     const std::string& system = service.options.system ? *service.options.system : service.model.system;
@@ -56,7 +56,8 @@ void add_default_system(const Service& service, const ChatTask& task, Json& mess
 
 const char* turn_tag(const Service& service) { return is_llama(service.model.chat) ? "<|start_header_id|>" : "<|im_start|>"; }
 
-// What was said before the messages, and the last `turns` of the rendered ones: without what a template puts before the first.
+// Returns `ids` if the task has no context (ids of earlier turns); else the context, followed by the last `turns` rendered turns:
+// all that a template puts before its first message is cut off.
 std::vector<uint32_t> behind_context(const Service& service, const ChatTask& task, std::vector<uint32_t> ids, size_t turns) {
     if (task.context.empty()) return ids;
     const auto tag = service.model.tokenizer.special(turn_tag(service));
@@ -84,7 +85,7 @@ ChatOptions options_of(const Service& service, const ChatTask& task) {
     return options;
 }
 
-// Changes the options where nothing is to be thought.
+// Changes the options if there must be no thinking.
 Thinking thinking_of(const Service& service, const ChatTask& task, ChatOptions& options) {
     Thinking thinking;
     if (!may_think(options.variant)) return thinking;
@@ -128,6 +129,9 @@ void require_bytes_fit(const Service& service, std::span<const Piece> pieces, co
     require_fits(service, bytes / per_token, param, "at least ");
 }
 
+// A last message of the assistant is not rendered with the others, because the template would close its turn:
+// append_open_answer() puts it behind them. It is rendered alone first, only for the error that it may have. Its reasoning turns
+// thinking on; without reasoning, a hybrid's answer turns thinking off.
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered) {
     ChatOptions options = options_of(service, task);
     ChatPrompt prompt{{}, thinking_of(service, task, options), false};
@@ -161,7 +165,7 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
     return prompt;
 }
 
-// As llama.cpp puts them together, in the order of Qwen2.5-Coder.
+// Joins the parts as llama.cpp does, in the order of Qwen2.5-Coder.
 std::vector<uint32_t> infill_prompt(const Service& service, const std::string& prefix, const std::string& suffix,
                                     const std::string& begun, const std::vector<InfillFile>& others, const char* field) {
     const Tokenizer& tokenizer = service.model.tokenizer;

@@ -10,26 +10,27 @@ struct ChatPrompt {
     bool continues = false; // the last message, of the assistant
 };
 
-// Throws ApiError (400) where the messages or tools are not what the template takes. A last message of the assistant is left
+// Throws ApiError (400) if the messages or tools are not what the template takes. A last message of the assistant is left
 // open, to be continued; its thinking is over. `is_answered`: a text that is too long for the context in any case is refused
 // before it is cut into tokens.
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered = false);
 
-// The ids that the next prompt will begin with where `answer` is sent back: with its thinking only from a client that has sent
+// The ids that the next prompt will begin with if `answer` is sent back: with its thinking only from a client that has sent
 // back some.
 std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& task, const ParsedAnswer& answer);
 
-// Token ids of a request: of the vocabulary, not of rows that pad the embedding. Likewise, of `path`.
+// Reads a list of token ids. They must be of the vocabulary, not of rows that pad the embedding. Throws ApiError (400, of
+// `path`).
 std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path);
 
-// The one prompt of a body of /completion: a text or a list of ids. Likewise.
+// Returns the prompt of a body of /completion: a text or a list of ids. Throws ApiError (400).
 std::vector<uint32_t> text_prompt(const Service& service, const Json& body);
 
 struct InfillFile { // of the same project
     std::string name, text;
 };
-// The prompt of a text between `prefix` and `suffix` that begins with `begun`. Throws ApiError (400, of `field`) where the model
-// has no tokens for that.
+// Returns the prompt for a text between `prefix` and `suffix` that begins with `begun`. Throws ApiError (400, of `field`) if the
+// model has no tokens for that.
 std::vector<uint32_t> infill_prompt(const Service& service, const std::string& prefix, const std::string& suffix,
                                     const std::string& begun, const std::vector<InfillFile>& others, const char* field);
 
@@ -41,7 +42,7 @@ struct TooLong final : ApiError { // 400, context_length_exceeded
 
 // Throws TooLong with both numbers.
 void require_fits(const Service& service, size_t prompt_tokens, const char* param, const char* how_many = "");
-// Likewise where the text has more bytes than the context's tokens can stand for.
+// Throws TooLong if even the longest tokens could not encode the text within the context.
 void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param);
 
 } // namespace tq::server

@@ -18,7 +18,7 @@ void require_client(const HttpRequest& request) {
         throw ApiError(499, "invalid_request_error", "the client closed the connection");
 }
 
-// What is running; destroyed early, it stops it.
+// The prompts that are running. The destructor cancels them.
 class RunningPrompts {
   public:
     ~RunningPrompts() {
@@ -55,7 +55,7 @@ void require_prompts_fit(const std::vector<std::vector<uint32_t>>& prompts, uint
                 field(i), "context_length_exceeded");
 }
 
-// Returns null where the queue is full and the request was `begun` already: then it waits for room.
+// Returns null if the queue is full and the request was `begun` already: then it waits for room.
 std::shared_ptr<serving::Stream> submit_or_wait(serving::Scheduler& scheduler, serving::Request request, bool begun) {
     try {
         return submit_prompt(scheduler, std::move(request));

@@ -1,4 +1,4 @@
-// Prompts of which values are wanted and no answer: states for embeddings, or the logits of a few tokens.
+// Prompts that are run for values, not for an answer: states for embeddings, or the logits of a few tokens.
 #pragma once
 #include "tools/server/api_error.h"
 #include "tools/server/service.h"
@@ -13,13 +13,13 @@ struct PromptValues {
     uint64_t prompt_tokens = 0;
 };
 
-// Runs the prompts, as many at a time as keep the slots busy; `scored`: whose logits are wanted, empty for states. field(i) names
-// prompt i in errors. Throws ApiError: 400 for a prompt that exceeds the context, before any is run, 429, 503, or 500 where the
-// device or memory failed; then, and when the client is gone, those that are left are cancelled.
+// Runs the prompts, as many at a time as keep the slots busy. `scored`: the ids whose logits are returned; empty: states are.
+// field(i) names prompt i in errors. Throws ApiError: 400 for a prompt that exceeds the context, before any is run, 429, 503, or
+// 500 if the device or memory failed; then, and when the client is gone, the remaining prompts are cancelled.
 PromptValues run_prompts(Service& service, const HttpRequest& request, const std::vector<std::vector<uint32_t>>& prompts,
                          const std::vector<uint32_t>& scored, const std::function<std::string(size_t)>& field);
 
-// Throws ApiError: 429, 503, or 400 where the prompt cannot be run.
+// Throws ApiError: 429, 503, or 400 if the prompt cannot be run.
 std::shared_ptr<serving::Stream> submit_prompt(serving::Scheduler& scheduler, serving::Request request);
 
 // Returns the file's key ARCHITECTURE.pooling_type, llama.cpp's number: how the states of a text become one vector.

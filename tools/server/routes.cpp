@@ -1,4 +1,4 @@
-// What is where. Paths without /v1 are llama.cpp's, where they have the same form as those with it.
+// The endpoints by method and path. A path without /v1 that has the same form as one with /v1 is llama.cpp's.
 #include "tools/server/handlers.h"
 
 namespace tq::server {

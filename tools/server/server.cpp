@@ -203,7 +203,7 @@ std::optional<HttpReply> Server::refuse_head(const HttpRequest& request) {
     return reply;
 }
 
-// What every reply has, of whatever handler or error: the id that the log has, under the names of both OpenAI and Anthropic.
+// Completes every reply, of any handler or error: it gets the id that the log has, under the names of both OpenAI and Anthropic.
 void Server::finish(HttpReply& reply, const HttpRequest& request, const std::shared_ptr<Call>& call) {
     allow_origin(reply, request, options_.cors_origins);
     reply.headers["x-request-id"] = reply.headers["request-id"] = call->id;
@@ -229,7 +229,7 @@ void Server::follow(HttpReply& reply, std::shared_ptr<Call> call, std::function<
             call->remark = fmt::format(", broke off: {}", printable(error.what(), 300));
             throw;
         }
-        is_gone = is_gone || (!ended && disconnected && disconnected()); // also where nothing was left to be sent
+        is_gone = is_gone || (!ended && disconnected && disconnected()); // also if nothing was left to be sent
         if (is_gone) call->remark = ", the client went away";
     };
 }
@@ -246,7 +246,7 @@ HttpReply Server::health() const {
     return {.body = R"({"status":"ok"})"};
 }
 
-// Returns the route of a request that may be answered; null where `reply` has been set.
+// Returns the route of a request that may be answered; null if `reply` has been set.
 // The order is that of trust. The Host and the Origin come first, so that pages of other sites learn nothing. The page's files
 // and the health need no key, because a browser's first request and a load balancer have none. Then the key; and only whoever has
 // it learns whether the model is loaded and which paths there are. A drain refuses new work at last, and lets reading through.

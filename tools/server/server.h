@@ -1,4 +1,5 @@
-// What happens to every request before and after its handler: who may ask, where it goes, how errors are told, what is logged.
+// The handling of every request before and after its handler: who may ask, which handler answers, how errors are told, what is
+// logged.
 #pragma once
 #include "tools/server/api_error.h"
 #include "tools/server/http_server.h"
@@ -26,12 +27,12 @@ struct ServerOptions {
     // A file of the page, which needs no key and is there while the model is loading; nothing: there is no such file.
     std::function<std::optional<HttpReply>(const HttpRequest&)> page;
     std::function<void(const std::string& line)> log; // called by many threads
-    bool log_health = false;                          // each GET /health; else those whose status is another than before
+    bool log_health = false;                          // logs each GET /health; else only those whose status has changed
 };
 
 class Server {
   public:
-    // Listens at once: /health answers 503 until ready(). Throws Error where it cannot listen.
+    // Listens at once: /health answers 503 until ready(). Throws Error if it cannot listen.
     explicit Server(ServerOptions options);
     ~Server();
 

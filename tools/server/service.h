@@ -1,4 +1,4 @@
-// What the handlers serve: a model and the scheduler that answers for it.
+// The model that the handlers serve, and the scheduler that answers for it.
 #pragma once
 #include "model/engine/serving/scheduler.h"
 #include "model/model.h"
@@ -25,7 +25,7 @@ struct Limits {
     uint32_t batch_inputs = 2048; // of embeddings and rerank
 };
 
-// Of POST /v1/prefill.
+// Options of POST /v1/prefill.
 struct PrefillOptions {
     std::function<OwnerTexts()> owner; // what pages for other machines belong to; called by many threads; empty: there are none
     PageSigner sign;                   // of these pages; empty: they are not signed
@@ -33,18 +33,18 @@ struct PrefillOptions {
 
 struct ServiceOptions {
     std::string alias;       // the model's name in the API; empty: its own
-    SamplerOptions sampling; // where a request says nothing
+    SamplerOptions sampling; // if a request says nothing
     uint32_t max_tokens = UINT32_MAX;
     std::optional<std::string> system;        // prompt of conversations that have none; empty: the template's own
-    std::optional<bool> think;                // where a request says nothing; empty: as the chat template does
-    std::optional<ReasoningEffort> effort;    // likewise
-    std::optional<uint32_t> reasoning_budget; // tokens of thinking, where a request says nothing; empty: no limit
+    std::optional<bool> think;                // if a request says nothing; empty: as the chat template does
+    std::optional<ReasoningEffort> effort;    // if a request says nothing; empty: as the chat template does
+    std::optional<uint32_t> reasoning_budget; // tokens of thinking, if a request says nothing; empty: no limit
     bool embeddings = false;                  // the model makes embeddings
     PrefillOptions prefill;
     bool run_ahead = true; // after an answer, its rendering in the next prompt is run while nothing else is to do
     Limits limits;
     std::string device_name; // for people
-    std::string build;       // likewise
+    std::string build;       // for people
     uint64_t started_unix_s = 0;
     std::chrono::milliseconds ping_interval{10'000};  // of streams without news
     std::function<void(const std::string& line)> log; // called by many threads; empty: there is none
@@ -62,7 +62,7 @@ class Service {
 
     const std::string& model_name() const { return options.alias.empty() ? model.name : options.alias; }
     std::shared_ptr<const grammar::TokenTrie> token_trie(); // made when it is first needed
-    // Keeps the last few, since agents send the same tools with every request. Throws Error where the text is no grammar.
+    // Keeps the last few, since agents send the same tools with every request. Throws Error if the text is no grammar.
     std::shared_ptr<const grammar::Grammar> compile_grammar(const std::string& gbnf);
 
     // Says once for each thing that requests have it, and that it is not used.

@@ -36,7 +36,7 @@ fs::path directory_of(const CacheArguments& arguments) {
     fail("there is no cache directory: set the environment variable TQ_CACHE_DIR, or give --cache-dir");
 }
 
-// The texts of owner.json; empty ones where it is missing or damaged.
+// The texts of owner.json; empty ones if it is missing or damaged.
 std::string text_of_owner(const fs::path& directory, const StoredOwner& owner, const char* key) {
     try {
         const nlohmann::json json = read_json_file(directory / owner.name / "owner.json", 1 << 20);
@@ -128,7 +128,7 @@ int show_totals(const CacheArguments& arguments) {
     return 0;
 }
 
-// Returns why a page's file cannot be used; nothing where it can, or is gone. The content's length is that of the owner's types.
+// Returns why a page's file cannot be used; nothing if it can, or is gone. The content's length is that of the owner's types.
 std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner, const StoredPage& page, uint64_t& bytes) {
     const PageEntry& entry = page.entry;
     if (page.bytes > max_page_bytes) return "it has more bytes than any page";

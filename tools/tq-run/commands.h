@@ -30,7 +30,7 @@ void add_tune(ArgumentParser& app, Action& action);
 void add_needle(ArgumentParser& app, Action& action);
 void add_validate(ArgumentParser& app, Action& action);
 
-// The hidden commands man, completion and complete, which describe all of `app`.
+// The hidden commands man, completion, complete and environment, which describe all of `app`.
 void add_manual(CLI::App& app, Action& action);
 
 // The examples and exit statuses of a command, or of the program, as --help shows them (manual/examples.h).

@@ -64,7 +64,8 @@ class HelpFormatter : public CLI::Formatter {
     std::string make_option_opts(const CLI::Option* option) const override {
         return option->get_option_text().empty() ? "" : " " + option->get_option_text();
     }
-    // A command's own notes, its examples, and its exit statuses; of a command of a command those of the latter.
+    // A command's own notes, its examples, and its exit statuses; a command of a command has the examples and statuses of the
+    // outer one.
     std::string make_footer(const CLI::App* app) const override {
         const CLI::App* command = app;
         while (command->get_parent() != nullptr && command->get_parent()->get_parent() != nullptr)
@@ -83,7 +84,7 @@ class HelpFormatter : public CLI::Formatter {
     }
 };
 
-// CLI11's messages, replaced where they say too little.
+// CLI11's messages, replaced if they say too little.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
     const bool has_command = !app.get_subcommands().empty();
     std::string what = printable(error.what(), 300);

@@ -83,7 +83,7 @@ void add_models(ArgumentParser& app, Action& action) {
     ArgumentParser models = app.add_command("models", "List or delete the models that -hf has downloaded");
     const auto listed = std::make_shared<ListArguments>();
     list_flags(models, *listed);
-    models.callback([&action, listed] { // called after those of the commands below it
+    models.callback([&action, listed] { // called after the callbacks of the commands below it
         if (!action) action = [listed] { return list_models(*listed); };
     });
     add_command<ListArguments>(models, action, "list", "List them, with sizes and times since their last use", list_flags,

@@ -1,4 +1,4 @@
-// Integer products with AVX-VNNI have the bits of AVX-512 VNNI. Skipped where the processor does not have both.
+// Integer products with AVX-VNNI have the bits of AVX-512 VNNI. Skipped if the processor does not have both.
 #include "model/cpu/kernels.h"
 #include "tests/support/cpu_targets.h"
 #include "tests/support/random_matrix.h"

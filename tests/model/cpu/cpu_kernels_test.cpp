@@ -34,7 +34,7 @@ bool is_close(std::span<const float> got, std::span<const float> want, std::span
     return true;
 }
 
-// The sum of |w| |x| for each element of w x, plus |before| where that is added.
+// The sum of |w| |x| for each element of w x, plus |before| if that is added.
 std::vector<float> magnitudes(ThreadPool& pool, const Tensor& w, std::vector<float> x, std::vector<float> before) {
     std::vector<float> absolute = to_floats(w);
     for (std::vector<float>* values : {&absolute, &x, &before})

@@ -160,7 +160,7 @@ struct Variant {
     double limit;
 };
 
-// A code beyond a threshold costs some thousandths: a few are, where sums have another order, and more where a token's attention
+// A code beyond a threshold costs some thousandths: a few are, if sums have another order, and more if a token's attention
 // is of halves. Products of halves move so many that only a cache without codes tells them from wrong ones.
 std::vector<Variant> variants(const gpu::Tuning& own) {
     const auto with = [&](auto&& change) {

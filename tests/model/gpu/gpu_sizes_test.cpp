@@ -12,7 +12,7 @@ namespace {
 void check_size(Device& device, const std::string& shape) {
     CAPTURE(shape);
     const Model model = make_synthetic(parse_synthetic(shape + ":q4_k_m", 1));
-    // fp32: where codes are rounded, a value that is next to a threshold may get another one than on the CPU.
+    // fp32: if codes are rounded, a value that is next to a threshold may get another one than on the CPU.
     const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 16, .batch_size = 2};
     const auto on_device = make_gpu_forward(device, model.config, model.weights, options),
                on_cpu = make_cpu_forward(model.config, model.weights, options);

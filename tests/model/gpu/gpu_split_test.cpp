@@ -14,7 +14,7 @@ using namespace tq;
 
 namespace {
 
-// Of a small model's two layers and the head.
+// Splits of a small model's two layers and the head.
 const std::vector<std::vector<uint32_t>> splits_of_devices{{0, 0, 1, 1, 1}, {0, 1, 0, 1, 0}, {0, 0, 0, 1, 0}};
 const std::vector<std::vector<uint32_t>> mixed_splits{{2, 2, 0, 0, 0}, {0, 2, 0, 2, 0}, {0, 1, 2, 0, 2}, {2, 2, 2, 2, 1}};
 
@@ -76,7 +76,7 @@ TEST_CASE("a hybrid's states are on the devices of their layers: the bits of one
     const RandomModel model(*find_model_type("qwen3_5_moe"), GgmlType::Q8_0, 3);
     Devices devices{model.config, model.weights};
     ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 3);
-    options.deterministic = true; // blocks are divided in another way where one device holds the model
+    options.deterministic = true; // blocks are divided in another way if one device holds the model
     std::mt19937 random(19);
     const Ids prompt = random_ids(random, 300), more = random_ids(random, 6);
     const auto whole = devices.make_whole(options);
@@ -136,8 +136,9 @@ TEST_CASE("long blocks whose weights are streamed have the bits of a device that
             const uint32_t b = two ? 1 : 0;
             const std::vector<uint32_t> held{0, 0, 0, 0, b, b, b, b, b, b, 0}, streamed{0, 2, 0, 2, b, b, b, 2, b, 2, 0};
             ForwardOptions options = options_of({KvType::tq4, KvType::tq3}, 2);
-            // So long that slices are evened: with one of short_block tokens, as a GPU has it, the rounding of attention would
-            // depend on how a block is divided, which is another way where one device holds the model. A block has several.
+            // Blocks are long enough for evened slices. With a slice of short_block tokens, as a GPU has it, the rounding of
+            // attention would depend on how a block is divided, and a single device divides it in another way. A block has
+            // several slices.
             options.batch_size = std::max(64u, 2 * (gpu::tuning_for(devices.first.capabilities()).short_block + 8));
             std::mt19937 random(15);
             const Ids prompt = random_ids(random, 300), more = random_ids(random, stream_rows),

@@ -25,7 +25,7 @@ std::vector<gpu::Tuning> tunings() {
             device.max_workgroup_invocations = device.max_workgroup_size[0] = 1024;
             device.cooperative_matrix = true;
             device.matrix = {16, 16, 16};
-            device.int8_dot_product = device.int8_dot_accelerated = true; // where a profile has no matrices
+            device.int8_dot_product = device.int8_dot_accelerated = true; // if a profile has no matrices
             device.texel_range_bytes = 1 << 27;
             const auto more = gpu::all_tunings(device);
             all.insert(all.end(), more.begin(), more.end());

@@ -226,7 +226,7 @@ TEST_CASE("what huggingface_hub has downloaded is found offline") {
     CHECK(fetch_model({"test/copied", ""}, options) == copied);
     CHECK(note.starts_with("cannot fetch test/copied from http://127.0.0.1:1: "));
     CHECK(note.ends_with(": using the copy in the cache (--offline does so without asking)"));
-    // One attempt where there is a copy; without one several, each with a message.
+    // With a copy there is one attempt; without one there are several, each with a message.
     std::vector<std::string> attempts;
     options.status = [&](const std::string& text) { attempts.push_back(text.substr(0, text.find(':'))); };
     options.retries = 2;

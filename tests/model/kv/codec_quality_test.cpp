@@ -1,5 +1,5 @@
 // The codec's properties beyond its bytes: codes that encode to themselves, the size of its errors, and unbiased inner products
-// and lengths where the scale rule promises them.
+// and lengths if the scale rule promises them.
 #include "base/half.h"
 #include "model/kv/layouts.h"
 #include "model/kv/turboquant.h"

@@ -264,7 +264,7 @@ TEST_CASE("by default coded keys are conditioned by what was measured, else by n
 
 namespace {
 
-// What the taps get of one layer, before RoPE: keys after their norm, [tokens][kv_heads][head_dim], and queries.
+// Values that the taps get of a layer, before RoPE: keys after their norm, [tokens][kv_heads][head_dim], and queries.
 struct Tapped {
     std::vector<float> k, q;
 };

@@ -120,7 +120,7 @@ TEST_CASE("a run that pauses for checkpoints has the kernels of one that does no
                 }
                 const auto rest = kernels_of(kernels, done, total);
                 all.insert(all.end(), rest.begin(), rest.end());
-                // Slices of at least `many` are one kernel; where they are not evened, so that none is shorter.
+                // Slices of at least `many` are one kernel; if they are not evened, so that none is shorter.
                 REQUIRE(all == kernels_of(kernels, begin, total));
             }
 }

@@ -33,7 +33,7 @@ std::vector<std::byte> file_of(const PageHead& head) {
     return bytes;
 }
 
-// Why a file is refused; "none" where it is read, and equal to what was written.
+// Why a file is refused; "none" if it is read, and equal to what was written.
 std::string refusal(const std::vector<std::byte>& file, const PageHead& meant) {
     try {
         const PageHead head = read_page_head(file);

@@ -134,7 +134,7 @@ TEST_CASE("a page that is larger than it can be is a miss, reported once, and de
 #ifdef _WIN32 // gcc's library resizes files to 2 GiB at most
     fs::resize_file(disk.file(head), max_page_bytes + 1);
 #else
-    fs::resize_file(disk.file(head), uint64_t(1) << 42); // 4 TiB, of which the disk has but the page
+    fs::resize_file(disk.file(head), uint64_t(1) << 42); // 4 TiB, but the disk has only the page
 #endif
     const uint64_t limit = default_disk_bytes(disk.options.directory);
     CHECK(limit <= fs::space(disk.options.directory).capacity / 10);

@@ -237,8 +237,8 @@ TEST_CASE("a long conversation of a hybrid runs again only what follows the near
         return prompt;
     };
     const auto whole = [&](uint32_t end) { return Ids(text.begin(), text.begin() + end); };
-    // What agents do, with the tokens of the prompt that each finds: in the slot of the last prompt, in host memory where other
-    // conversations were in between, and on the disk after a restart.
+    // Requests of agents, with the tokens of the prompt that each finds: in the slot of the last prompt, in host memory where
+    // other conversations were in between, and on the disk after a restart.
     struct Step {
         std::string what;
         Ids prompt;

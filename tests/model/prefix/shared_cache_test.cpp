@@ -107,7 +107,7 @@ TEST_CASE("a short prompt, and one that is known, ask nothing") {
     CHECK(shelf->gets == 1);
     a.run(sequence(2, 280));
     CHECK(shelf->gets == 1);
-    CHECK(a.cache.fetch(sequence(3, 600), 590) == nullptr); // of which the caller has nearly all
+    CHECK(a.cache.fetch(sequence(3, 600), 590) == nullptr); // the caller has nearly all of it
     CHECK(a.cache.fetch({}, 0) == nullptr);
 }
 

@@ -20,7 +20,7 @@ Ids ids_from(uint32_t begin, uint32_t count) {
     return ids;
 }
 
-// Adds a sequence, of which `cold` tokens are cold.
+// Adds a sequence with `cold` cold tokens.
 PrefixNode& add(PrefixTree& tree, const Ids& ids, uint32_t cold) {
     PrefixNode* node = &tree.root();
     for (uint32_t at = 0; at < ids.size(); at += page_tokens) {

@@ -1,4 +1,4 @@
-// What vocabularies of real models have and lack: bytes without tokens, words of fine-tunes, several ends, another splitter.
+// Peculiarities of real models' vocabularies: bytes without tokens, words of fine-tunes, several ends, another splitter.
 #include "base/error.h"
 #include "model/text/tokenizer.h"
 #include "tests/support/text.h"
@@ -18,7 +18,7 @@ using Keys = std::map<std::string, ModelFile::Value>;
 // The bytes that have no token in SmolLM's and SmolLM2's vocabularies.
 constexpr std::string_view smollm_lacks = "\x04\x06\x13\x14\x16\x1d\xc0\xc1\xf1\xf2\xf5\xf6\xf7\xf8\xf9\xfa\xfb\xfc\xfd\xfe\xff";
 
-// Adds merges of random pairs up to so many tokens.
+// Adds merges of random pairs until there are `tokens` tokens.
 void grow(VocabularyFile& file, size_t tokens, size_t first) {
     std::mt19937 random(3);
     std::map<std::string, size_t> known;

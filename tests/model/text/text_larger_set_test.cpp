@@ -68,7 +68,7 @@ TEST_CASE("the tokenizers of hybrid models' files, and where their answers end")
     }
 }
 
-// What the templates refuse, and a rendering of ours: an input that they take, and that means the same.
+// Returns, for an input that the templates refuse and we render, an input that they take and that means the same.
 static nlohmann::ordered_json taken_input(const std::string& name, nlohmann::ordered_json input) {
     if (name == "effort high") input["reasoning_effort"] = "xhigh";
     if (name == "system in the middle") input["messages"][1]["role"] = "user";

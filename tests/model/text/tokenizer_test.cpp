@@ -251,7 +251,7 @@ TEST_CASE("streams give whole characters") {
     CHECK(stream.push("\xE4\xB8") == "");
     CHECK(stream.flush() == "\uFFFD");
     CHECK(stream.flush() == "");
-    // One U+FFFD for each maximal part of a character (Unicode 15, table 3-8), and the valid bytes after it kept.
+    // A U+FFFD for each maximal part of a character (Unicode 15, table 3-8), and the valid bytes after it kept.
     CHECK(through("\x80"
                   "a",
                   random) == "\uFFFDa");

@@ -16,7 +16,7 @@ namespace {
 using Kind = AnswerPart::Kind;
 using Json = nlohmann::ordered_json;
 
-// The parts, where neighbours of one kind are joined, as "kind text" lines.
+// The parts as "kind text" lines; neighbours of one kind are joined.
 std::string described(const std::vector<AnswerPart>& parts) {
     std::string out;
     const AnswerPart* before = nullptr;
@@ -223,7 +223,7 @@ TEST_CASE("a call of a known tool ends the thinking, and a </think> behind it is
     in("<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>", "F 0 g\nA 0 {}\nE 0 valid");
     check("<think>\nhm\n" + call, "R hm\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid", false, types);
     in("hm</think>\n\nI look.\n\n" + call, "R hm\nC I look.\nF 0 f\nA 0 {\"n\": 1}\nE 0 valid");
-    // What only speaks of calls is thinking.
+    // Text that only speaks of calls is thinking.
     for (const std::string thought : {"a <tool_call> b", "<tool_call>\n<function=other>\n</function>", "<tool_call>\n<function=",
                                       "<tool_call>\n{\"name\": \"other\", ", "<tool_call>", "<tool_call>{\"x\"", "\n<tool"}) {
         in("hm\n" + thought + "</think>\n\nyes", "R hm\n" + thought + "\nC yes");

@@ -21,7 +21,7 @@ import gguf  # noqa: E402
 import make_golden  # noqa: E402
 import qwen3  # noqa: E402
 
-# The highest bytes of a block's fp16 numbers (of an MXFP4 block, of its exponent), where they are not at byte 1.
+# The highest bytes of a block's fp16 numbers (of an MXFP4 block, of its exponent), if they are not at byte 1.
 HIGHEST = {"IQ1_M": [55], "Q2_K": [81, 83], "Q3_K": [109], "Q4_K": [1, 3], "Q5_K": [1, 3], "Q6_K": [209], "TQ1_0": [53], "TQ2_0": [65],
            "Q4_1": [1, 3], "Q5_1": [1, 3], "MXFP4": [0]}
 HASHED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S",

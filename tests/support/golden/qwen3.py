@@ -13,7 +13,7 @@ def rms_norm(x, weight, eps):
 
 
 def llama3_factors(theta, head_dim, factor, low, high, original):
-    """What the frequencies of pairs are divided by: 1 where a wave is shorter than original / high, factor where it is longer than
+    """What the frequencies of pairs are divided by: 1 if a wave is shorter than original / high, factor if it is longer than
     original / low, and between them the inverse of a mean of 1 / factor and 1."""
     frequency = theta ** (-np.arange(head_dim // 2) / (head_dim // 2))
     wave = 2 * np.pi / frequency

@@ -30,7 +30,7 @@ Json whole(const std::vector<Event>& events, const Outcome& outcome) {
     return writer.whole();
 }
 
-// What a client joins from a stream.
+// The message that a client joins from a stream.
 Json joined(const std::vector<Json>& events) {
     Json message;
     std::string input;

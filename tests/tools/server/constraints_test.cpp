@@ -1,4 +1,4 @@
-// What an answer must be: formats, calls, and limits of the thinking.
+// Constraints of an answer: formats, calls, and limits of the thinking.
 #include "tests/tools/server/refused.h"
 #include "tests/tools/server/scripted_server.h"
 #include "tools/server/prompt.h"

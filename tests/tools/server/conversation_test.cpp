@@ -1,4 +1,4 @@
-// One conversation, sent through all three APIs, is one prompt; what only its history holds is never refused.
+// A conversation that is sent through all three APIs is one prompt; what only its history holds is never refused.
 #include "tests/tools/server/refused.h"
 #include "tests/tools/server/scripted_server.h"
 #include "tools/server/anthropic/messages.h"

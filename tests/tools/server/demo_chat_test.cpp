@@ -27,7 +27,7 @@ class DemoServer {
         request.body = body.dump();
         return Json::parse(chat_completions(service, request).body);
     }
-    // What the model answers without a server.
+    // The model's answer without a server.
     std::string alone(const std::string& question) const {
         const auto one = forward(1);
         Session session(*one);

@@ -95,7 +95,7 @@ TEST_CASE("an echoed prompt has the logprobs that its tokens get as an answer") 
     const Json ids = server.model.tokenizer.encode(all);
     REQUIRE(ids.size() == tokens);
     const Json scored = {{"echo", true}, {"max_tokens", 0}};
-    for (int times = 0; times < 2; ++times) { // also where the cache has the prompt
+    for (int times = 0; times < 2; ++times) { // also if the cache has the prompt
         CHECK(logprobs(all, scored)[0]["logprobs"] == known);
         CHECK(logprobs(ids, scored)[0]["logprobs"] == known);
         const Json several = logprobs(Json::array({all, "x", all}), scored);

@@ -22,7 +22,7 @@ std::string read(const std::filesystem::path& path) {
 
 std::string name_of(const PageFile& file) { return file.path == "/" ? "index.html" : std::string(file.path.substr(1)); }
 
-// What the expression's first group matches in a file.
+// The texts that the expression's first group matches in a file.
 std::set<std::string> matches(const PageFile& file, const char* expression) {
     const std::string text(file.bytes);
     const std::regex pattern(expression);

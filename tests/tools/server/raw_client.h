@@ -32,7 +32,7 @@ class RawClient {
         if (socket_ >= 0) ::close(socket_);
         socket_ = -1;
     }
-    // False where the server has closed the connection.
+    // False if the server has closed the connection.
     bool send(std::string_view bytes) {
         while (!bytes.empty()) {
             const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -41,7 +41,7 @@ class RawClient {
         }
         return true;
     }
-    // What comes until the server closes, or until `end` has come.
+    // Reads until the server closes, or until `end` has come.
     std::string read(std::string_view end = {}, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
         const auto until = std::chrono::steady_clock::now() + timeout;
         std::string all;

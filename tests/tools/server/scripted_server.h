@@ -35,7 +35,7 @@ class ScriptedServer {
         request.disconnected = [this] { return disconnected; };
         return handle(service, request);
     }
-    // Of a reply that is sent as one.
+    // The answer in a reply that is sent as one.
     Json answer(HttpReply (*handle)(Service&, const HttpRequest&), const Json& body) {
         const HttpReply reply = post(handle, body.dump());
         CHECK(reply.status == 200);

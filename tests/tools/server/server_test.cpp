@@ -1,4 +1,4 @@
-// What happens around handlers: keys, sites, routes, envelopes, loading, drain, the log.
+// The server around its handlers: keys, sites, routes, envelopes, loading, drain, the log.
 #include "base/error.h"
 #include "model/text/grammar/interrupt.h"
 #include "tests/tools/server/raw_client.h"

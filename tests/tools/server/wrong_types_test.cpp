@@ -44,7 +44,7 @@ template <class Check> void replace_each(const Json& body, Check check) {
     }
 }
 
-// What a template refuses, the server answers with a 400, too; but its sentence knows no field.
+// The server also answers with a 400 what a template refuses; but its sentence knows no field.
 void render(const ChatTask& task) { render_chat(task.messages, task.tools, {}); }
 
 template <class Read> void check_all(const Json& body, Read read) {

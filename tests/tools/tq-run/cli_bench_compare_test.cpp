@@ -63,7 +63,7 @@ json two_depths() {
                      result("tq4/tq4", 0, 8192, 50, 0.7), result("tq4/tq4", 512, 0, 1000)});
 }
 
-// As llama-bench -o json writes it.
+// A result as llama-bench -o json writes it.
 json llama_bench(const std::string& model, uint32_t prompt, uint32_t depth, double speed) {
     return {{"build_commit", "8a4c5d1"},
             {"build_number", 6000},

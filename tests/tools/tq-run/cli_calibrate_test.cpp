@@ -83,7 +83,7 @@ TEST_CASE("a window is kept on the CPU and the device, said, and refused where t
         tq_run({"bench", "--device", "cpu", "-p", "16", "-n", "4", "-r", "1", "--kv-window", "3", "-o", "jsonl"});
     REQUIRE_MESSAGE(bench.status == 0, bench.error);
     CHECK(nlohmann::json::parse(bench.output.substr(0, bench.output.find('\n'))).at("kv_window_bytes") == 4 * 2 * 19 * 2 * 256);
-    // Where nothing is stored as codes there is no window.
+    // If nothing is stored as codes there is no window.
     for (const auto& types : {std::vector<std::string>{"--kv", "f16"}, {"-ctk", "f32", "-ctv", "bf16"}}) {
         std::vector<std::string> all{"plan", "--device", "cpu", "--kv-window", "64"};
         all.insert(all.end(), types.begin(), types.end());
@@ -117,7 +117,7 @@ Finished with_cache(const std::filesystem::path& cache, std::vector<std::string>
     return tq_run(std::move(arguments), {}, {"TQ_CACHE_DIR=" + cache.string()});
 }
 
-// Of a short prompt.
+// The logits after a short prompt.
 Finished short_logits(const std::filesystem::path& cache, std::vector<std::string> more) {
     std::vector<std::string> arguments{"logits", "--json", "-v", "-p", "Once upon a time there was", "-c", "64"};
     arguments.insert(arguments.end(), more.begin(), more.end());

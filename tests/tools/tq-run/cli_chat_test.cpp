@@ -96,7 +96,7 @@ TEST_CASE("a full context: the oldest turns go and that is said, or the conversa
     const Finished nearly = chat("My name is Anna.\n", {"-c", "38", "--device", "cpu", "-sys", "You are Mira."});
     CHECK(contains(nearly.error, "% full: when there is no more room, the oldest turns are dropped"));
 
-    // What left the context is still in the conversation, and a larger context has it again.
+    // Turns that left the context are still in the conversation, and a larger context has them again.
     const TemporaryDirectory directory;
     const std::string file = (directory.path() / "talk.json").string();
     const Finished saved = chat(questions + "/save " + file + "\n", {"-c", "60", "--device", "cpu", "-sys", "You are Mira."});

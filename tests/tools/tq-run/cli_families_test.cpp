@@ -18,7 +18,7 @@ const std::string& llama3() {
     return path;
 }
 
-// Of a command that succeeds.
+// The output of a command that succeeds.
 std::string output(std::vector<std::string> arguments, const std::string& input = {}) {
     const Finished finished = tq_run(std::move(arguments), input);
     CAPTURE(finished.error);

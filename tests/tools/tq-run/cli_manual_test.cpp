@@ -1,4 +1,4 @@
-// The hidden commands complete, completion and man: what shells and packages get.
+// The hidden commands complete, completion, man and environment: what shells and packages get.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What a Tab after the last of the words offers, without the explanations.
+// The words that a Tab after the last word offers, without the explanations.
 Words offered(const Words& typed) {
     Words words{"complete", "tq-run"};
     words.insert(words.end(), typed.begin(), typed.end());
@@ -66,7 +66,7 @@ TEST_CASE("completion knows where it is on the line") {
 TEST_CASE("what is hidden stays so") {
     const Words commands = offered({""});
     CHECK(commands.size() >= 20);
-    for (const char* name : {"complete", "completion", "man"}) CHECK(!has(commands, name));
+    for (const char* name : {"complete", "completion", "environment", "man"}) CHECK(!has(commands, name));
     CHECK(!has(offered({"chat", "--kv-"}), "--kv-recent"));
     const std::string help = tq_run({"--help"}).output;
     CHECK(!contains(help, "completion"));
@@ -102,6 +102,30 @@ TEST_CASE("every command has a man page") {
     CHECK(page == slurp(directory.path() / "tq-run-chat.1"));
     CHECK(contains(page, "\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIPATH\\fR\n"));
     CHECK(contains(tq_run({"man", "launch"}).output, ".SH NOTES\n"));
+}
+
+TEST_CASE("help and the man page list the same environment variables") {
+    const Finished help = tq_run({"help", "environment"});
+    CHECK(help.status == 0);
+    const std::string page = tq_run({"man"}).output, section = page.substr(std::min(page.find(".SH ENVIRONMENT\n"), page.size()));
+    const size_t begin = help.output.find("Variables:\n");
+    REQUIRE(begin != std::string::npos);
+    std::istringstream lines(help.output.substr(begin));
+    std::string line;
+    std::getline(lines, line);
+    Words names;
+    while (std::getline(lines, line) && line.starts_with("  ")) {
+        names.push_back(line.substr(2, line.find("   ", 2) - 2));
+        CAPTURE(names.back());
+        CHECK(contains(section, ".TP\n\\fB" + names.back() + "\\fR\n"));
+    }
+    size_t in_page = 0;
+    for (size_t at = 0; (at = section.find(".TP\n", at)) != std::string::npos; at++) in_page++;
+    CHECK(names.size() == in_page);
+    for (const char* name : {"TQ_CACHE_DIR", "TQ_PROVE", "HF_TOKEN", "NO_COLOR"}) CHECK(has(names, name));
+    CHECK(!contains(help.output, "TQ_SYSFS")); // for tests
+    CHECK(contains(tq_run({"environment"}).output, help.output.substr(begin, help.output.find("\n\n", begin) - begin)));
+    CHECK(contains(tq_run({"--help"}).output, "tq-run help environment"));
 }
 
 TEST_CASE("man refuses what is not there") {

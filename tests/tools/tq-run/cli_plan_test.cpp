@@ -139,7 +139,7 @@ TEST_CASE("what does not fit ends with the table and status 1, before anything i
         CHECK(contains(table, "a smaller model"));
         CHECK(contains(table, "--memory "));
         if (command == std::string("plan"))
-            CHECK(contains(table, "--fit on: ")); // the others run on the CPU where there is no GPU
+            CHECK(contains(table, "--fit on: ")); // the others run on the CPU if the machine has no GPU
         if (command != std::string("plan"))
             CHECK(contains(finished.error, "tq-run: qwen3-8b:q4_k_m does not fit the 1.00 GiB of --memory"));
     }

@@ -1,4 +1,4 @@
-// --prefill-from: a server runs the prompts of others, which decode; and what happens where it does not, or lies.
+// --prefill-from: a server runs the prompts of others, which decode; and what happens if it does not, or lies.
 #include "tests/support/lying_server.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
@@ -15,7 +15,7 @@ namespace {
 
 std::string at(uint16_t port) { return "http://127.0.0.1:" + std::to_string(port); }
 
-// As generate(), without a window, which pages of others lack.
+// The same as generate(), without a window, which pages of others lack.
 Finished generated(Flags flags, const OnMachine& on = {}) {
     if (std::ranges::find(flags, "-ctk") == flags.end()) flags.insert(flags.end(), {"-ctk", "tq4"});
     return generate(std::move(flags), on);
@@ -37,7 +37,7 @@ std::string length_bytes(uint64_t length) {
     for (int i = 0; i < 8; i++) bytes += char(length >> (8 * i));
     return bytes;
 }
-// Of the demo model with tq4: a head of 1112 bytes, and 1056 for each token.
+// A page of the demo model with tq4: a head of 1112 bytes, and 1056 for each token.
 constexpr uint64_t page_bytes = 1112 + 256 * 1056 + 4 * 2 * 2 * 2 * 256;
 
 // Whether this build has the client at all.
@@ -120,10 +120,10 @@ TEST_CASE("a server lets another one run its prompts, which is killed; /metrics 
     CHECK(metric(port, "llamacpp:prompt_tokens_total") < 256 + 32);
     CHECK(metric(strong_port, "llamacpp:tokens_predicted_total") == 0);
     strong.signal(SIGKILL);
-    CHECK(answer_of(port, 45) == answer_of(alone_port, 45)); // begins likewise, with tokens that the weak one has
+    CHECK(answer_of(port, 45) == answer_of(alone_port, 45)); // begins the same, with tokens that the weak one has
     CHECK(metric(port, "tqrun_remote_prompts_total{what=\"asked\"}") == 1);
     CHECK(answer_of(port, 40, "A day. ") == answer_of(alone_port, 40, "A day. "));
-    // Where the machine is busy, the first prompt may have taken longer there than here, so that it is not asked again.
+    // If the machine is busy, the first prompt may have taken longer there than here, so that it is not asked again.
     const bool pays = metric(port, "tqrun_remote_prompts_total{what=\"skipped\"}") == 0;
     CHECK(metric(port, "tqrun_remote_prompts_total{what=\"failed\"}") == (pays ? 1 : 0));
     CHECK(metric(port, "tqrun_remote_paused") == (pays ? 1 : 0));

@@ -1,4 +1,4 @@
-// --prompt-cache of tq-run generate and tq-run chat: when a cache is saved, and the messages where that is not possible.
+// --prompt-cache of tq-run generate and tq-run chat: when a cache is saved, and the messages if that is not possible.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -20,7 +20,7 @@ struct Files {
         std::ifstream file(cache, std::ios::binary);
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    // Includes drafts, of which none may be left.
+    // Includes drafts; none may be left.
     size_t count() const { return size_t(std::distance(std::filesystem::directory_iterator(directory.path()), {})); }
 };
 

@@ -57,7 +57,7 @@ TEST_CASE("a Hugging Face directory becomes a file with the same logits, tokeniz
     CHECK(made.tensors().size() == original.tensors().size());
     for (const char* key : {"tokenizer.ggml.eos_token_id", "general.sampling.top_k", "qwen3.block_count"})
         CHECK(made.integer(key) == original.integer(key));
-    CHECK(std::holds_alternative<double>(*made.find("qwen3.rope.freq_base"))); // also where JSON has an integer
+    CHECK(std::holds_alternative<double>(*made.find("qwen3.rope.freq_base"))); // also if JSON has an integer
     CHECK(made.integer("qwen3.attention.value_length") == original.integer("qwen3.attention.key_length"));
     CHECK(made.integer("general.file_type") == 0);
     CHECK(!made.find("tie_word_embeddings"));

@@ -21,7 +21,7 @@ Arguments operator+(Arguments a, const Arguments& b) {
     return a;
 }
 
-// Random models, of which the second has fewer layers and the same vocabulary.
+// Random models. The second has fewer layers and the same vocabulary.
 const std::string& model(uint32_t layers = 2) {
     static const TemporaryFile files[2];
     static const std::string paths[2] = {files[0].path().string(), files[1].path().string()};
@@ -173,7 +173,7 @@ TEST_CASE("bench --spec compares the tokens, and reports acceptance and gain") {
         }
         CHECK(rows[0]["text"] == "edited copy");
     }
-    // What is always drafted does not depend on times.
+    // With --draft-always drafts do not depend on times.
     const auto always = [&] {
         const Finished finished = tq_run(small + on_cpu + Arguments{"--spec", "ngram", "--draft-always"});
         REQUIRE_MESSAGE(finished.status == 0, finished.error);

@@ -42,7 +42,7 @@ size_t count_lines(const std::string& text) { return size_t(std::count(text.begi
 
 std::string join(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
-// One line on standard error that begins with the program's name and holds `text`, nothing on standard output.
+// Standard error has one line, which begins with the program's name and holds `text`; standard output has nothing.
 void check_complaint(const Finished& finished, int status, const std::string& text) {
     INFO(finished.error);
     CHECK(finished.status == status);

@@ -160,7 +160,7 @@ TEST_CASE("a device that is lost while the model is loaded is opened again, too;
 }
 
 TEST_CASE("a device that gives no answer in time is left alone, and the next one, or the CPU, goes on") {
-    // A wait that ends at once without an answer, as if so many seconds had passed.
+    // A wait that ends at once without an answer, as if 7777 seconds had passed.
     const Environment seconds{"TQ_GPU_TIMEOUT=7777"};
     check_goes_on(generate, {"vkWaitForFences:2=TIMEOUT", "vkWaitForFences:20=TIMEOUT"}, "gave no answer in time", "", seconds);
     check_goes_on(generate, {"vkWaitForFences:9=TIMEOUT"}, on_cpu, "", seconds);

@@ -85,8 +85,8 @@ Served serve(const std::string& fault, size_t count = clients, const std::string
     return out;
 }
 
-// How many passes eight streams share depends on when they come, so a fault is placed among the calls of one stream alone
-// (half of those of a stream and the one after it): eight have at least as many, and the fault strikes.
+// The number of passes that eight streams share depends on when they come, so a fault is placed among the calls of one stream
+// alone (half of those of a stream and the one after it): eight have at least as many, and the fault strikes.
 struct Healthy {
     std::string flags;
     Served loaded = serve("", 0, flags), alone = serve("", 1, flags), answered = serve("", clients, flags);
@@ -94,7 +94,7 @@ struct Healthy {
     uint64_t calls_while_answering(const std::string& function) const {
         return (alone.calls_of(function) - loaded.calls_of(function)) / 2;
     }
-    // "vkQueueSubmit:20=DEVICE_LOST": the call at this part of those of one answer.
+    // "vkQueueSubmit:20=DEVICE_LOST": the call at this part of the calls of one answer.
     std::string fault(const std::string& function, double part, const std::string& result) const {
         const auto n = std::max<uint64_t>(1, uint64_t(part * double(calls_while_answering(function))));
         return fmt::format("{}:{}={}", function, loaded.calls_of(function) + n, result);

@@ -38,7 +38,7 @@ const Scenario chat{"chat",
                     {"chat", "-n", "4", "--prompt-cache-all"},
                     "What is your name?\n"};
 
-// The results that a function may return, where they are not only those of exhausted memory.
+// The results that a function may return, if they are not only those of exhausted memory.
 const std::map<std::string, std::vector<const char*>> results{
     {"vkCreateDevice", {"INITIALIZATION_FAILED", "DEVICE_LOST", "TOO_MANY_OBJECTS"}},
     {"vkAllocateMemory", {"OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "TOO_MANY_OBJECTS"}},
@@ -56,7 +56,7 @@ bool says_why(const std::string& error) {
     return ("\n" + error).find("\ntq-run: ") != std::string::npos || error.find("/story.kv: not saved: ") != std::string::npos;
 }
 
-// What a fault ended in, from what the program said.
+// The end of a fault, from what the program said.
 enum class Outcome { not_made, whole, reopened, cpu, less, cut, error, count };
 constexpr std::array<const char*, size_t(Outcome::count)> outcome_names{"not made", "whole",   "reopened", "on the CPU",
                                                                         "less",     "cut off", "an error"};
@@ -106,7 +106,7 @@ Outcome outcome_of(const Ended& ended) {
                                                                                                       : Outcome::whole;
 }
 
-// One scenario with its own files: no file of the user is read or written.
+// A scenario with its own files: no file of the user is read or written.
 class Sweep {
   public:
     explicit Sweep(const Scenario& scenario) : scenario_(scenario) {

@@ -23,7 +23,7 @@ Finished plot(const Arguments& arguments, Arguments environment = {}) {
     return run({std::move(all), {}, std::move(environment)});
 }
 
-// Skips the test where Python or matplotlib is missing; tools/plot that fails otherwise is a fault.
+// Skips the test if Python or matplotlib is missing; tools/plot that fails otherwise is a fault.
 bool can_plot() {
     const Finished help = plot({"--help"});
     if (help.status == 0) return true;

@@ -1,18 +1,18 @@
-// What tests of tq-run quantize look at.
+// Shared by tests of tq-run quantize.
 #pragma once
 #include "tests/support/child_process.h"
 #include <doctest/doctest.h>
 
 namespace tq::test {
 
-// Of a command that succeeds.
+// The output of a command that succeeds.
 inline std::string output(const Finished& finished) {
     CAPTURE(finished.error);
     CHECK(finished.status == 0);
     return finished.output;
 }
 
-// What tq-run prints for a few ids on the CPU.
+// The output of tq-run for a few ids on the CPU.
 inline std::string logits(const std::string& model) {
     return output(tq_run({"logits", "-m", model, "--device", "cpu", "--ids", "1,2,3,4,5,6,7,8"}));
 }

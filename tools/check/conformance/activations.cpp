@@ -14,7 +14,7 @@ namespace {
 
 constexpr float activations_eps = 0.01f; // a model's would be lost in the limits
 
-// Of all rows, and as in the head: of every other one, from the last on.
+// Checks all rows, then rows as in the head: every other one, from the last on.
 Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t tokens) {
     const auto x = rig.random.normals(size_t(tokens) * cols), w = rig.random.normals(cols);
     std::vector<float> want(x.size()), want_in_head;

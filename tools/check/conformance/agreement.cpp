@@ -1,4 +1,4 @@
-// Compares a model on a device with the same on the CPU where both may be right and still differ. A code whose component is next
+// Compares a model on a device with the same model on the CPU. Both may be right and still differ: a code whose component is next
 // to a threshold falls to either side by rounding, and everything after it changes. So limits are measured: a third model, the
 // reference with norms whose weights have random relative noise of the size of rounding (with_noise), runs beside the two. What
 // it differs from the reference, times noise_factor, is what rounding explains; `floors` are limits below which nothing is asked,
@@ -101,13 +101,13 @@ struct Runner {
     }
 };
 
-// One stored vector.
+// A stored vector.
 struct Vector {
     const KvCodec& codec;
     std::span<const uint32_t> codes;
     std::span<const uint16_t> scales;
 
-    // Returns code i, or the bits of value i where the type has no codes.
+    // Returns code i, or the bits of value i if the type has no codes.
     uint32_t operator[](size_t i) const {
         if (is_coded(codec.type)) return unpack_code(codes, code_bits(codec.type), codec.head_dim(), i);
         return codes.size() == codec.head_dim() ? codes[i] : codes[i / 2] >> (16 * (i % 2)) & 0xffff;
@@ -118,7 +118,7 @@ Vector vector(StoredSide& side, uint32_t head, uint32_t position) {
     return {side.codec, side.codes_of(head, position), side.scales_of(head, position)};
 }
 
-// Counts equal codes and scales; the two types may differ. True where all codes are equal.
+// Counts equal codes and scales; the two types may differ. True if all codes are equal.
 bool count(Equal& codes, Equal& scales, const Vector& a, const Vector& b) {
     const bool same_type = a.codec.type == b.codec.type;
     const size_t d = b.codec.head_dim();
@@ -251,8 +251,7 @@ void Comparison::compare_logits() {
     noise_.logit_difference = worse(noise_.logit_difference, greatest_difference(noisy_.logits, reference_.logits));
 }
 
-// Of tokens that differ the one with the greatest margin is kept: it is the least like a tie, and so the one that rounding
-// explains worst.
+// Keeps the differing token with the greatest margin: it is the least like a tie, so rounding explains it worst.
 void Comparison::follow(uint32_t token) {
     const uint32_t other = argmax(measured_.logits);
     const double margin = double(reference_.logits[token]) - reference_.logits[other];
@@ -293,6 +292,7 @@ void Comparison::note_first(uint32_t layer, KvSide side, uint32_t head, uint32_t
     if (!out_.first || order(here) < order(*out_.first)) out_.first = here;
 }
 
+// A limit is noise_factor times what rounding alone does there, but at least the floor for this kind of cache.
 void Comparison::set_limits() {
     const Floors floor = floors(reference_.forward->kv(), layers_, options_.fp16_products);
     for (const bool after : {false, true})
@@ -312,6 +312,9 @@ void Comparison::set_limits() {
         out_.different->limit = 2 * out_.logit_limit * noise_.logit_difference / noise_.logit_error;
 }
 
+// The verdict names the first finding: of the prompt before the tokens after it, layer by layer, and in a layer the codes, the
+// encoding of values, the residual stream; then the logits, and the token with the clearest difference. Each condition is a
+// negated <=, so that NaN is a finding.
 void Comparison::judge() {
     const auto blame = [&](std::string text) {
         if (out_.verdict.empty()) out_.verdict = std::move(text);

@@ -20,16 +20,16 @@ NoisyWeights with_noise(const Weights& weights, float relative, uint64_t seed = 
 // The perturbation for with_noise() that stands for rounding: fp32 sums in another order, or products of fp16 (`fp16_products`).
 float noise_like_rounding(bool fp16_products);
 
-// Counts of equal codes, or of equal values where a type has no codes, and of equal scales.
+// Counts of equal codes, or of equal values if a type has no codes, and of equal scales.
 struct Equal {
     uint64_t of = 0, equal = 0;
     double different() const { return of == 0 ? 0 : double(of - equal) / double(of); } // the share that differs
 };
 
-// Returns the greater of two errors, or NaN where either is NaN: nothing is worse.
+// Returns the greater of two errors, or NaN if either is NaN: nothing is worse.
 double worse(double a, double b);
 
-// One layer's agreement over the tokens of the prompt, or over those after it.
+// Agreement of a layer over the tokens of the prompt, or over the tokens after it.
 struct LayerAgreement {
     Equal k_codes, k_scales, v_codes, v_scales; // the same on both
     Equal encoded;         // values: vectors that are stored with the bytes that the CPU gives for the same codec input
@@ -82,7 +82,7 @@ struct AgreementOptions {
 };
 
 // Runs `ids` and a greedy continuation on all three; `noisy` is the reference with weights of with_noise(). A limit is four
-// times the noise in that place, or what correct devices have shown, where that is more. Nothing where `keep_going` returned
+// times the noise in that place, or what correct devices have shown, if that is more. Returns nothing if `keep_going` returned
 // false. ids: at least one; with `decode` within the context of all (ENSURE). Throws what Forward::run does.
 std::optional<Agreement> compare(const Config& config, const MakeForward& measured, const MakeForward& reference,
                                  const MakeForward& noisy, std::span<const uint32_t> ids, const AgreementOptions& options);

@@ -1,7 +1,7 @@
 // A recorded row as an AmberScript, for people who have Google's Amber and not tq-run, such as the authors of drivers. All of the
 // row is in the text: modules as SPIR-V in hexadecimal, already specialised, buffers as numbers, the dispatches in order, and
 // what the results must be, each where the row read it: a later dispatch may write the same buffer. Each element must be within
-// the whole norm of the difference, and the norm itself is compared by Amber's RMSE where the buffer holds only what is compared
+// the whole norm of the difference, and the norm itself is compared by Amber's RMSE if the buffer holds only what is compared
 // and guard words. RMSE alone would not do: a NaN passes it. SPIR-V capabilities become Amber's names of features, by number.
 #include "tools/check/conformance/amber_script.h"
 #include "base/printable.h"
@@ -183,7 +183,7 @@ class Script {
     }
 
     // Whether the rest of the buffer, after what is compared, are the guard words of an output, which no kernel may change.
-    // RMSE_BUFFER compares whole buffers, so it serves only where what is not compared must be unchanged.
+    // RMSE_BUFFER compares whole buffers, so it serves only if what is not compared must be unchanged.
     bool only_this_is_written(const std::string& buffer) const {
         size_t compared = 0, count = 0;
         for (const Recording::Comparison& one : recording_.comparisons)

@@ -61,8 +61,8 @@ Floats random_floats(Random& random) {
     return in;
 }
 
-// One kernel has all operations, and a specialisation constant chooses one: the compiler sees the operation alone, as it does in
-// the codec.
+// A single kernel has all operations, and a specialisation constant chooses one: the compiler sees the operation alone, as it
+// does in the codec.
 std::vector<uint32_t> run_floats(Rig& rig, FloatOp op, const Floats& in) {
     const auto n = uint32_t(in.a.size());
     const Buffer a = rig.upload(in.a), b = rig.upload(in.b), c = rig.upload(in.c), y = rig.output(n);

@@ -19,9 +19,9 @@ namespace {
 // The limit of attention's error: Vulkan allows exp in the softmax to be off by some units in the last place, and sums are in
 // another order. A score's own rounding errors grow with it.
 double limit(float deviation) { return 5e-6 * double(deviation); }
-// Queries and weights rounded to fp16: 2.5e-4 where to nearest; a driver that truncates is off by twice as much.
+// Queries and weights rounded to fp16: 2.5e-4 if rounded to nearest; a driver that truncates is off by twice as much.
 double limit_of_matrices(float deviation) { return 1e-3 * double(deviation); }
-// The same, and sums of 16 products in fp16: 1.1e-3 where to nearest.
+// The same, and sums of 16 products in fp16: 1.1e-3 if rounded to nearest.
 double limit_of_decode(float deviation) { return 3e-3 * double(deviation); }
 
 // The cache is filled on the host (fill), and its bytes are uploaded as they are: storing has rows of its own, and a fault there
@@ -93,8 +93,8 @@ KvOptions with_window(KvOptions kv, uint32_t tokens) {
     return kv;
 }
 
-// Windows with codes: one token and blocks, shorter and longer than the window, before and after the ring wraps around, and
-// where some tokens were removed again.
+// Windows with codes: one token and blocks, shorter and longer than the window, before and after the ring wraps around, and after
+// some tokens were removed again.
 void add_window(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions few = with_window({KvType::tq4, KvType::tq4}, 5), many = with_window({KvType::tq3t, KvType::tq4t}, 33),
                     mixed = with_window({KvType::q8_0, KvType::f16}, 5);
@@ -171,7 +171,7 @@ std::vector<NamedTuning> matrices(const Capabilities& device) {
     gpu.type = DeviceType::discrete;
     gpu::Tuning own = gpu::choose_tuning(gpu);
     if (!own.matmul_coopmat || own.subgroup == 0 || own.matrix_subgroup < own.matrix.m) return {};
-    own.attention_coopmat_rows = 4 * own.matrix.m; // also where it is not the device's choice
+    own.attention_coopmat_rows = 4 * own.matrix.m; // also if it is not the device's choice
     gpu::Tuning few = own;
     few.attention_coopmat_rows = 2 * own.matrix.m;
     few.shared_bytes = 16384;
@@ -248,6 +248,8 @@ void add_decode(Rows& rows, const Capabilities& device) {
         row("three subgroups", odd, shape);
 }
 
+// Rows of attention_coopmat. Every tile has at least one row, and on a GPU every tile has all types and edge cases, too; on a CPU
+// driver, which takes seconds to build each variant, one tile has these.
 void add_matrices(Rows& rows, const Capabilities& device) {
     const std::vector<NamedTuning> all = matrices(device);
     const auto row = [&](const NamedTuning& variant, const AttentionCase& shape) {

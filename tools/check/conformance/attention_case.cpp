@@ -31,7 +31,7 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
     return words;
 }
 
-// The windows on the device, as the pass finds them: the vectors of its rows in the block, or in the slots' rings where rows are
+// The windows on the device, as the pass finds them: the vectors of its rows in the block, or in the slots' rings if rows are
 // separate; NaN everywhere else.
 void put_window(Rig& rig, const AttentionCase& shape, const host::LayerCache& host, const gpu::PassRows& pass,
                 gpu::DeviceCache& cache) {
@@ -68,7 +68,7 @@ void poison_pages(const host::LayerCache& layer) {
     }
 }
 
-// Makes the first n tokens of slot `from` those of another one, or of itself, without what its window has.
+// Gives `slot` the pages with the first n tokens of slot `from`, which may be itself, without its window.
 void take_pages(Cache& cache, uint32_t from, uint32_t slot, uint32_t n) {
     const auto table = cache.table(from).first(pages_of(n));
     const std::vector<uint32_t> pages(table.begin(), table.end());

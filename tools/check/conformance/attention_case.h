@@ -1,4 +1,4 @@
-// What attention's rows run on: the last tokens of slots, on a cache on the host and its copy on the device.
+// Inputs of attention's rows: the last tokens of slots, with a cache on the host and its copy on the device.
 #pragma once
 #include "model/host/cache.h"
 #include "tools/check/conformance/rig.h"
@@ -30,7 +30,7 @@ struct AttentionCase {
     }
 };
 
-// Fills a cache's slots, of which every other one begins as the one before it, and returns the pass of their last tokens.
+// Fills a cache's slots and returns the pass of their last tokens. Every other slot begins as the one before it.
 gpu::PassRows fill(Rig& rig, const AttentionCase& shape, host::HostCache& cache);
 // `cache` on the device, in slices of shape.heads_per_slice kv heads; with the windows that the pass finds.
 gpu::DeviceCache on_device(Rig& rig, const AttentionCase& shape, const host::LayerCache& cache, const gpu::PassRows& pass);

@@ -19,7 +19,7 @@
 namespace tq::conformance {
 namespace {
 
-// How the side under test is stored.
+// Storage of the side under test.
 struct Format {
     KvType type;
     RotationKind rotation = RotationKind::wht;
@@ -107,8 +107,8 @@ Outcome ties(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t
     return twin.check();
 }
 
-// One-hot vectors (2 m + 1) L, whose every component then is as large as the standard deviation and has level L: the scale lies
-// exactly halfway between two fp16 numbers, including subnormal ones and the least of them.
+// Stores one-hot vectors (2 m + 1) L, whose every component then is as large as the standard deviation and has level L: the scale
+// lies exactly halfway between two fp16 numbers, including subnormal ones and the smallest of them.
 Outcome halfway_scales(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     TwinCache twin(rig, d, format.as_values(KvType::f16), 64);
     const uint32_t level = format.type == KvType::tq2 ? 100 : format.type == KvType::tq3 ? 40 : 36;

@@ -66,7 +66,7 @@ void fill_exponents(std::span<float> x, Random& random) {
     }
 }
 
-// One magnitude only, in a random or a Walsh pattern of signs, with or without zeros.
+// A single magnitude, in a random or a Walsh pattern of signs, with or without zeros.
 void fill_equal(std::span<float> x, Random& random) {
     const float size = random.below(2) != 0 ? magnitude(random, -15, 15) : from_bits(uint64_t(112 + random.below(30)) << 23);
     const uint32_t pattern = random.below(3), walsh = random.below(uint32_t(x.size()));
@@ -97,7 +97,7 @@ void fill_scale_tie(std::span<float> x, Random& random) {
     any(x, random) = with_sign(size, random);
 }
 
-// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False where that failed.
+// Fills y except y[j] with numbers below 4096 whose squares sum up to `rest`. False if that failed.
 bool square_parts(std::span<int64_t> y, size_t j, int64_t rest, Random& random) {
     auto left = int64_t(y.size()) - 1;
     for (size_t i = 0; i < y.size(); i++) {

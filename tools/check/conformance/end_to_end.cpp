@@ -26,7 +26,7 @@ using Limit = double (*)(std::string_view tap);
 // fp32 caches: only the order of sums and the rounding of functions differ, through all layers.
 double exact_limit(std::string_view) { return 2e-5; }
 
-// Where cooperative matrices round weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to
+// If cooperative matrices round weights and activations to fp16: the worst tap was 6.7e-4 off on a driver that rounds to
 // nearest; one that truncates is off by twice as much.
 double limit_of_fp16_products(std::string_view) { return 3e-3; }
 

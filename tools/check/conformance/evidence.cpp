@@ -1,8 +1,8 @@
-// What a row ran and what it read, for a report. While an Evidence lives it sees each dispatch of the device (DispatchWatch) and
-// each comparison (through `current`, since comparisons are free functions; a worker runs one row at a time). Without contents it
-// keeps kernels, constants and sizes of up to 16 dispatches. With contents (--dump) a row is run once more, and each buffer is
-// read back before the first dispatch that uses it, so that inputs are as they were; what would be too much is left out, and
-// `complete_` says so, because an incomplete recording cannot be replayed.
+// Records what a row ran and what it read, for a report. While an Evidence lives it sees each dispatch of the device
+// (DispatchWatch) and each comparison (through `current`, since comparisons are free functions; a worker runs one row at a time).
+// Without contents it keeps kernels, constants and sizes of up to 16 dispatches. With contents (--dump) a row is run once more,
+// and each buffer is read back before the first dispatch that uses it, so that inputs are as they were; what would be too much is
+// left out, and `complete_` says so, because an incomplete recording cannot be replayed.
 #include "tools/check/conformance/evidence.h"
 #include "base/error.h"
 #include "base/path_text.h"

@@ -23,14 +23,14 @@ class Evidence {
 
     // Writes into `folder`: the modules, each buffer's contents before anything ran, each result with its expected values
     // (little-endian words), row.json, which describes them and contains `about` (docs/devices.md), and row.amber
-    // (amber_script.h). Throws Error where they cannot be written.
+    // (amber_script.h). Throws Error if they cannot be written.
     void write(const std::filesystem::path& folder, nlohmann::ordered_json about) const;
 
     // Called by the functions that compare 4-byte words; type: "float32" or "uint32". allowed: of floats, the greatest norm of
     // the difference.
     static void compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed,
                          double allowed = 0);
-    // Called with what was read back from a buffer: a comparison that follows is of its first words, where they are equal.
+    // Called with what was read back from a buffer: a comparison that follows is of its first words, if they are equal.
     static void was_read(const Buffer& buffer, std::span<const uint32_t> words);
 
   private:

@@ -18,8 +18,8 @@ namespace {
 
 constexpr double weight_limit = 1e-5; // as of swiglu, for the same reason
 
-// The logits of a router. some: expert 0 is every token's first, the last one nobody's, others are random; tied: whole
-// numbers, of which the largest are zeros of both signs.
+// The logits of a router. some: expert 0 is every token's first, the last one nobody's, others are random; tied: whole numbers,
+// the largest being zeros of both signs.
 enum class Logits { some, tied, equal, nonfinite };
 
 struct ExpertsShape {
@@ -88,7 +88,7 @@ Buffer routes_buffer(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s)
     return rig.output(gpu::routes_bytes(tuning, s.experts, s.max()) / 4);
 }
 
-// Only products of blocks read pairs in the order of experts. Where a vector's kernel takes them, there are no tiles, and the
+// Only products of blocks read pairs in the order of experts. If a vector's kernel takes them, there are no tiles, and the
 // count of tiles is 0.
 bool ordered(const gpu::Tuning& tuning, const ExpertsShape& s) {
     const bool separate = s.separate || s.max() == 1;
@@ -178,7 +178,7 @@ struct Stack {
         matrix = rig.matrix(tensor.tensor, s.max_rows, tuning.weight_interleave);
     }
 
-    // [pairs][rows]: of the pairs' experts and rows of x, one of which `per_x` pairs share.
+    // Returns [pairs][rows]: the product of each pair's expert and row of x; `per_x` consecutive pairs share a row.
     std::vector<float> times(Rig& rig, std::span<const uint32_t> ids, std::span<const float> x, uint32_t per_x,
                              const gpu::Experts& e) const {
         const Tensor& all = tensor.tensor;
@@ -215,7 +215,7 @@ struct Inputs {
 std::vector<uint32_t> run_pass(Rig& rig, const gpu::Tuning& tuning, const ExpertsShape& s, const Inputs& in, uint32_t tokens,
                                uint32_t recorded, const Buffer& y, uint32_t rows_per_token,
                                const std::function<void(gpu::Pass&, gpu::Inputs&, const gpu::Routes&)>& record) {
-    // Of a pass before there may be experts of more tokens: here it is the first one.
+    // An earlier pass may have left the routes of more tokens; this pass is the first, so all are zero.
     const std::vector<std::byte> before(gpu::routes_bytes(tuning, s.experts, s.max()));
     const Buffer routes = rig.upload(before), context = rig.context(0, tokens);
     rig.run(
@@ -366,7 +366,7 @@ void add_experts(Rows& rows, const char* what, ExpertsBody body, const NamedTuni
 
 constexpr GgmlType types[] = {GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K};
 
-// Of separate rows, and of blocks by matmul. Slices begin within an expert, and some experts have none of one.
+// Separate rows, and blocks by matmul. Slices begin within an expert, and some experts have no rows in a slice.
 void add_expert_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
     for (const ExpertsShape& s : {ExpertsShape{{5, 2}, 67, 512, 1, 0, false, 50},
                                   {{8, 3}, 67, 256, 3, 4, true},
@@ -385,7 +385,7 @@ void add_expert_products(Rows& rows, const NamedTuning& variant, GgmlType type) 
         add_experts(rows, "gated experts, normed", gated_normed, variant, type, {{5, 2}, 72, 256, 1, 0, false, 50});
 }
 
-// Tiles of one expert's pairs, the last of which is not full: of an expert that all tokens have, of some that few have.
+// Tiles of one expert's pairs, for an expert that all tokens have and for experts that few have. The last tile is not full.
 void add_expert_tiles(Rows& rows, const NamedTuning& variant, GgmlType type) {
     const bool some = type == GgmlType::Q8_0 || type == GgmlType::Q4_K || !variant.tuning.matmul_coopmat;
     if (!some || (variant.tuning.matmul_coopmat && type == GgmlType::F32)) return;

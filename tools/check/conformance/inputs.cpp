@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint32_t rows_of_x = 5; // of five tokens, or of one that has them all
 
-// Tokens of very different sizes, with zeros, and with a number that is not finite. Where fp16 numbers are truncated or denormal
-// ones lost is left to the device.
+// Tokens of very different sizes, with zeros, and with a number that is not finite. Whether fp16 numbers are truncated, and
+// denormal ones lost, is left to the device.
 Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t per_token) {
     const uint32_t tokens = rows_of_x, recorded = tokens + 2 * per_token;
     std::vector<float> x = rig.random.normals(size_t(recorded) * cols);
@@ -49,7 +49,7 @@ Outcome inputs_to_fp16(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint3
 // The largest number of two digits, 127 * 128 + 127.
 constexpr float max = 16383;
 
-// What inputs_to_int8 wrote for 32 columns.
+// The result of inputs_to_int8 for 32 columns.
 struct Digits {
     std::vector<float> values; // without the scale, whole numbers
     float scale, sums[3];
@@ -62,7 +62,7 @@ struct Digits {
     }
 };
 
-// Empty where the digits are those of x, rounded; else what is wrong.
+// Empty if the digits are those of x, rounded; else what is wrong.
 std::string fault_of(const Digits& digits, std::span<const float, 32> x) {
     const auto largest = [&] { return std::ranges::max(x, {}, [](float v) { return std::fabs(v); }); };
     if (std::ranges::any_of(x, [](float v) { return !std::isfinite(v); }))
@@ -82,8 +82,8 @@ std::string fault_of(const Digits& digits, std::span<const float, 32> x) {
     return "";
 }
 
-// The same tokens, with 32 columns that are all 0 and some of which only one is not. Where a number lies halfway is left to the
-// device.
+// The same tokens, with 32 columns that are all 0, and 32 that are 0 but for one. The rounding of a number that lies halfway is
+// left to the device.
 Outcome inputs_to_int8(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t per_token) {
     const uint32_t tokens = rows_of_x, recorded = tokens + 2 * per_token, blocks = cols / 32;
     std::vector<float> x = rig.random.normals(size_t(recorded) * cols);

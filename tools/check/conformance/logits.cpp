@@ -51,7 +51,7 @@ std::vector<Prompt> make_prompts(bool exact, uint32_t vocab_size) {
 Bounds exact_bounds(bool fp16_products) { return fp16_products ? Bounds{2e-3, 1e-2} : Bounds{1e-5, 1e-4}; }
 
 // The same, over all 34 types: the best of three prompts was at most 5.6e-5 off in fp32 (f16, on the CPU path), and 1.8e-6 in
-// the TurboQuant types; single prompts up to 5.4e-2, where one code is its neighbour. Above 0.25 no error can be told from
+// the TurboQuant types; single prompts up to 5.4e-2, if one code is its neighbour. Above 0.25 no error can be told from
 // noise.
 Bounds cache_bounds(double noise, bool fp16_products) {
     const Bounds min = fp16_products ? Bounds{1e-2, 4e-2} : Bounds{1e-4, 1e-3};
@@ -66,7 +66,7 @@ bool is_exact(const KvOptions& kv) {
 // llvmpipe: at most 5.0e-6 (f16), 4.4e-7 in types with codes; cooperative matrices 2.5e-4.
 Bounds attention_bounds(const KvOptions& kv) { return is_exact(kv) ? exact_bounds(false) : Bounds{1e-3, 1e-2}; }
 
-// One code that falls on the other side of a threshold moves the logits by some hundredths.
+// A single code that falls on the other side of a threshold moves the logits by some hundredths.
 double error_limit(const KvOptions& kv, bool fp16_products) { return is_exact(kv) ? exact_bounds(fp16_products).limit : 0.05; }
 
 double relative_error(std::span<const float> a, std::span<const float> b) {

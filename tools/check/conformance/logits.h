@@ -10,8 +10,8 @@
 
 namespace tq::conformance {
 
-// How far off an error may be. No correct device has shown more than `usual`: above it a warning is printed. Above `limit` the
-// result is wrong.
+// Bounds of an error. No correct device has shown more than `usual`: above it a warning is printed. Above `limit` the result is
+// wrong.
 struct Bounds {
     double usual = 0, limit = 0;
 };
@@ -21,7 +21,7 @@ struct LogitsCheck {
     Bounds bounds;       // of `error`
     uint32_t layers = 0; // layers of the model that were compared
 
-    bool passed() const { return error <= bounds.limit; } // false where it is NaN
+    bool passed() const { return error <= bounds.limit; } // false if it is NaN
     bool usual() const { return error <= bounds.usual; }
 };
 
@@ -34,7 +34,7 @@ Bounds cache_bounds(double noise, bool fp16_products);
 // Whether every layer's types are f32.
 bool is_exact(const KvOptions& kv);
 
-// For attention's output over vectors that the device stored itself.
+// Returns the bounds of attention's output over vectors that the device stored itself.
 Bounds attention_bounds(const KvOptions& kv);
 
 // Between two tunings of one device, on workloads for which there is no reference.

@@ -76,7 +76,7 @@ Outcome large(Rig& rig, bool whole) {
     return compare_words(std::span(got).first(1000), std::span(content).subspan(last, 1000));
 }
 
-// A hundred dispatches, each of which reads what the previous one wrote: only the recorder's barriers keep them in order.
+// Runs a hundred dispatches; each reads what the previous one wrote: only the recorder's barriers keep them in order.
 Outcome chain(Rig& rig, uint32_t words) {
     const std::vector<uint32_t> content = random_words(rig.random, words);
     std::vector<uint32_t> want = content;
@@ -95,9 +95,9 @@ Outcome chain(Rig& rig, uint32_t words) {
 enum class Order { read_after_write, write_after_read, write_after_write, overlapping };
 
 // Repeats y = x + i, then z[i] = y. With write_after_read something else is written to y right after; with write_after_write
-// something else is written to y just before, and z only in the last round; with `overlapping` y is bound from an offset on
-// where it is written and from its start where it is read. Every dispatch must wait for the previous one, and for that reason
-// alone.
+// something else is written to y just before, and z only in the last round; with `overlapping` y is written through a binding
+// that begins at an offset, and read through one that begins at its start. Every dispatch must wait for the previous one, and for
+// that reason alone.
 Outcome ordered(Rig& rig, Order order, uint32_t words) {
     constexpr uint32_t rounds = 20;
     const std::vector<uint32_t> content = random_words(rig.random, words);

@@ -1,6 +1,6 @@
 // Limits and tunings for rows of matrix products. A limit depends on what the kernel rounds: nothing but fp32 sums, sums one by
 // one (error growing as the square root of the columns), inputs of fp16 or of 14 bits (digits). An error is relative to the norm
-// that the products' terms have on average (expected_norm), where rows are few: the sum itself may cancel to nearly nothing, and
+// that the products' terms have on average (expected_norm), if rows are few: the sum itself may cancel to nearly nothing, and
 // its relative error then says nothing.
 // Tile variants cover every size of shared memory that a device may have, also those that this one would not choose.
 #include "tools/check/conformance/products.h"
@@ -12,12 +12,12 @@ namespace {
 
 // matmul_tiled adds them one by one, each time rounding a sum that grows as the square root of their number.
 constexpr double rounding_of_a_step = 3e-8;
-// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them where to nearest; a device may truncate them instead,
-// which is at most twice as much and half of it on average, with the same sign for all products.
+// matmul_coopmat rounds both factors to fp16, by at most 2^-11 of them if it rounds to nearest; a device may truncate them
+// instead, which is at most twice as much and half of it on average, with the same sign for all products.
 // matmul_dot and matvec_dot round inputs to 1/16383 of the largest of 32, which is about twice their standard deviation: products
-// are off by 4e-5, or up to three times as much where few are compared.
+// are off by 4e-5, or up to three times as much if few are compared.
 constexpr double digits_limit = 1.5e-4;
-constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for, where tables are small
+constexpr uint32_t min_tile_bytes = 10240; // the least shared memory that matmul_coopmat has a tile for, if tables are small
 
 } // namespace
 
@@ -41,8 +41,8 @@ double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kern
 
 static std::string name_of_matrices(uint32_t bytes) { return fmt::format("matrices, {} KiB", bytes >> 10); }
 
-// Adds tunings whose tile has 64 columns, or is decoded ahead, in the least shared memory in which it is that tile; and one of
-// which each subgroup has eight matrices of sums, several each way: the smallest tile has one or a few.
+// Adds three tunings, each with the least shared memory that gives its tile: 64 columns; decoded ahead; and eight matrices of
+// sums for each subgroup, several each way. The smallest tile has one or a few.
 static void add_matrices([[maybe_unused]] std::vector<NamedTuning>& out, [[maybe_unused]] const Capabilities& device,
                          [[maybe_unused]] gpu::Tuning tuning) {
 #if TQ_COOPERATIVE_MATRIX

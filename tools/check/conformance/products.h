@@ -1,4 +1,4 @@
-// What rows of products have in common: limits, and the tiles of their kernels.
+// Limits of rows of products, and the tiles of their kernels.
 #pragma once
 #include "tools/check/conformance/rig.h"
 
@@ -9,10 +9,10 @@ inline constexpr double product_limit = 2e-6;
 inline constexpr double gated_limit = 2e-5;   // as that of swiglu, of such sums
 inline constexpr double half_limit = 0x1p-10; // of fp16 numbers that may be truncated
 
-// The limit of products by that kernel with a matrix of `type` that has so many columns.
+// Returns the limit of products by `kernel` with a matrix of `type` that has `cols` columns.
 double limit_of(const gpu::Tuning& tuning, GgmlType type, gpu::MatmulKernel kernel, uint32_t cols);
 
-// The norm of w x if its terms were independent: needed where few sums are compared and their terms cancel.
+// The norm of w x if its terms were independent: needed if few sums are compared and their terms cancel.
 double expected_norm(const Tensor& w, std::span<const float> x);
 
 // matmul_tiled, matmul_dot and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would

@@ -18,7 +18,7 @@ struct Random {
     std::vector<float> normals(size_t n, float deviation = 1);
 };
 
-// Returns factors about 1, at most 30 times as large or small, and means about 0; nothing where there are no heads.
+// Returns factors about 1, at most 30 times as large or small, and means about 0; nothing if there are no heads.
 HeadConditions random_conditions(Random& random, uint32_t kv_heads, uint32_t head_dim);
 // Returns scales of values, powers of two from 1/8 to 8.
 std::vector<float> random_value_scales(Random& random, uint32_t kv_heads, uint32_t head_dim);

@@ -37,7 +37,7 @@ void set_largest_nvfp4_scale(std::span<std::byte> block) {
     block[4] = std::byte(1);
 }
 
-// Fills a block: where it is a single number, with a normally distributed one; else with random bits, and a normally distributed
+// Fills a block: if it is a single number, with a normally distributed one; else with random bits, and a normally distributed
 // scale of standard deviation 1 / `deviation` (a minimum's is BlockScales::ratio times that; MXFP4's is one of eight powers of
 // two).
 void fill_block(GgmlType type, std::span<std::byte> block, Random& random, double deviation) {

@@ -37,14 +37,14 @@ struct Recording {
     std::vector<Comparison> comparisons;
 };
 
-// Throws an Error that names the file where the folder is not complete, or something does not fit: the sizes of constants, push
+// Throws an Error that names the file if the folder is not complete, or something does not fit: the sizes of constants, push
 // constants and buffers, and the modules' interfaces.
 Recording read_recording(const std::filesystem::path& folder);
 
 // Reads a SPIR-V module. Throws Error.
 Words read_module(const std::filesystem::path& file);
 
-// Throws Error where the steps do not fit the interface of the module that runs them.
+// Throws Error if the steps do not fit the interface of the module that runs them.
 void check_interface(const Recording& recording, const std::string& kernel);
 
 } // namespace tq::conformance

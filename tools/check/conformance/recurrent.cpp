@@ -23,7 +23,7 @@ constexpr float recurrent_eps = 0.01f; // a model's would be lost in the limits
 constexpr double row_limit = 1e-5;     // as of swiglu, for the same reason
 constexpr double rule_limit = 2e-6;    // sums of 128 products, over some hundred rows that follow from each other
 
-// As compare(), of results some of which should be NaN, and no others.
+// Like compare(), but NaN must be where `want` has NaN, and nowhere else.
 Outcome compare_with_nans(std::span<const uint32_t> words, std::span<const float> want, double limit) {
     std::vector<float> got(want.size()), finite(want.begin(), want.end());
     std::memcpy(got.data(), words.data(), got.size() * 4);
@@ -92,7 +92,7 @@ class Layer {
 
     host::LayerStates states; // of the reference
 
-    // Puts rows into a buffer of poison, and makes them those of step().
+    // Puts rows into a buffer of poison; step() then refers to it.
     void put(const std::vector<std::pair<uint64_t, std::span<const float>>>& parts) {
         content_.assign(at_.floats, std::bit_cast<float>(poison));
         for (const auto& [at, values] : parts) std::ranges::copy(values, content_.begin() + std::ptrdiff_t(at));
@@ -140,6 +140,8 @@ Buffer context_of(Rig& rig, const RunPass& pass, uint32_t slots) {
     return rig.context(rows_of(pass), std::vector<std::vector<uint32_t>>(slots, {0}));
 }
 
+// Runs the passes one after the other, and compares each one's channels, gates and states with the reference's. nonfinite: NaN in
+// a query and a value, and a key whose squares exceed fp32.
 Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, bool nonfinite = false) {
     const size_t channels = r.channels(), heads = r.value_heads;
     const auto taps = rig.random.normals(4 * channels), dt = rig.random.normals(heads, 3);
@@ -175,7 +177,8 @@ Outcome delta_inputs(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, co
     return out;
 }
 
-// How much is written and forgotten: what models do; all or nothing of either; or a query, a key and a value that are NaN.
+// usual: the state is written and forgotten as models do it; extreme: all or nothing of either; nonfinite: a query, a key and a
+// value are NaN.
 enum class Gates { usual, extreme, nonfinite };
 
 std::vector<float> gates_of(Random& random, Gates kind, size_t count) {
@@ -198,6 +201,7 @@ std::vector<float> channels_of(Random& random, const Recurrent& r, uint32_t rows
     return out;
 }
 
+// Compares the results [rows][value_size] of each pass, and the states after the last one.
 Outcome delta_rule(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, const Passes& passes, Gates kind) {
     Layer layer(rig, r, passes.slots, passes.max() + 2);
     Outcome out;
@@ -280,8 +284,8 @@ struct Drafts {
     uint32_t certain, drafts, right;
 };
 
-// Both kernels on the same rows as divided(), in passes that leave rows pending, of which wrong ones are taken back; at the end
-// what is pending is applied without rows.
+// Runs both kernels on the same rows as divided(), in passes that leave rows pending. Wrong rows are taken back. At the end the
+// pending rows are applied by a pass without rows.
 Divided drafted(Rig& rig, const gpu::Tuning& tuning, const Recurrent& r, uint32_t rows, std::span<const float> inputs) {
     constexpr uint32_t pending = 4, max = 6, begin = 3;
     constexpr Drafts kinds[] = {{1, 3, 3}, {1, 4, 0}, {0, 3, 3}, {1, 4, 4}, {0, 3, 1}, {1, 0, 0}, {1, 2, 1}};

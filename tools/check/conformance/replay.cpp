@@ -1,3 +1,7 @@
+// A recording may come from another device, and as a file from anybody. So each step is checked against the limits of this device
+// before anything is uploaded: what a driver does beyond its limits is undefined. Results are compared by the rules of the row
+// that recorded them. Whether they equal the recorded result is told as well: a driver that is wrong in the same bits probably
+// has the same fault.
 #include "tools/check/conformance/replay.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -7,14 +11,10 @@
 #include "runtime/subgroup_size.h"
 #include <cmath>
 
-// A recording may come from another device, and as a file from anybody. So each step is checked against the limits of this device
-// before anything is uploaded: what a driver does beyond its limits is undefined. Results are compared by the rules of the row
-// that recorded them. Whether they equal the recorded result is told as well: a driver that is wrong in the same bits probably
-// has the same fault.
 namespace tq::conformance {
 namespace {
 
-// Throws Error where the device cannot run the step.
+// Throws Error if the device cannot run the step.
 void check_device(const AnyShader& shader, const Recording::Step& step, const Capabilities& device) {
     const std::string what = printable(step.kernel);
     uint64_t invocations = 1;

@@ -6,7 +6,7 @@
 
 namespace tq::conformance {
 
-// Replaces the module of the kernel that the file is named after, or of the only one. Throws Error where that has no kernel, or
+// Replaces the module of the kernel that the file is named after, or of the only one. Throws Error if that has no kernel, or
 // another interface.
 void replace_module(Recording& recording, const std::filesystem::path& file);
 

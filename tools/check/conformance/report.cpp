@@ -75,13 +75,13 @@ std::string row_line(const RowResult& row, const std::string& again) {
     return is_failure(row.verdict) && row.is_bad() ? text + details(row, again) : text;
 }
 
-// One line for all rows, with the error of the worst one, and the failed rows in full.
+// Returns one line for all rows, with the error of the worst one, and the failed rows in full.
 // The worst row is that with the greatest share of its limit, among the failed ones if there are any: the share of a row that
 // passed says nothing beside it.
 std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
     if (rows.size() == 1) return row_line(rows[0], again);
     size_t failed = 0, skipped = 0, expected = 0;
-    const RowResult* worst = nullptr; // of the failed ones, where there are any
+    const RowResult* worst = nullptr; // of the failed ones, if there are any
     std::string failures;
     for (const RowResult& row : rows) {
         const bool fails = row.is_bad(), better = worst != nullptr && worst->is_bad() && !fails;
@@ -204,7 +204,7 @@ std::string verdict_of(const DeviceReport& device, bool every_row) {
     return text + known + '.';
 }
 
-// "2 wrong, 1 crashed"; only those that there are.
+// "3 passed, 2 wrong, 1 crashed"; other verdicts than `passed` only if there are such rows.
 std::string counts_text(const DeviceReport& device) {
     std::string text = fmt::format("{} passed", device.count(Verdict::passed));
     for (const auto& [verdict, its_name] : verdict_names)

@@ -198,7 +198,7 @@ std::vector<uint32_t> scattered_pages(uint32_t tokens) {
     return out;
 }
 
-// Returns nothing where a scale cannot be raised.
+// Returns nothing if a scale cannot be raised.
 std::optional<gpu::Matrix> Rig::repacked(const Tensor& tensor, uint32_t max_rows, const gpu::RowLayout& layout) {
     const uint32_t interleave = layout.interleave;
     const uint64_t row = tensor.data.size() / tensor.rows, device_row = gpu::device_row_bytes(tensor.type, tensor.cols);
@@ -253,6 +253,9 @@ gpu::Tuning without_matrices(gpu::Tuning tuning) {
     return tuning;
 }
 
+// The tunings that rows are run with, so that kernels of other devices are tested here, too: the device's own; those that would
+// be chosen for a GPU and for a CPU driver, if they are others; products of vectors with int8 digits in another workgroup; and
+// small odd sizes with the least shared memory that Vulkan allows.
 std::vector<NamedTuning> variants(const Capabilities& device) {
     const gpu::Tuning own = gpu::tuning_for(device);
     std::vector<NamedTuning> out{{"own", own}};

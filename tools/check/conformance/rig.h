@@ -22,8 +22,8 @@ uint64_t row_seed(uint64_t seed, std::string_view name);
 // The content of untouched words of an output: a NaN that no kernel produces.
 inline constexpr uint32_t poison = 0xffdeadbe;
 
-// Passes where the error, ||got - want|| / ||want||, is at most `limit`; it is not finite where `got` is not. Names the element
-// that is furthest off. `norm` replaces ||want|| where it is greater: of few sums whose terms cancel, an error relative to the
+// Passes if the error, ||got - want|| / ||want||, is at most `limit`; it is not finite if `got` is not. Names the element
+// that is furthest off. `norm` replaces ||want|| if it is greater: of few sums whose terms cancel, an error relative to the
 // result says little.
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double norm = 0);
 
@@ -36,7 +36,7 @@ class Rig {
         : device(device_selector), model(std::move(model)), tuning(gpu::tuning_for(device.capabilities())) {}
 
     Device device;
-    const std::filesystem::path model; // the demo; empty where it was not found
+    const std::filesystem::path model; // the demo; empty if it was not found
     ThreadPool pool;
     Random random{0}; // seeded for each row
     gpu::Tuning tuning;
@@ -56,9 +56,10 @@ class Rig {
     Buffer context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope = {},
                    uint32_t rotary = 0);
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t rotary = 0);
-    // Of the head, for these rows.
+    // The head's context, for these rows.
     Buffer head_context(std::span<const uint32_t> rows);
-    // In slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that Vulkan allows.
+    // Uploads a matrix in slices of at most `max_rows` rows; 0: as on a device that binds no more than 128 MiB, the least that
+    // Vulkan allows.
     gpu::Matrix matrix(const Tensor& tensor, uint32_t max_rows, uint32_t interleave);
     // Records body(pass) for at most `tokens` rows in `spans` spans, or for separate rows, and runs it.
     void run(const gpu::Tuning& tuning, const Buffer& context, uint32_t tokens, uint32_t head_dim,

@@ -20,7 +20,7 @@ void add_attention(Rows& rows, const Capabilities& device);
 void add_sampling(Rows& rows, const Capabilities& device);
 void add_end_to_end(Rows& rows, const Capabilities& device);
 
-// Of attention on the pairs of types and the heads of a subject (subject.h), in the device's own variant.
+// Adds rows of attention on the pairs of types and the heads of a subject (subject.h), in the device's own variant.
 struct Subject;
 void add_attention_of(Rows& rows, const Capabilities& device, const Subject& subject);
 

@@ -125,8 +125,8 @@ bool are_dispatches(const Json& list) {
            });
 }
 
-// One device, with as many workers as it takes. `next_` is the row that a new worker begins with: after the last finished one,
-// and a row that was begun when its worker ended counts as finished. A worker that ends between rows leaves `next_` as it was. A
+// A device, with as many workers as it takes. `next_` is the row that a new worker begins with: after the last finished one, and
+// a row that was begun when its worker ended counts as finished. A worker that ends between rows leaves `next_` as it was. A
 // worker in which no row has passed is barren: if five in a row are, a device that cannot run anything is not asked once for each
 // row.
 class Run {

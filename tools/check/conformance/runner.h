@@ -30,10 +30,10 @@ struct RowResult {
 
 struct DeviceReport {
     std::string selector;
-    Json device; // null where it was never opened
+    Json device; // null if it was never opened
     std::vector<RowResult> rows;
     std::string failure;                // why not every row was run
-    bool died = false;                  // the worker crashed or hung where it opened the device
+    bool died = false;                  // the worker crashed or hung while it opened the device
     std::vector<std::string> unmatched; // filters that mean no row of it
     double seconds = 0;
 
@@ -55,17 +55,17 @@ struct RunnerOptions {
 
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector);
 
-// What a worker says about the devices.
+// A worker's report about the devices.
 struct Listing {
     std::vector<std::string> usable; // their indices
     Json all = Json::array();        // as the worker describes them
     std::string failure;             // why there is none
-    std::string reason;              // why the loader can load no driver, where it says so (NoDriver)
+    std::string reason;              // why the loader can load no driver, if it says so (NoDriver)
     std::string death;               // how the worker ended without an answer
 };
 Listing list_devices_apart(const RunnerOptions& options);
 
-// Returns the usable devices. Throws Error where there is none, or the worker does not report them.
+// Returns the usable devices. Throws Error if there is none, or the worker does not report them.
 std::vector<std::string> usable_devices(const RunnerOptions& options);
 
 } // namespace tq::conformance

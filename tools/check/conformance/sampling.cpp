@@ -102,7 +102,7 @@ Outcome sample_candidates(Rig& rig, const gpu::Tuning& tuning, const VocabularyS
     return worse(compare_words(rig.read(out), want), rig.check(out, {}, 0));
 }
 
-// Penalties change which logits are the greatest, and the keys of those, bit for bit.
+// Penalties change which logits are the greatest, and their keys, bit for bit.
 Outcome penalised_candidates(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& shape, const Penalties& penalties) {
     auto logits = make_logits(rig.random, shape);
     const auto excluded = make_excluded(rig.random, shape.vocab_size);
@@ -229,7 +229,7 @@ Outcome sample_all(Rig& rig, const gpu::Tuning& tuning, const VocabularyShape& s
     return sampled_from_all(rig, tuning, logits_buffer, shape.vocab_size, settings, sampled_by, excluded, uses);
 }
 
-// Logits on an edge of the rules, of which none is excluded or penalised.
+// Logits on an edge of the rules. No id is excluded or penalised.
 Outcome sample_all_of(Rig& rig, const gpu::Tuning& tuning, const std::vector<float>& logits, uint32_t candidates,
                       const Settings& s) {
     const auto vocab_size = uint32_t(logits.size());
@@ -266,7 +266,7 @@ Outcome counted_uses(Rig& rig, const gpu::Tuning& tuning) {
                  compare_words(all.first(head.size()), head));
 }
 
-// Candidates of which none may be sampled, or one is not finite.
+// No candidate may be sampled, or one is not finite: the sampled id is NO_TOKEN.
 Outcome no_sample(Rig& rig, const gpu::Tuning& tuning, uint32_t key) {
     const std::vector<uint32_t> keys{NO_LOGIT, NO_TOKEN, key, 1025}, ids{poison, poison};
     const Buffer ids_buffer = rig.upload(std::as_bytes(std::span(ids))),

@@ -1,7 +1,7 @@
-// What a model needs of a device, and the rows that prove it. A device proves itself in seconds at the first start, so of all
-// rows are kept those with the device's own tuning, the model's weight formats, cache types, head sizes and options, at most four
-// of each kernel and type, spread evenly; rows of attention are made for exactly the model's types and group. A subject is text
-// for the worker's command line and part of the key of the verdict.
+// The kernels that a model needs of a device, and the rows that prove them. A device proves itself in seconds at the first start.
+// So only rows with the device's own tuning and the model's weight formats, cache types, head sizes and options are kept: at most
+// four of each kernel and type, spread evenly. Rows of attention are made for exactly the model's types and group. A subject is
+// text for the worker's command line and part of the key of the verdict.
 #include "tools/check/conformance/subject.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -86,7 +86,7 @@ Json to_json(const Subject& s) {
         {"head_norms", s.head_norms}, {"experts", s.experts}};
 }
 
-// By trying all numbers, since the names are those of the formats that this program knows.
+// Tries all numbers, since the names are those of the formats that this program knows.
 GgmlType parse_format(const std::string& text) {
     for (uint32_t number = 0; number < 64; number++)
         if (block_format(GgmlType(number)) != nullptr && type_name(GgmlType(number)) == text) return GgmlType(number);
@@ -144,8 +144,8 @@ Subject parse_subject(std::string_view text) {
     }
 }
 
-// Of `count` rows of a kind at most max_kind_rows stay: row `number` does if the share number / (count - 1), in thirds, has grown
-// since the row before. Sampling rows of all temperatures are one kind. Attention's rows are not selected but made, for the
+// At most max_kind_rows of the `count` rows of a kind stay: row `number` does if the share number / (count - 1), in thirds, has
+// grown since the row before. Sampling rows of all temperatures are one kind. Attention's rows are not selected but made, for the
 // model's own pair of types.
 Rows subject_rows(const Capabilities& device, const Subject& subject) {
     Rows all = all_rows(device);

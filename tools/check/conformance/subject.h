@@ -1,5 +1,5 @@
-// What the passes of one model run on a device, and the rows of conformance that are about it: a device proves itself for a
-// model by these.
+// The kernels that the passes of one model run on a device, and the rows of conformance about them: a device proves itself for
+// the model by these rows.
 #pragma once
 #include "model/kv/options.h"
 #include "model/weights/weights.h"

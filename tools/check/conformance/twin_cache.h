@@ -27,10 +27,10 @@ inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
     return config;
 }
 
-// check() compares all words of the slices, those with poison among them. So it finds not only a wrong code, but a vector in a
-// page or slice that is not its own, and a write beyond it.
-// One layer of a cache in two slices, with heads 0, 1 and head 2, as where bindings are short, filled with poison; and its twin
-// as encode() fills it.
+// check() compares all words of the slices, also words of poison. So it finds not only a wrong code, but a vector in a page or
+// slice that is not its own, and a write beyond it.
+// One layer of a cache in two slices, with heads 0, 1 and head 2, as on devices whose bindings are short, filled with poison; and
+// its twin as encode() fills it.
 struct TwinCache {
     Rig& rig;
     const uint32_t rotary_dim; // Config::rotary_dim
@@ -55,7 +55,7 @@ struct TwinCache {
     uint32_t rotary() const { return rotary_dim == 0 ? cache.head_dim : rotary_dim; }
     const KvCodec& codec(KvSide side) const { return cache.layers[layer].side(side); }
 
-    // Slot 0 has scattered_pages(), slot 1 those between them.
+    // Slot 0 has scattered_pages(), slot 1 the pages between them.
     static std::vector<std::vector<uint32_t>> two_tables(uint32_t capacity) {
         std::vector<uint32_t> first = scattered_pages(capacity), second = first;
         for (uint32_t& page : second) page--;
@@ -182,7 +182,7 @@ struct TwinWindow {
         twin.cache.window->buffer = twin.rig.upload(std::as_bytes(std::span(expected)));
     }
 
-    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: stored in the block where they are several, as many
+    // x: the vectors of a pass at `position`, [tokens][kv_heads][head_dim]: stored in the block if they are several, as many
     // as fit in the ring, and all in the cache.
     void expect(KvSide side, std::span<const float> x, uint32_t position) {
         twin.expect(side, x, position);

@@ -1,4 +1,4 @@
-// What became of a row.
+// The outcome of a row.
 #pragma once
 #include <array>
 #include <optional>

@@ -55,7 +55,7 @@ uint32_t padded_tokens(const gpu::Tuning& tuning, const MatrixShape& shape) {
     return max == 1 ? 1 : (max + tuning.matmul_tokens - 1) / tuning.matmul_tokens * tuning.matmul_tokens;
 }
 
-// As in a forward pass, one token takes matvec.
+// A single token takes matvec, as in a forward pass.
 gpu::MatmulKernel kernel_for(const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const uint32_t padded = padded_tokens(tuning, shape);
     return padded == 1 ? gpu::MatmulKernel::matvec : gpu::matmul_kernel(tuning, type, padded);
@@ -112,7 +112,7 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
-// The error of a product of two sums is measured against the size that such products have, and not against the result: where silu
+// The error of a product of two sums is measured against the size that such products have, and not against the result: if silu
 // is near 0, the result is small and its error is not.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
@@ -246,7 +246,7 @@ void add_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
         for (const MatrixShape& shape : {MatrixShape{256, 512, 1}, {768, 256, 1, 300}})
             add_matrix(rows, digits ? "matvec_dot, normed" : "matvec, normed", matvec_normed, variant, type, shape);
     if (variant.name != "own" && variant.name != vectors_in_digits && !some) return;
-    if (has_scales(type)) // those of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
+    if (has_scales(type)) // scales of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
         for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
     for (const MatrixShape& shape : {MatrixShape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
     if (small_blocks(type)) row({13, 96, 3});

@@ -2,7 +2,7 @@
 //   {"device": {...}, "rows": [[kernel, variant, shape], ...], "unmatched": [filters]}   once the device is open
 //   {"begin": 7}                                                 before row 7, and each time that it is repeated, then
 //   {"row": 7, "verdict": "passed", "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with
-//   "no_memory": true where it failed for want of memory; "dispatches" as Evidence writes them
+//   "no_memory": true if it failed for want of memory; "dispatches" as Evidence writes them
 //   {"end": true}, or {"failed": "why the device cannot be used"}
 // Any other output is that of a driver or a layer.
 #pragma once

@@ -183,7 +183,7 @@ bool Protocol::ablate(bool past_bugs) {
     return true;
 }
 
-// The fewest bits that pass become the winner; false where none pass.
+// The fewest bits that pass become the winner; false if none pass.
 bool Protocol::first_that_passes(const char* step, const char* isolates, std::span<const uint32_t> bits,
                                  const std::function<KvOptions(uint32_t)>& kv) {
     for (const uint32_t b : bits) {
@@ -197,7 +197,7 @@ bool Protocol::first_that_passes(const char* step, const char* isolates, std::sp
     return false;
 }
 
-// What costs less becomes the winner; false when it was stopped.
+// The variant becomes the winner if it passes and costs less. Returns false if it was stopped.
 bool Protocol::variant(const char* name, const char* isolates, KvTypes types, uint32_t window) {
     const Outcome* outcome = run(step_trial(name, isolates, with_window(types, window)));
     if (!outcome) return false;

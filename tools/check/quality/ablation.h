@@ -6,12 +6,12 @@
 
 namespace tq::quality {
 
-// By the change of the perplexity: pass to 0.3 and 5 %, warn to 1.0, or fail; and fail where the KL divergence is above a
-// limit. Invalid: a value is not finite, which is a bug.
+// The verdict depends on the change of the perplexity: pass to 0.3 and 5 %, warn to 1.0, else fail; and fail if the KL divergence
+// is above a limit. Invalid: a value is not finite, which is a bug.
 enum class Verdict { pass, warn, fail, invalid };
 const char* name(Verdict verdict);
 
-// One run of the protocol.
+// A run of the protocol.
 struct Trial {
     std::string run;      // "rotation", "keys 4", ...
     std::string isolates; // the one difference from the runs that have passed before

@@ -1,11 +1,11 @@
+// A run that is resumed takes its numbers from these lines, so to_json() and cost_of() are each other's inverse as far as judging
+// needs: a cost that was not finite comes back as the exception that it was, and the protocol goes the same way again. A number
+// that is not finite is null, as JSON has no other form of it, and is read as infinite.
 #include "tools/check/quality/ablation_record.h"
 #include <chrono>
 #include <cmath>
 #include <ctime>
 
-// A run that is resumed takes its numbers from these lines, so to_json() and cost_of() are each other's inverse as far as judging
-// needs: a cost that was not finite comes back as the exception that it was, and the protocol goes the same way again. A number
-// that is not finite is null, as JSON has no other form of it, and is read as infinite.
 namespace tq::quality {
 namespace {
 

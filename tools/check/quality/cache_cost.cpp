@@ -8,7 +8,7 @@
 
 namespace tq::quality {
 
-// A Forward with a clock; it takes the ids of a span one by one where that is requested.
+// A Forward with a clock; it takes the ids of a span one by one if that is requested.
 class CacheCosts::Timed final : public Forward {
   public:
     explicit Timed(Forward& forward, bool one_by_one = false)

@@ -18,7 +18,7 @@ struct Chunks {
     std::span<const uint32_t> at(size_t i) const { return std::span(ids).subspan(i * tokens, tokens); }
 };
 
-// `count` chunks of `tokens` tokens from chunk `first` on; fewer where there are no more.
+// `count` chunks of `tokens` tokens from chunk `first` on; fewer if there are no more.
 Chunks cut(std::span<const uint32_t> ids, uint32_t tokens, size_t first, size_t count);
 
 struct CacheCost {
@@ -28,10 +28,10 @@ struct CacheCost {
 
 class CacheCosts {
   public:
-    // At least one chunk.
+    // chunks: at least one.
     CacheCosts(MakeForward make, const KvOptions& reference, Chunks chunks);
 
-    // The cost of each of `caches`, from one pass over the reference; nothing where `keep_going`, which is called with the
+    // The cost of each of `caches`, from one pass over the reference; nothing if `keep_going`, which is called with the
     // tokens done of all chunks, stopped it. Throws what Forward::run_all does, including NonFinite.
     std::vector<CacheCost> measure(std::span<const KvOptions> caches, const KeepGoing& keep_going);
 

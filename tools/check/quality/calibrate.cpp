@@ -20,7 +20,7 @@
 namespace tq::quality {
 namespace {
 
-// Squares below this share of the mean of their head's count as that: where keys never change, or queries are zero.
+// Squares below this share of the mean of their head's count as that: if keys never change, or queries are zero.
 constexpr double min_share = 1e-12;
 
 // Means are multiples of 1 / 16 of the power of two at or below what is left of the keys, so that machines which round
@@ -37,7 +37,7 @@ double rounded(double mean, double left) {
 }
 
 // Returns g of each pair, where g^4 = k / q, squares that are not zero beside those of other pairs: 2^(n / 4), n the integer next
-// to the logarithm over its mean. 1 where all pairs are zero.
+// to the logarithm over its mean. 1 if all pairs are zero.
 std::vector<float> balanced(std::span<const double> k, std::span<const double> q) {
     const auto floor_of = [](std::span<const double> x) {
         return std::accumulate(x.begin(), x.end(), 0.0) / double(x.size()) * min_share;
@@ -103,6 +103,9 @@ void KeyStatistics::add_queries(uint32_t layer, std::span<const float> q) {
     }
 }
 
+// For each pair of channels that RoPE turns, and for each other channel, `left` is the variance of keys about the mean that is
+// left out, and `queries` the mean square of queries. balanced() makes the scales from both, and means are rounded in proportion
+// to `left`. CalibrationParts::scales leaves the means at 0, CalibrationParts::means the scales at 1.
 KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
     ENSURE(tokens_ > 0);
     const size_t d = config_.head_dim, rotary = config_.rotary(), half = rotary / 2,
@@ -113,7 +116,7 @@ KeyCalibration KeyStatistics::calibration(CalibrationParts parts) const {
     KeyCalibration out{
         config_.num_hidden_layers, config_.num_key_value_heads, config_.head_dim, {}, rope_mean(config_, keys, mean_positions)};
     out.scales.assign(channels_.size(), 1.0f);
-    // Mean squares of pairs of channels, and after them of those that RoPE does not turn.
+    // Mean squares of pairs of channels, then of the channels that RoPE does not turn.
     std::vector<double> left(d - half), queries(d - half);
     for (size_t first = 0; first < channels_.size(); first += d) {
         const auto channels_of = [&](size_t i) {

@@ -10,7 +10,7 @@ namespace tq::quality {
 using KeepGoing = std::function<bool(uint32_t done)>;
 
 // The divergences of each of `measured` from `reference` for every token of `ids` but the first, predicted from those before
-// it: one list [ids.size() - 1] for each, none where `keep_going` stopped it. All begin with an empty cache. ids: at least two.
+// it: one list [ids.size() - 1] for each, none if `keep_going` stopped it. All begin with an empty cache. ids: at least two.
 // Throws what Forward::run_all does.
 std::vector<std::vector<Divergence>> compare(std::span<Forward* const> measured, Forward& reference,
                                              std::span<const uint32_t> ids, const KeepGoing& keep_going);

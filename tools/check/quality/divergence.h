@@ -1,4 +1,4 @@
-// How another cache changes a model's predictions: logits against those of a reference, token by token.
+// The change that another cache makes to a model's predictions: logits against those of a reference, token by token.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -33,7 +33,7 @@ struct Summary {
     double kl_median = 0, kl_99 = 0, kl_max = 0;
 };
 
-// All zeros where there are no tokens.
+// All zeros if there are no tokens.
 Summary summarise(std::span<const Divergence> tokens);
 
 } // namespace tq::quality

@@ -11,7 +11,7 @@ struct GreedySample {
     size_t same = 0;                                   // tokens before they diverge
 };
 
-// Both have room for the prompt and `tokens` more. vocab_size: of the logits. Nothing where `interrupted` stopped it.
+// Both have room for the prompt and `tokens` more. vocab_size: of the logits. Nothing if `interrupted` stopped it.
 std::optional<GreedySample> greedy_sample(Forward& measured, Forward& reference, std::span<const uint32_t> prompt,
                                           uint32_t tokens, const Tokenizer& tokenizer, uint32_t vocab_size,
                                           const std::function<bool()>& interrupted);

@@ -39,13 +39,13 @@ struct Haystack {
 
 using CountTokens = std::function<uint32_t(std::string_view text)>;
 
-// Filler from `sentences`, in order from a random one on, or made of simple words where there are none. The same random numbers
+// Filler from `sentences`, in order from a random one on, or made of simple words if there are none. The same random numbers
 // give the same text. Throws Error when there are more facts than keys, or when the facts leave less than half of the tokens to
 // the filler.
 Haystack make_haystack(const HaystackOptions& options, std::span<const std::string> sentences, Random& random,
                        const CountTokens& count);
 
-// The sentences of a text, or its lines where it has no sentences, without the white space around them.
+// The sentences of a text, or its lines if it has no sentences, without the white space around them.
 std::vector<std::string> split_sentences(std::string_view text);
 
 // A sentence without any fact to remember.

@@ -44,6 +44,10 @@ Units units(std::span<const std::vector<Choice>> parts, uint64_t spare) {
 
 } // namespace
 
+// A multiple-choice knapsack, solved by dynamic programming. All parts begin with their smallest choice; the rest of the budget
+// is spent in units (Units). Time grows with parts x choices x units, and `chosen` has a byte for each part and unit. The least
+// cost of all sums wins, which need not spend the whole budget; going back from it through `chosen` gives the choice of each
+// part.
 std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choice>> parts, uint64_t budget) {
     uint64_t min = 0;
     for (const auto& part : parts) {

@@ -4,7 +4,7 @@
 // predicted as the sum. For small errors that holds: KL(p || p') = sum p_i (l_i - l'_i) + log Z'/Z is zero to first order in
 // the change of the logits, and its second order is one half of their variance under p; and the errors of different sides and
 // layers are roundings of different vectors under different rotations, nearly independent and of mean zero, so that variances
-// add. It fails where errors are large enough to change the later layers: so the chosen mix itself is measured in the end.
+// add. It fails if errors are large enough to change the later layers: so the chosen mix itself is measured in the end.
 #pragma once
 #include "model/kv/options.h"
 #include <optional>
@@ -36,14 +36,14 @@ class Sensitivities {
     // nothing, whatever their type; empty: none.
     Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent = {});
 
-    std::vector<Probe> missing() const;      // those not set yet, layer by layer
-    void set(const Probe& probe, double kl); // no effect where it is not one of these probes
+    std::vector<Probe> missing() const;      // probes that are not set yet, layer by layer
+    void set(const Probe& probe, double kl); // no effect if it is not one of these probes
     KvOptions options(const Probe& probe) const;
 
     // The mix of least predicted cost within `budget` bytes per token; nothing when there is none. It names recurrent layers,
     // too, with the types of the next layer that stores something, so that means over layers are theirs.
     std::optional<KvOptions> best_mix(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
-    // The same where all layers have the same types of keys and values.
+    // The same if all layers have the same types of keys and values.
     std::optional<KvOptions> best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const;
     double predicted(const KvOptions& kv) const; // kv: of these types only
     double predicted(uint32_t layer, KvSide side, KvType type) const;

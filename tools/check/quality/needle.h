@@ -10,7 +10,7 @@
 namespace tq::quality {
 
 // The chat in which a user gives `text` and asks for the fact, up to the point where its value must follow; the thinking block,
-// where the model has one, is closed and empty. Plain text for a model without a template.
+// if the model has one, is closed and empty. Plain text for a model without a template.
 std::vector<uint32_t> needle_prompt(const Model& model, std::string_view text, const Fact& fact);
 
 // A haystack whose prompts followed by the values have at most `length` tokens and hardly fewer; options.tokens is not used.
@@ -20,12 +20,12 @@ Haystack make_haystack(const Model& model, HaystackOptions options, uint32_t len
 
 struct Recall {
     bool exact = false; // the most probable tokens are the value's, and then no further digit
-    double log_p = 0;   // of the value's tokens, each given those before: natural logarithm
-    std::string said;   // the most probable tokens instead, printable; the value where it is exact
+    double log_p = 0;   // of the value's tokens, each given the tokens before it: natural logarithm
+    std::string said;   // the most probable tokens instead, printable; the value if it is exact
 };
 
-// The model's answer after `prompt`. What the prompt has in common with the session's last one is run only once. Nothing where
-// `progress` stopped it. Throws Error when prompt and value exceed the context.
+// The model's answer after `prompt`. The beginning that the prompt has in common with the session's last one is not run again.
+// Returns nothing if `progress` stopped it. Throws Error when prompt and value exceed the context.
 std::optional<Recall> recall(Session& session, const Model& model, std::span<const uint32_t> prompt, const std::string& value,
                              const Progress& progress = {});
 
@@ -38,8 +38,8 @@ struct Found {
 
 struct NeedleSummary {
     uint64_t facts = 0, exact = 0, reference_exact = 0;
-    // Shares, and log p of a value: means over the facts. Standard errors assume independent facts, which those of one text are
-    // not quite. The reference's values are 0 where there is none.
+    // Shares, and log p of a value: means over the facts. Standard errors assume independent facts, which the facts of one text
+    // are not quite. The reference's values are 0 if there is none.
     Estimate exact_share, reference_exact_share, log_p, reference_log_p, log_p_change;
 };
 NeedleSummary summarise(std::span<const Found> found);

@@ -109,7 +109,7 @@ class Simulation:
         request.found = machine.cache.found(request)
         if self.store:
             more, ready = self.store.offer(request, self.now, request.found)
-            # It is fetched where that takes less time than running it.
+            # It is fetched if that takes less time than running it.
             if more > 0 and ready - self.now < machine.kind.prompt_s(request.found, request.found + more):
                 self.store.fetch(request, more, self.now)
                 request.fetched = more

@@ -115,7 +115,7 @@ class Machine:
         return sum(self.missing_s(request) for request in self.waiting) + sum(request.left for request in self.prompts)
 
     def answer_rate(self):
-        """Tokens a second of each answer, where no prompt runs beside them. Its cache is taken as that in its middle."""
+        """Tokens a second of each answer, if no prompt runs beside them. Its cache is taken as that in its middle."""
         tokens = sum(request.prompt + request.answer / 2 for request in self.answers)
         return 1 / self.kind.pass_s(len(self.answers), tokens * self.bytes_per_token)
 
@@ -142,7 +142,7 @@ class Machine:
         self.now = now
 
     def next_change(self):
-        """When the first prompt or answer ends; None where none runs."""
+        """When the first prompt or answer ends; None if none runs."""
         prompt_rate, answer_rate = self.rates()
         times = [self.prompts[0].left / prompt_rate] if self.prompts else []
         times += [request.left / answer_rate for request in self.answers] if answer_rate else []

@@ -150,7 +150,7 @@ class Script:
         self.at = [0] * agents
 
     def next(self, agent, arrival, talk, context):
-        """The next turn of an agent; where the context cannot have it, the first of a new conversation."""
+        """The next turn of an agent; if the context cannot have it, the first of a new conversation."""
         _, new, answer = self.turns[agent][self.at[agent]]
         self.at[agent] += 1
         if context + new + answer > self.context:

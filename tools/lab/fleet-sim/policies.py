@@ -51,7 +51,7 @@ def prefix_aware(machines):
 
 
 def waits_for_slot(machine, request):
-    """Seconds until there is room for it, where all answer: that of the answer with the fewest tokens left, for each that waits before."""
+    """Seconds until there is room for it, if all answer: that of the answer with the fewest tokens left, for each that waits before."""
     if machine.has_room(request) or not machine.answers:
         return 0.0
     least = min(request.left for request in machine.answers)

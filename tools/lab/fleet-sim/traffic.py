@@ -38,7 +38,7 @@ class Agents:
         return self.fitting(f"talk {self.talks}", arrival, context)
 
     def fitting(self, talk, arrival, context):
-        """A turn, or where the context cannot have it the first one of a new conversation."""
+        """A turn, or if the context cannot have it the first one of a new conversation."""
         turn = self.turn(talk, arrival, context)
         return turn if turn.prompt + turn.answer <= self.context or context == self.system else self.begin_talk(arrival, self.system)
 

@@ -12,7 +12,7 @@ from plots.style import (FAMILIES, GREY, MARKERS, NAMES, PAIRS, PEERS, Bad, fami
 
 # A cache's results, by its short name, in which * means keys without conditioning. error: the standard error of the divergence.
 Point = collections.namedtuple("Point", "bytes kl error name")
-# Caches of these families are joined by lines and labelled where a picture has many: (title, whether with a window).
+# Caches of these families are joined by lines and labelled if a picture has many: (title, whether with a window).
 FIRST = [("TurboQuant", False), ("trellis", True), (FAMILIES[3][0], False)]
 MANY = 20
 
@@ -69,7 +69,7 @@ def kl_of_second_halves(parts):
 
 
 def size_axis(axes, points):
-    """Bytes to a logarithmic scale, and where f16 was measured how many times smaller they are."""
+    """Bytes to a logarithmic scale, and if f16 was measured how many times smaller they are."""
     exact = next((p.bytes for p in points if p.name.rstrip("*") == "f16"), None)
     sizes = [p.bytes for p in points if p.kl > 0 and p.bytes != exact]
     least, most = min(sizes) / 1.12, max(sizes) * 1.15
@@ -96,7 +96,7 @@ def series_of(points):
 
 
 def draw_without_conditioning(axes, line, bare, colour, marker):
-    """A dotted line of hollow marks through a family's caches without conditioning, where most of them are much worse for it."""
+    """A dotted line of hollow marks through a family's caches without conditioning, if most of them are much worse for it."""
     pairs = [(p, bare[p.name]) for p in line if p.name in bare]
     if 2 * sum(worse.kl > 2 * p.kl for p, worse in pairs) <= len(pairs):
         return False
@@ -172,7 +172,7 @@ def panels(count, width, height, **options):
 
 
 def plot_depth(logs, page):
-    """A panel for each family; where a cache was measured with and without conditioning, only the former."""
+    """A panel for each family; if a cache was measured with and without conditioning, only with it."""
     model, _, context, reference = one_of(logs, "model", "text", "context", "reference")
     lines = {short_name(header["kv"]): by_depth(parts) for _, header, parts in logs}
     lines = {name: points for name, points in lines.items() if points and (not name.endswith("*") or name[:-1] not in lines)}

@@ -144,7 +144,7 @@ def expected_ms(line):
 
 
 def draw_kind(page, name, points, words, y_label, value, expected=None):
-    """value(point): (y, its error), or None where the point has none."""
+    """value(point): (y, its error), or None if the point has none."""
     points = [p for p in points if value(p)]
     if not points:
         return

@@ -107,7 +107,7 @@ def shades(names):
 
 
 def label_ends(axes, ends):
-    """Each (x, y, text, colour) right of the end of its line, moved up or down where it would cover another."""
+    """Each (x, y, text, colour) right of the end of its line, moved up or down if it would cover another."""
     axes.figure.canvas.draw()
     height = 12  # of a line of text, in points
     for x in {end[0] for end in ends}:
@@ -138,7 +138,7 @@ def covered(axes, points, renderer):
 
 
 def label_points(axes, labels):
-    """Each (x, y, text, colour, needed) beside its point where it covers no other, no point and no line; needed ones anywhere near, with
+    """Each (x, y, text, colour, needed) beside its point if it covers no other, no point and no line; needed ones anywhere near, with
     a line. Labels without a text only keep others away."""
     axes.figure.canvas.draw()
     renderer = axes.figure.canvas.get_renderer()

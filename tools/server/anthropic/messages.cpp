@@ -10,7 +10,7 @@ void choose_thinking(ChatTask& task, const Service& service) {
     if (!task.think) task.think = service.options.think.value_or(false);
 }
 
-// In the words by which Anthropic's clients know that they must shorten the conversation.
+// An error of length has the words by which Anthropic's clients know that they must shorten the conversation.
 std::shared_ptr<Generation> start_message(Service& service, const ChatTask& task, const std::string& tenant) {
     try {
         return std::make_shared<Generation>(service, task, tenant);

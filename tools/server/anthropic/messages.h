@@ -13,7 +13,7 @@ struct Request {
 
 // Throws ApiError (400).
 Request read(const Json& body, const Limits& limits);
-// Likewise for a prompt that is only counted: max_tokens may be missing.
+// The same for a prompt that is only counted: max_tokens may be missing.
 Request read_prompt(const Json& body, const Limits& limits);
 
 class Writer : public AnswerWriter {

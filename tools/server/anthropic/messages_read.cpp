@@ -1,10 +1,10 @@
-#include "base/printable.h"
-#include "tools/server/anthropic/messages.h"
-
 // A request of Anthropic's Messages API as the task that all APIs of chats share. Fields that this server cannot honour, but
 // without which the answer still is one, are noted in `ignored` and named once in the log: tools that run on Anthropic's servers,
 // containers, an effort of another name. What would make the answer wrong is refused: a thread whose earlier messages are not
 // here.
+#include "base/printable.h"
+#include "tools/server/anthropic/messages.h"
+
 namespace tq::server::messages_api {
 namespace {
 
@@ -26,7 +26,7 @@ void read_functions(ChatTask& task, const Json& body, const Limits& limits) {
     }
 }
 
-// How much to think is apart from whether to.
+// The effort says how much to think; it does not change whether to think.
 void read_output_effort(ChatTask& task, const Json& body) {
     const Json* config = object_field(body, "output_config");
     const auto effort = config ? text_field(*config, "effort", "output_config") : std::nullopt;
@@ -44,7 +44,7 @@ void read_stop_sequences(Sampling& sampling, const Json& body, const Limits& lim
     }
 }
 
-// Anthropic's library keeps conversations in threads on the server where it can, and sends all of it after this error.
+// Anthropic's library keeps conversations in threads on the server if it can, and sends all of it after this error.
 void refuse_thread(const Json& body) {
     const Json* thread = object_field(body, "thread");
     if (thread && text_field(*thread, "type", "thread") == "continue")

@@ -11,7 +11,7 @@ class BodyReader {
         : left_(head.chunked ? 0 : head.content_length), max_(max), chunked_(head.chunked),
           state_(head.chunked ? State::size : State::data) {}
 
-    // Reads bytes, as many as are the body's, and returns how many those are; none where it is done or refused.
+    // Reads the bytes that belong to the body, and returns their number; 0 if the body is done or refused.
     size_t push(std::string_view bytes);
     bool done() const { return state_ == State::done || (!chunked_ && left_ == 0); }
     const std::optional<Refusal>& refusal() const { return refusal_; }

@@ -1,4 +1,4 @@
-// One client's connection: its bytes, in clear, and how long they may take.
+// A client's connection: its bytes, in clear, and how long they may take.
 #pragma once
 #include "tools/server/http/body.h"
 #include "tools/server/http/tls.h"
@@ -20,9 +20,9 @@ class Connection {
                std::atomic<uint64_t>& bodies);
     ~Connection() { forget_body(); }
 
-    // Without waiting: reads what is there, at most `max` bytes more, into received(). False where the client is gone.
+    // Without waiting: reads what is there, at most `max` bytes more, into received(). False if the client is gone.
     bool receive(size_t max);
-    bool finish_handshake(bool& done);          // without waiting; false where it failed
+    bool finish_handshake(bool& done);          // without waiting; false if it failed
     void write_at_once(std::string_view bytes); // as much as the socket takes without waiting
     Waiting waiting() const;
 

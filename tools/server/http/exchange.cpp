@@ -77,7 +77,7 @@ HttpRequest request_of(const Head& head) {
     return request;
 }
 
-// Sends a body part by part. Returns false where the end is missing: the client is gone, or the function threw.
+// Sends a body part by part. Returns false if the end is missing: the client is gone, or the function threw.
 bool send_stream(Connection& connection, const HttpReply& reply, bool chunked) {
     const auto framed = [&](std::string_view bytes) {
         if (bytes.empty() || !chunked) return std::string(bytes); // a chunk without bytes would be the end

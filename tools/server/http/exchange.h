@@ -5,7 +5,7 @@
 
 namespace tq::server {
 
-// The reply to a request that is refused before a handler sees it; `path` is empty where it is not known.
+// The reply to a request that is refused before a handler sees it; `path` is empty if it is not known.
 using Refuse = std::function<HttpReply(int status, const std::string& reason, const std::string& path)>;
 
 class Exchanges {
@@ -16,7 +16,7 @@ class Exchanges {
 
     // Answers the request whose head and body were received. Returns whether the connection can be used for another one.
     bool answer(Connection& connection) const;
-    // The bytes of a reply that ends the connection, where the body of a request with this head is not wanted.
+    // The bytes of a reply that ends the connection, if the body of a request with this head is not wanted.
     std::optional<std::string> refusal(const Head& head) const;
     // The bytes of a reply that ends the connection.
     std::string refusal(int status, const std::string& reason, const std::string& path = {}) const;

@@ -29,7 +29,8 @@ std::string_view without_spaces(std::string_view text) {
 
 std::optional<Refusal> refuse(int status, std::string reason) { return Refusal{status, std::move(reason)}; }
 
-// Of an address as clients send it to proxies, "http://host:80/path", takes all before the path, and returns "host:80".
+// Removes all before the path from an address as clients send it to proxies, "http://host:80/path", and returns "host:80".
+// Returns an empty text for other addresses.
 std::string take_authority(std::string_view& target) {
     for (const std::string_view scheme : {"http://", "https://"}) {
         if (lowercase(target.substr(0, scheme.size())) != scheme) continue;
@@ -106,7 +107,7 @@ std::optional<Refusal> read_content_length(std::string_view text, const HeadLimi
     return std::nullopt;
 }
 
-// How the body is divided and encoded, of which there must be no two readings.
+// Reads how the body is divided and encoded. A head that can be read in two ways is refused.
 std::optional<Refusal> read_framing(const HeadLimits& limits, Head& head) {
     size_t lengths, encodings, hosts, ignored;
     const auto length = the_one(head, "content-length", lengths), encoding = the_one(head, "transfer-encoding", encodings);
@@ -155,6 +156,7 @@ size_t head_length(std::string_view bytes) {
     return end == bytes.npos ? 0 : end + 4;
 }
 
+// Reads the lines one by one, and then what several headers say together (read_framing). `bytes` ends with the empty line.
 std::optional<Refusal> read_head(std::string_view bytes, const HeadLimits& limits, Head& head) {
     if (bytes.size() > limits.bytes)
         return refuse(431,

@@ -15,7 +15,7 @@ struct HeadLimits {
 
 struct Head {
     std::string method, target, path;                // target: from its path on; path: without the query, not decoded
-    std::string authority;                           // of an absolute address; empty where it is a path
+    std::string authority;                           // of an absolute address; empty if it is a path
     std::multimap<std::string, std::string> headers; // names in lower case
     bool http10 = false, has_body = false, chunked = false, keep_alive = true;
     uint64_t content_length = 0;
@@ -30,9 +30,9 @@ struct Refusal {
 // Bytes for %XX; `plus` is a space. What is no such code stays as it is.
 std::string percent_decoded(std::string_view text, bool plus_is_space);
 
-// The length of a head, with the empty line at its end; 0 where that has not come yet.
+// The length of a head, with the empty line at its end; 0 if that has not come yet.
 size_t head_length(std::string_view bytes);
-// Reads a whole head. Where it is refused, `head` has what could be read.
+// Reads a whole head. If it is refused, `head` has what could be read.
 std::optional<Refusal> read_head(std::string_view bytes, const HeadLimits& limits, Head& head);
 
 } // namespace tq::server

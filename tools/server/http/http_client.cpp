@@ -48,7 +48,7 @@ bool wait_until(const Connection& connection, Clock::time_point end) {
     return true;
 }
 
-// All bytes of a reply; empty where none came in time.
+// All bytes of a reply; empty if none came in time.
 std::string exchange(Connection& connection, const std::string& request, Clock::time_point end) {
     for (bool done = connection.state != Connection::State::handshake; !done;)
         if (!connection.finish_handshake(done) || (!done && !wait_until(connection, end))) return {};

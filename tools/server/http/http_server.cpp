@@ -1,5 +1,5 @@
-// One thread waits for all connections until a request is complete, so that slow clients hold no thread; others, as many as
-// are needed, answer.
+// A single thread waits for all connections until a request is complete, so that slow clients hold no thread; other threads, as
+// many as are needed, answer.
 // A connection belongs to one thread at a time. It moves into the task of a worker (dispatch), and back by returned_ and the
 // waker; so its state needs no lock. While a worker streams an answer it waits for the client itself, for which
 // Connection::write() sets the limits. Each state of a waiting connection has a deadline. If descriptors or connections run
@@ -176,8 +176,8 @@ void HttpServer::Loop::take_returned() {
     std::erase(waiting_, nullptr);
 }
 
-// What has come is taken before the deadline is looked at, so nobody is given up whose request has just become complete.
-// Empties `waiter` where it no longer waits.
+// Input is taken before the deadline is looked at, so no client is given up whose request has just become complete. Empties
+// `waiter` if it no longer waits.
 void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
     using enum Connection::State;
     Connection& connection = *waiter;
@@ -203,7 +203,7 @@ void HttpServer::Loop::look_at(Waiter& waiter, bool ready) {
     refuse(connection, 408, "the head of the request did not come in time");
 }
 
-// False where the connection is at its end.
+// False if the connection is at its end.
 bool HttpServer::Loop::receive(Connection& connection) {
     using enum Connection::State;
     const bool open = connection.receive(read_at_once);
@@ -227,7 +227,7 @@ bool HttpServer::Loop::receive(Connection& connection) {
     return open;
 }
 
-// Who may not ask, and what is not there, is told so before a body comes.
+// A client that may not ask, or asks for what is not there, is told so before a body comes.
 void HttpServer::Loop::take_request(Waiter& waiter) {
     Connection& connection = *waiter;
     connection.head = {};

@@ -1,4 +1,4 @@
-// What Winsock and the sockets of POSIX have in common (sockets_system.h has what they have not).
+// The common part of Winsock and the sockets of POSIX (sockets_system.h has the differences).
 // accept_one() tells two failures apart: nobody waits, and there are too few descriptors (`exhausted`). The second leaves the
 // client in the queue, so a loop that ignored it would spin.
 #include "tools/server/http/sockets.h"

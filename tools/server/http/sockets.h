@@ -8,7 +8,7 @@
 
 namespace tq::server {
 
-// Closes itself. Reads and writes return the number of bytes, 0 where it would block, and -1 where the connection is at its end.
+// Closes itself. Reads and writes return the number of bytes, 0 if it would block, and -1 if the connection is at its end.
 class Socket {
   public:
     static constexpr intptr_t none = -1;
@@ -34,14 +34,14 @@ struct Listener {
 };
 // Port 0: the system chooses one. Throws Error with a sentence about the port or the address.
 Listener listen_on(const std::string& host, uint16_t port);
-// A waiting connection, or a closed socket where there is none. `exhausted`: there are too few descriptors.
+// A waiting connection, or a closed socket if there is none. `exhausted`: there are too few descriptors.
 Socket accept_one(const Socket& listener, bool& exhausted);
 
 struct Waiting {
     intptr_t handle;
     bool read, write; // wanted; afterwards: ready
 };
-// A connection to a server, or a closed socket where there is none within `timeout`. Throws Error for a name that nobody knows.
+// A connection to a server, or a closed socket if there is none within `timeout`. Throws Error for a name that nobody knows.
 Socket connect_to(const std::string& host, uint16_t port, std::chrono::milliseconds timeout);
 // Returns when a socket is ready or failed, or after `timeout`.
 void wait_for(std::span<Waiting> sockets, std::chrono::milliseconds timeout);

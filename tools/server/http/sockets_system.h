@@ -1,4 +1,4 @@
-// Where Winsock and the sockets of POSIX differ, for sockets*.cpp alone. The functions are in sockets_posix.cpp and
+// The differences between Winsock and the sockets of POSIX, for sockets*.cpp alone. The functions are in sockets_posix.cpp and
 // sockets_windows.cpp.
 #pragma once
 #include <cstddef>

@@ -1,4 +1,4 @@
-// TLS on a socket that does not block. openssl/tls.cpp; no_openssl/tls.cpp where OpenSSL is missing.
+// TLS on a socket that does not block. openssl/tls.cpp; no_openssl/tls.cpp if OpenSSL is missing.
 #pragma once
 #include "tools/server/http/sockets.h"
 #include <memory>
@@ -21,9 +21,9 @@ class Tls {
     // `socket` must outlive it.
     virtual std::unique_ptr<TlsSession> session(const Socket& socket) = 0;
 };
-// Of a client, which trusts whom the system trusts, and only a certificate for that host. Throws Error.
+// TLS of a client. It trusts the authorities that the system trusts, and only a certificate for `host`. Throws Error.
 std::unique_ptr<Tls> open_client_tls(const std::string& host);
-// Of PEM files: a certificate with its chain, and its key. Throws Error.
+// TLS of a server. The PEM files have a certificate with its chain, and its key. Throws Error.
 std::unique_ptr<Tls> open_tls(const std::string& certificate_file, const std::string& key_file);
 
 } // namespace tq::server

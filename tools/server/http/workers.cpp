@@ -9,6 +9,7 @@ constexpr std::chrono::seconds idle_time{5};
 
 } // namespace
 
+// Starts a thread only if there are more tasks than free threads, and fewer than max_ threads.
 void Workers::run(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
@@ -19,6 +20,8 @@ void Workers::run(std::function<void()> task) {
     threads_.emplace(thread.get_id(), std::move(thread));
 }
 
+// A thread that has no task for idle_time ends. It cannot join itself, so it puts itself into ended_, and run() or stop() joins
+// it.
 void Workers::work() {
     std::unique_lock lock(mutex_);
     for (;;) {

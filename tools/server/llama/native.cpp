@@ -50,7 +50,7 @@ std::vector<uint32_t> tokenized(Service& service, const Json& body) {
     return adds ? tokenizer.prompt(text, parses) : tokenizer.encode(text, parses);
 }
 
-// A token's text, or its bytes where they are no whole characters.
+// A token's text, or its bytes if they are no whole characters.
 Json piece_json(std::string_view bytes) {
     Utf8Stream stream;
     if (const std::string text = stream.push(bytes) + stream.flush(); text == bytes) return text;
@@ -82,7 +82,7 @@ HttpReply props(Service& service, const HttpRequest&) {
          {"f16_bytes_per_token", f16_bytes_per_token(service)}});
 }
 
-// One snapshot of the scheduler (status()), so that the slots are of one moment.
+// Takes a single snapshot of the scheduler (status()), so that all slots are of one moment.
 HttpReply slots(Service& service, const HttpRequest&) {
     const serving::Status status = service.scheduler.status();
     const uint64_t own = service.scheduler.kv_bytes_per_token(), f16 = f16_bytes_per_token(service);
@@ -126,7 +126,7 @@ HttpReply tokenizer_info(Service& service, const HttpRequest&) {
         return id < tokenizer.size() ? Json(std::string(tokenizer.bytes(uint32_t(id)))) : Json();
     };
     const std::vector<uint32_t> begin = tokenizer.prompt("");
-    const uint64_t end = tokenizer.special("<|im_end|>").value_or(UINT32_MAX); // where the file names none
+    const uint64_t end = tokenizer.special("<|im_end|>").value_or(UINT32_MAX); // if the file names none
     return json_reply({{"tokenizer_class", std::string(file.text("tokenizer.ggml.model", ""))},
                        {"bos_token", begin.empty() ? Json() : literal(begin.front())},
                        {"eos_token", literal(file.integer("tokenizer.ggml.eos_token_id", end))},

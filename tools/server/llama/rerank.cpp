@@ -1,5 +1,5 @@
 // POST /v1/rerank: Jina's shape, as llama.cpp has it, which is Cohere's v2, too; or that of Hugging Face's
-// text-embeddings-inference, where the documents are "texts". A document's score is how probable "yes" is, of "yes" and "no",
+// text-embeddings-inference, if the documents are "texts". A document's score is how probable "yes" is, of "yes" and "no",
 // after Qwen3-Reranker's prompt.
 #include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
@@ -89,7 +89,7 @@ void require_reranker(const Model& model) {
                     model.name, pooling_name(pooling));
 }
 
-// Returns the logit of yes less that of no. values: these logits, or a state, of which the classifier makes them.
+// Returns the logit of yes less that of no. values: these logits, or a state from which the classifier makes them.
 // Results are sorted by this difference, and not by the probability 1 / (1 + exp(-difference)): that is 1 from a difference of 37
 // on, so that the best documents would be equal, and raw scores infinite.
 double margin_of(std::span<const float> values, std::span<const float> classifier) {

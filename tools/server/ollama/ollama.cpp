@@ -43,7 +43,7 @@ std::string parameters_text(uint64_t count) {
     return count >= 1'000'000'000 ? fmt::format("{:.1f}B", double(count) / 1e9) : fmt::format("{:.2f}M", double(count) / 1e6);
 }
 
-// What names this file among others: its name, size and time. Ollama's is a SHA-256 of the file, which nobody compares.
+// Identifies this file by its name, size and time. Ollama's digest is a SHA-256 of the file, which nobody compares.
 std::string digest_of(const Service& service, std::chrono::system_clock::time_point modified) {
     const std::string what = fmt::format("{}\n{}\n{}", service.model.name, service.model.weights.bytes(), utc_text(modified));
     std::string digest;
@@ -80,8 +80,8 @@ Json model_entry(const Service& service) {
             {"digest", digest_of(service, modified)}, {"details", details_of(service)}};
 }
 
-// Clients offer tools, thinking or insertion only where these names are. They say what this server can do with this model: tools
-// where the template has them, insertion where the vocabulary has the tokens for it.
+// Clients offer tools, thinking or insertion only if these names are listed. They say what this server can do with this model:
+// tools if the template has them, insertion if the vocabulary has the tokens for it.
 Json capabilities_of(const Service& service) {
     Json all = Json::array({service.options.embeddings ? "embedding" : "completion"});
     const Tokenizer& tokenizer = service.model.tokenizer;

@@ -10,7 +10,7 @@ struct Request {
     std::variant<ChatTask, TextTask> task;
     bool stream = true;
     bool only_loads = false; // it asks for no answer: the model is to be loaded, which it is
-    bool unloads = false;    // likewise, or not to be kept (keep_alive 0), which it is all the same
+    bool unloads = false;    // no answer: the model is to be unloaded (keep_alive 0); it is kept all the same
 };
 
 // POST /api/chat and /api/generate. Both throw ApiError (400).
@@ -21,7 +21,7 @@ enum class Form { chat, generate };
 
 class Writer final : public AnswerWriter {
   public:
-    // `logprobs`: those of the content's tokens are wanted. `generation`: null where there is no answer.
+    // `logprobs`: those of the content's tokens are wanted. `generation`: null if there is no answer.
     Writer(const Service& service, Form form, bool stream, bool logprobs, std::shared_ptr<const Generation> generation);
 
     std::string begin(const Usage&) override { return {}; }

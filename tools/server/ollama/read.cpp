@@ -89,7 +89,7 @@ TextTask raw_task(Service& service, const Json& body, std::vector<uint32_t> prom
     return task;
 }
 
-// As Ollama does: all of a raw prompt is in its text.
+// Refuses these fields as Ollama does: all of a raw prompt is in its text.
 void refuse_beside_raw(const Json& body) {
     for (const char* name : {"system", "template", "context"})
         if (const Json* value = member(body, name); value && *value != "" && !(value->is_array() && value->empty()))

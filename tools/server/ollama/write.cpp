@@ -1,3 +1,5 @@
+// Ollama's answers. A stream has a line of JSON for each piece; otherwise the pieces are gathered, and end() makes one object of
+// them. The last object has the counts and times, and after /api/generate the ids with which the next prompt begins ("context").
 #include "tools/server/call_arguments.h"
 #include "tools/server/ollama/ollama.h"
 #include "tools/server/openai/reply.h"

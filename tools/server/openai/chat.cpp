@@ -25,7 +25,7 @@ Json call_begin(const std::string& name, bool custom, const std::string& argumen
     return call;
 }
 
-// One choice of an answer so far.
+// A choice of an answer so far.
 struct ChatMessageSoFar {
     std::string content, reasoning;
     Json calls = Json::array(), logprobs = Json::array();
@@ -58,7 +58,7 @@ struct ChatMessageSoFar {
     }
 };
 
-// What a chunk of a stream says of a part. The text of a custom tool comes at the call's end, from its arguments.
+// Returns what a chunk of a stream says of a part. The text of a custom tool comes at the call's end, from its arguments.
 Json delta_of(ChatMessageSoFar& message, const AnswerPart& part, const std::set<std::string>& custom_tools) {
     const auto call = [&](Json fields) {
         Json entry = {{"index", part.call}};

@@ -49,7 +49,7 @@ std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Js
 }
 
 // Without "max_tokens" the answer has 16 tokens, as OpenAI's API says; -1 means no limit, as llama.cpp has it. "best_of" is taken
-// only where it asks for nothing: all answers are returned, and none is chosen among more. With "suffix" the prompt is the text
+// only if it asks for nothing: all answers are returned, and none is chosen among more. With "suffix" the prompt is the text
 // before a gap, and becomes a prompt of the model's own for filling it in.
 CompletionTask read_completion_task(const Service& service, const Json& body) {
     const Limits& limits = service.options.limits;
@@ -85,7 +85,7 @@ size_t characters(std::string_view text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (uint8_t(c) & 0xC0) != 0x80; }));
 }
 
-// The text of a choice, of which the last part may be all that is kept.
+// The text of a choice; only its last part may be kept.
 // The log probabilities of a text completion are four lists of the same length, one entry for each token. Offsets count
 // characters (code points) from the beginning of the choice, so a stream has to keep how many it has sent.
 struct TextChoice {
@@ -103,7 +103,7 @@ struct TextChoice {
         for (const TokenText& token : event.tokens) add(token, at);
     }
 
-    // Before the first token nothing is known, so that it has no logprob.
+    // The first token has no logprob, since nothing is known before it.
     void add_prompt(const std::string& echoed, const std::string& first, const std::vector<TokenText>& tokens) {
         text = echoed;
         size_t at = 0;
@@ -156,7 +156,7 @@ class TextWriter final : public AnswerWriter {
     Outcome outcome_;
 };
 
-// With its prompt where that is wanted.
+// Begins with the prompt if that is requested ("echo").
 void TextWriter::begin_choice(uint32_t choice) {
     TextChoice& text = choices_[choice];
     if (std::exchange(text.begun, true) || !task_.echo) return;

@@ -1,3 +1,5 @@
+// A request of /v1/chat/completions as the task that all APIs of chats share. Fields of other servers that have no effect here
+// are noted in `ignored`, and named in the log.
 #include "tools/server/openai/messages.h"
 #include "base/printable.h"
 #include "tools/server/chat_parts.h"

@@ -7,10 +7,10 @@ namespace tq::server {
 // "messages" as ChatTask has them. Throws ApiError (400) that names the message.
 Json read_messages(const Json& body, const Limits& limits);
 
-// A request of /v1/chat/completions. Likewise.
+// A request of /v1/chat/completions. Throws ApiError (400) that names the field.
 ChatTask read_chat_task(const Service& service, const Json& body);
 
-// "logprobs" and "top_logprobs". Likewise.
+// Reads "logprobs" and "top_logprobs". Throws ApiError (400).
 void read_logprobs(Sampling& sampling, const Json& body, const Limits& limits);
 
 } // namespace tq::server

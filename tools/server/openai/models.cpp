@@ -41,7 +41,7 @@ Json openai_model(const Service& service) {
               {"size", model.weights.bytes()}}}};
 }
 
-// As in llama.cpp; Codex reads slug and display_name.
+// The fields are llama.cpp's; Codex reads slug and display_name.
 Json codex_model(const Service& service) {
     return {{"name", service.model_name()},
             {"model", service.model_name()},

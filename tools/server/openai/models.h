@@ -1,4 +1,4 @@
-// What APIs say of the model.
+// Properties of the model that APIs report.
 #pragma once
 #include "model/model.h"
 

@@ -47,7 +47,7 @@ Json completion_usage(const Usage& usage) {
             {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
-// llama.cpp's fields: a rate is 0 where there was no time to divide by, because JSON has no infinity.
+// llama.cpp's fields: a rate is 0 if there was no time to divide by, because JSON has no infinity.
 Json timings_json(const serving::RequestTimings& timings) {
     Json json = {{"cache_n", timings.cached_tokens}};
     const auto add = [&](const std::string& name, uint32_t n, uint64_t ns) {
@@ -99,7 +99,7 @@ std::string end_of_events(const Json& head, const Usage* usage) {
     return out + "data: [DONE]\n\n";
 }
 
-// What a streamed reply still needs of its request. The body may be some MiB, and a stream may last for minutes.
+// Keeps only what a streamed reply still needs of its request: the body may be some MiB, and a stream may last for minutes.
 HttpRequest without_body(const HttpRequest& request) {
     HttpRequest kept;
     kept.tenant = request.tenant;

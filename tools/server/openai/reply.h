@@ -1,4 +1,4 @@
-// What OpenAI's chat and text completions have in common: their envelope, usage, timings and events.
+// Common parts of OpenAI's chat and text completions: their envelope, usage, timings and events.
 #pragma once
 #include "tools/server/generation.h"
 #include <chrono>
@@ -20,17 +20,17 @@ std::string utc_text(std::chrono::system_clock::time_point time);
 
 std::string data_event(const Json& json);
 std::string error_event(const ApiError& error);
-// The end of a stream: a chunk with the usage, where it is wanted, and [DONE].
+// The end of a stream: a chunk with the usage, if `usage` is not null, and [DONE].
 std::string end_of_events(const Json& head, const Usage* usage);
 HttpReply json_reply(const Json& json);
 
-// What run_generation() needs of a request, to be kept for a stream.
+// Returns the parts of a request that run_generation() needs, to be kept for a stream.
 HttpRequest without_body(const HttpRequest& request);
 
 // stream_options.include_usage
 bool wants_usage(const Json& body);
 
-// response_format, and llama.cpp's grammar and json_schema, of which there may be one.
+// Reads response_format, or llama.cpp's grammar or json_schema: a request may have one of the three.
 Format read_formats(const Json& body);
 
 } // namespace tq::server

@@ -19,13 +19,13 @@ using FindItem = std::function<std::optional<Json>(const std::string& id)>;
 
 // Throws ApiError (400).
 Request read(const Json& body, const Limits& limits);
-// Likewise; the input may refer to items that are found.
+// The same; the input may refer to items that `find_item` finds.
 Request read_with_items(const Json& body, const Limits& limits, const FindItem& find_item);
 
 // The part of read() that reads "instructions" and "input".
 Json read_items(const Json& body, const Limits& limits);
 
-// What precedes the reasoning in encrypted_content. It is not secret: who has it has the text already.
+// The prefix of the reasoning in encrypted_content. It is not secret: who has it has the text already.
 constexpr std::string_view reasoning_seal = "tq-run reasoning:";
 
 class Writer : public AnswerWriter {

@@ -24,7 +24,7 @@ std::string read_reasoning(const Json& item, const Limits& limits, const std::st
     return text;
 }
 
-// What other servers' tools left in the history says nothing to this model; what they returned may.
+// Reads an item of a tool that another server ran. The call says nothing to this model, but its result may.
 void read_foreign(Conversation& conversation, const Json& item, const std::string& type, const Limits& limits,
                   const std::string& path) {
     if (type.ends_with("_output"))
@@ -58,7 +58,7 @@ void read_item(Conversation& conversation, const Json& item, const Limits& limit
     read_foreign(conversation, item, type, limits, path);
 }
 
-// What would need responses that are stored is refused: an answer without it would be wrong.
+// Refuses requests that need stored responses: an answer without these would be wrong.
 void refuse_stored(const Json& body) {
     if (member(body, "previous_response_id"))
         bad_request("previous_response_id",

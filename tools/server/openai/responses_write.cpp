@@ -79,6 +79,8 @@ std::string Writer::write(const std::vector<Event>& events) {
     return take();
 }
 
+// A part opens the item that it belongs to, and this closes the item before. The text of a custom tool is not sent in pieces: it
+// is known at the call's end.
 void Writer::part(const AnswerPart& part, Json logprobs) {
     switch (part.kind) {
     case AnswerPart::Kind::reasoning:

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t max_items = 1024; // of a range
 constexpr uint32_t max_sequences = 1024;
 
-// Removes the number that `text` begins with and returns it; nothing where there is none up to `max`.
+// Removes the number that `text` begins with and returns it; nothing if there is none up to `max`.
 std::optional<uint64_t> take_number(std::string_view& text, uint32_t max) {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -29,7 +29,7 @@ std::optional<uint64_t> take_number(std::string_view& text, uint32_t max) {
 }
 
 // Numbers have 64 bits here, so the step beyond the last one does not wrap around.
-// "3", "1-4", "128-512+128" or "16-128*2"; nothing where it is none of these.
+// "3", "1-4", "128-512+128" or "16-128*2"; nothing if it is none of these.
 std::optional<std::vector<uint32_t>> range(std::string_view text, uint32_t max) {
     const auto first = take_number(text, max);
     if (!first) return std::nullopt;

@@ -5,11 +5,11 @@
 
 namespace tq::bench {
 
-// One row of the table: a prompt of `prompt` tokens, then `generated` tokens one by one, with `depth` tokens already in the
-// cache. Of -np: the same for each of `sequences` sequences, whose tokens are run together.
+// A row of the table: a prompt of `prompt` tokens, then `generated` tokens one by one, with `depth` tokens already in the cache.
+// With -np the same for each of `sequences` sequences, whose tokens are run together.
 struct Test {
     uint32_t prompt, generated, depth;
-    uint32_t sequences = 0; // 0: one alone, not of -np
+    uint32_t sequences = 0; // 0: a single one, without -np
 
     uint32_t slots() const { return sequences == 0 ? 1 : sequences; }
     uint32_t length() const { return depth + prompt + generated; } // of each sequence at the end; each part is below 2^24
@@ -19,7 +19,7 @@ struct Test {
 
 enum class Format { markdown, csv, json, jsonl, sql };
 
-// The texts in `model` are lists, too, and so are these, except where they are several values' joint format.
+// The texts in `model` are lists, too, and so are these, except if they are several values' joint format.
 struct Arguments {
     ConsoleArguments console;
     ModelArguments model{.placement = {.fit = "off"}}; // what is measured is what was asked for
@@ -42,7 +42,7 @@ struct Arguments {
     std::vector<uint32_t> batch_list() const;
     std::vector<uint32_t> thread_list() const;
     std::vector<std::string> device_list() const;
-    // Presets; or all pairs of -ctk and -ctv; or, where only one of them is given, each type for both keys and values.
+    // Presets; or all pairs of -ctk and -ctv; or, if only one of them is given, each type for both keys and values.
     std::vector<KvOptions> caches() const;
     std::vector<ModelArguments> model_list() const; // all models on all devices. Throws UsageError
     size_t model_count() const;

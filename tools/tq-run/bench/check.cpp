@@ -13,6 +13,8 @@ Checker::Checker(const Setup& setup, MakeForward make, std::function<void(const 
       model_(conformance::cut_model(setup.model.config, setup.model.weights)),
       fp16_products_(setup.device && gpu::tuning_for(setup.device->capabilities()).rounds_to_fp16()) {}
 
+// Compares the logits of a few layers of the model with the reference's. Above the limit nothing is timed (Error); above what
+// correct devices have shown there is a warning.
 LogitsCheck Checker::compare(const KvOptions& kv) {
     const auto expected = conformance::expect_logits(model_, kv, fp16_products_, [] { return !interrupted(); });
     if (!expected) throw LoadStopped();

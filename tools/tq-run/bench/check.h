@@ -6,7 +6,7 @@
 namespace tq::bench {
 
 struct Check {
-    conformance::LogitsCheck exact, cache; // with f32 keys and values; with those that are timed
+    conformance::LogitsCheck exact, cache; // with f32 keys and values; with the cache that is timed
 };
 
 class Checker {

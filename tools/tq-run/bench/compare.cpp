@@ -42,8 +42,8 @@ Comparison only(const Comparison& all, const std::function<bool(const Point&)>& 
     return out;
 }
 
-// A row for each test, and of those that are no -np for each model and cache; `cell` may return an empty text. Empty if it always
-// does.
+// Has a row for each test of -np, else for each test, model and cache. `cell` may return an empty text; if it always does,
+// returns an empty text.
 template <class Cell> std::string table(const Comparison& all, const std::string& title, Cell cell) {
     const auto devices = each_once(all.points, [](const Point& p) { return p.device; });
     std::vector<Labels> rows{all.together() ? batched_heads : test_heads};
@@ -158,7 +158,7 @@ Comparison lines_of_generation(const Comparison& all) {
     return out;
 }
 
-// Of a cell of -np: its three parts.
+// Returns the three parts of a cell of -np.
 nlohmann::ordered_json batched_row(const Comparison& all, const Point& p) {
     nlohmann::ordered_json out{
         {"column", p.device}, {"pp", p.prompt}, {"tg", p.generated}, {"pl", p.sequences}, {"n_depth", p.depth}};

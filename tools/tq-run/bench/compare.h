@@ -16,7 +16,7 @@ struct Estimated {
 // The compared values of one result in a file; of a result of -np there are three, which differ in `part`.
 struct Point {
     std::string device;       // the column: "AMD Radeon RX 6800", with the file's name if several have one of that name
-    std::string model, cache; // "Qwen3 8B Q4_K", with layers and file if those of that name differ; "tq4/tq4"
+    std::string model, cache; // "Qwen3 8B Q4_K", with layers and file if models of that name differ; "tq4/tq4"
     uint32_t prompt = 0, generated = 0, depth = 0; // tokens
     uint32_t sequences = 0;                        // of -np; 0: another test
     std::string settings = {};                     // "2 threads, blocks of 64" if a file has several; else empty
@@ -43,7 +43,7 @@ struct Comparison {
     bool together() const { return !points.empty() && points[0].sequences > 0; } // results of -np
 };
 
-// Of results of tests, llama-bench's among them, or of -np, llama-batched-bench's among them. Throws Error that names the file,
+// Compares results of tests (also llama-bench's), or of -np (also llama-batched-bench's). Throws an Error that names the file,
 // the result and the field if one is not what these programs write, or if the two kinds are mixed.
 Comparison compare_results(const std::vector<ResultFile>& files);
 

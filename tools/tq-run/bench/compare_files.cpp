@@ -65,7 +65,7 @@ struct Read {
     std::string note; // of the device and the build
     uint32_t layers = 0, threads = 0, batch = 0, device_index = 0;
     std::string file;                 // of the model, without its directory
-    double bytes = 0, parameters = 0; // of the model, where the result tells them
+    double bytes = 0, parameters = 0; // of the model, if the result tells them
     bool foreign = false;             // written by llama-bench
 };
 
@@ -147,7 +147,7 @@ std::vector<double> seconds(const ResultFields& fields, const char* samples_ns, 
     return out;
 }
 
-// Adds the samples of a result of -np or of llama-batched-bench to its cell, which has those of rounds before.
+// Adds the samples of a result of -np or of llama-batched-bench to its cell, which has the samples of earlier rounds.
 void add_samples(Comparison& out, Point point, const char* part, double tokens, const std::vector<double>& seconds) {
     point.part = part;
     auto cell = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });
@@ -213,7 +213,8 @@ void name_as_ours(std::vector<std::vector<Read>>& files) {
         }
 }
 
-// Of several results of one test the last counts. Those of -np are added up instead (add_samples).
+// Adds a point. It replaces an earlier result of the same test, since the last counts. Results of -np are added up instead
+// (add_samples).
 void add(Comparison& out, Point point) {
     const auto same = std::ranges::find_if(out.points, [&](const Point& other) { return same_cell(other, point); });
     if (same == out.points.end())
@@ -290,6 +291,8 @@ static Comparison compare_batched(const std::vector<ResultFile>& files) {
     return out;
 }
 
+// A device name that several files have gets the file's name in brackets. Drivers and builds, and what was not checked, become
+// footnotes.
 static Comparison compare_tests(const std::vector<ResultFile>& files) {
     std::map<std::string, std::vector<size_t>> named; // the files that have a device of that name
     std::vector<std::vector<Read>> all;

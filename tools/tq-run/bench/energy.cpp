@@ -23,8 +23,8 @@ std::optional<std::string> first_line(const fs::path& file) {
     return std::getline(in, line) ? std::optional(printable(line, 40)) : std::nullopt;
 }
 
-// Reads a number, hexadecimal where it begins with 0x.
-// As sysfs writes PCI ids, and counters in decimal.
+// Reads a number, hexadecimal if it begins with 0x.
+// Sysfs writes PCI ids in hexadecimal, and counters in decimal.
 std::optional<uint64_t> number_in(const fs::path& file) {
     const auto line = first_line(file);
     if (!line || line->empty()) return std::nullopt;
@@ -60,6 +60,8 @@ void EnergyMeter::find_packages(const fs::path& sysfs) {
     }
 }
 
+// Takes the first sensor of the card that counts energy or shows power; a counter is preferred. Two cards of the same vendor and
+// device cannot be told apart, so none is taken.
 void EnergyMeter::find_gpu(const fs::path& sysfs, PciId gpu) {
     std::vector<fs::path> found;
     for (const fs::path& card : entries(sysfs / "class/drm", "card")) {

@@ -1,5 +1,5 @@
-// Measures energy where Linux reports it: RAPL's counters of processor packages, and the hwmon sensor of the measured GPU.
-// Elsewhere, and where the files may not be read, there are no values.
+// Measures energy if Linux reports it: RAPL's counters of processor packages, and the hwmon sensor of the measured GPU.
+// Elsewhere, and if the files may not be read, there are no values.
 #pragma once
 #include "base/stopwatch.h"
 #include <cstdint>
@@ -22,7 +22,7 @@ struct PciId {
 
 class EnergyMeter {
   public:
-    // `gpu`: the measured one; where two are of the same kind neither is, because they cannot be told apart. The environment
+    // `gpu`: the measured one; if two are of the same kind neither is, because they cannot be told apart. The environment
     // variable TQ_SYSFS names another directory than /sys, for tests.
     explicit EnergyMeter(std::optional<PciId> gpu);
 
@@ -42,7 +42,7 @@ class EnergyMeter {
     void watch_power(const std::stop_token& stop);
 
     std::vector<Counter> counters_;
-    std::filesystem::path power_; // a sensor of microwatts; empty where the GPU has a counter, or none
+    std::filesystem::path power_; // a sensor of microwatts; empty if the GPU has a counter, or none
     std::string power_source_;
     double watts_sum_ = 0;
     uint64_t watts_count_ = 0;

@@ -23,7 +23,7 @@ using conformance::LogitsCheck;
 constexpr uint32_t min_length = 33; // of the comparison with the reference: one position would need no softmax
 constexpr double kernel_seconds = 0.01;
 
-// One line of the table.
+// A line of the table.
 struct KernelTime {
     const char* kernel;
     uint32_t depth, tokens;
@@ -78,7 +78,7 @@ struct Measured {
     std::vector<KernelTime> rows;
 };
 
-// Throws Error where the host or the device cannot hold that many tokens: the host holds a rotary table of them, and on the CPU
+// Throws Error if the host or the device cannot hold that many tokens: the host holds a rotary table of them, and on the CPU
 // the cache too, twice while it is checked.
 void require_room(const Setup& setup, const CacheShape& shape, uint32_t length) {
     const uint64_t here = length * (8ull * shape.head_dim + (setup.device ? 0 : 2 * shape.token_bytes())),

@@ -31,7 +31,7 @@ Buffer upload(Device& device, const char* label, std::span<const float> content)
     return upload(device, label, std::as_bytes(content));
 }
 
-// One slot, whose pages are in order.
+// The layout for a single slot, whose pages are in order.
 gpu::ContextLayout context_layout(const CacheShape& shape, uint32_t positions) {
     return {.max_rows = first_block,
             .max_spans = 1,

@@ -1,4 +1,4 @@
-// How rows of results become tables for people. Columns are widths and functions of a row, fixed before all rows are known,
+// Turns rows of results into tables for people. Columns are widths and functions of a row, fixed before all rows are known,
 // because a table grows row by row while tests run; so widths are those of what the arguments can bring. A column that has one
 // value throughout is marked constant; Reporter moves it above the table if that would be wider than the terminal. Notes below
 // the table say each thing once (Lines): devices, checks, energy, kernels.
@@ -161,6 +161,8 @@ std::vector<Column> batched_columns(const Row&) {
             number("T s", 8, "t", 3),       number("S t/s", 8, "speed", 2)};
 }
 
+// Returns the lines below the table, each once: the deviation of repeated times, the checks of logits, and which sequences were
+// compared with the same alone.
 std::string batched_notes(const std::vector<Row>& rows) {
     Lines lines;
     std::map<std::string, std::string> company; // by model, cache and device: the numbers of sequences that were compared

@@ -1,6 +1,6 @@
-// What a device can do at most: GB/s of reading and copying, GFLOP/s of fp32, fp16, int8 dot products and cooperative matrices.
-// Shares in other tables are of these measured limits, not of data sheets. Each measurement repeats its dispatch in one command
-// buffer until that takes 15 ms, and the best of three counts, since anything else that runs can only make it slower.
+// Measures the most that a device can do: GB/s of reading and copying, GFLOP/s of fp32, fp16, int8 dot products and cooperative
+// matrices. Shares in other tables are of these measured limits, not of data sheets. Each measurement repeats its dispatch in one
+// command buffer until that takes 15 ms, and the best of three counts, since anything else that runs can only make it slower.
 // Each kernel's result is known beforehand and compared: sums of a known filling modulo 2^32, chains that count (exact in fp16,
 // too), dot products that the host repeats. A driver that leaves work out or computes wrongly ends the measurement instead of
 // setting a record.
@@ -131,7 +131,7 @@ double LimitBench::copy_gb_per_s() {
     return double(x_.bytes()) * 2e-9 / seconds;
 }
 
-// 1e9 operations per second, where one step of a chain is `flops` of them. want[i]: the expected bits of invocations 4 n + i.
+// Returns 1e9 operations per second; a step of a chain is `flops` operations. want[i]: the expected bits of invocations 4 n + i.
 // Several independent chains in each invocation hide the latency of one instruction. The chains' results depend on the
 // parameters, which the compiler does not know, so it cannot compute them beforehand; and they are compared, so it cannot leave
 // them out.

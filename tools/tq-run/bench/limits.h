@@ -7,7 +7,7 @@
 
 namespace tq::bench {
 
-// Empty where the device, or this build, lacks the feature. Copies count the bytes read and written.
+// Empty if the device, or this build, lacks the feature. Copies count the bytes read and written.
 struct Limits {
     std::optional<double> read_gb_per_s, copy_gb_per_s;            // 1e9 bytes
     std::optional<double> fp32_gflops, fp16_gflops, int8_dot_gops; // a multiply-add is two, a dot product of four bytes eight
@@ -18,7 +18,7 @@ struct Limits {
 Limits measure_limits(Device& device);
 Limits measure_cpu_limits(ThreadPool& pool);
 
-// Of the fields that to_json(Limits) has.
+// Makes a table of the fields that to_json(Limits) writes.
 std::string limits_table(const nlohmann::ordered_json& limits);
 
 } // namespace tq::bench

@@ -1,5 +1,5 @@
 // The fields of llama-bench and llama-batched-bench, in their order and with their meanings, so that scripts and databases made
-// for these read ours. Where tq-run has nothing of the kind the field has the value that says so (no NUMA, no mask). Our own
+// for these read ours. If tq-run has nothing of the kind the field has the value that says so (no NUMA, no mask). Our own
 // fields follow them (result.cpp).
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/build.h"
@@ -19,14 +19,14 @@ std::string devices_of(const Subject& subject) {
     return text;
 }
 
-// As asked for by -ts: "3.00/1.00", to the last share that is not 0; "0.00" where nothing was.
+// Returns the shares that -ts gives, "3.00/1.00", to the last share that is not 0; "0.00" if nothing was.
 std::string tensor_split_of(const PlacementArguments& placement) {
     std::vector<double> shares = placement.shares();
     while (shares.size() > 1 && shares.back() == 0) shares.pop_back();
     return shares.empty() ? "0.00" : fmt::format("{:.2f}", fmt::join(shares, "/"));
 }
 
-// As asked for by --n-cpu-moe and --cpu-moe.
+// Returns the number of layers that --n-cpu-moe and --cpu-moe give.
 uint32_t n_cpu_moe(const Setup& setup) {
     const PlacementArguments& placement = setup.placement;
     const uint32_t layers = setup.model.config.num_hidden_layers;

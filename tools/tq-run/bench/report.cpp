@@ -48,7 +48,7 @@ std::string csv(const Json& row, bool first) {
     return fmt::format("{}{}\n", first ? fmt::format("{}\n", fmt::join(names, ",")) : "", fmt::join(values, ","));
 }
 
-// One table, llama_bench, of llama-bench's fields alone, which are those before the first list, so that results can go into a
+// Writes a table named llama_bench with llama-bench's fields alone (all before the first list), so that results can go into a
 // database that llama-bench has begun.
 std::string sql(const Json& row, bool first) {
     std::vector<std::string> names, types, values;

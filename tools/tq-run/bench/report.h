@@ -22,7 +22,7 @@ struct Column {
     bool is_constant = false; // the same in all rows: it stands above a table that is wider than the terminal
 };
 
-// How people see rows, and how files hold them.
+// The form of rows for people, and in files.
 struct Layout {
     std::function<std::vector<Column>(const Row& first)> columns;   // none: the headings are all
     size_t first_number = 0;                                        // columns from here on are aligned right, if their width is 0
@@ -58,7 +58,7 @@ class Reporter {
     std::vector<std::vector<std::string>> cells_; // of that table, if its widths are not known
 };
 
-// Those of -o and of -oe.
+// The reporters of -o and of -oe.
 class Reporters {
   public:
     Reporters(const Arguments& arguments, const Layout& layout);

@@ -28,7 +28,7 @@
 namespace tq::bench {
 namespace {
 
-// On Linux the system's name, with family and model where the name has no number ("AMD EPYC", of virtual machines); on Windows
+// On Linux the system's name, with family and model if the name has no number ("AMD EPYC", of virtual machines); on Windows
 // the system's name; "CPU" elsewhere.
 std::string processor_name() {
     std::map<std::string, std::string> first; // processor's lines
@@ -65,7 +65,7 @@ uint32_t index_of(const std::string& selector, const Capabilities& c) {
     return uint32_t(std::ranges::find_if(all, same) - all.begin());
 }
 
-// The names in --device of the devices that were opened; empty where they are not as many.
+// The names in --device of the devices that were opened; empty if they are not as many.
 // Fewer devices may be open than were named, if one failed its proof; which names are left is then not known.
 std::vector<std::string> names_of(const std::string& selectors, size_t devices) {
     std::vector<std::string> names = device_names(selectors);
@@ -132,7 +132,7 @@ Subject open_subject(const ModelArguments& arguments, const Drafting& drafting, 
     return subject;
 }
 
-// Of a mixture of experts, only those that a token uses are read (read_by_token); an embedding is one row.
+// A token reads only the experts that it uses (read_by_token), and one row of the embedding.
 uint64_t weight_bytes_per_token(const Setup& setup) {
     const Weights read = read_by_token(setup.model.weights, setup.model.config);
     return setup.device ? gpu::device_bytes(read, 1) : read.bytes(); // as a device repacks them
@@ -211,7 +211,7 @@ std::string type_of(const KvOptions& kv, KvSide side) {
     return kv.layer_count != 0 || !kv.layers.empty() ? "mix" : name(side == KvSide::key ? kv.k : kv.v);
 }
 
-// What only the result of one sequence has: how much it reads, and its kernels.
+// Adds the fields that only the result of a single sequence has: the bytes that it reads, and its kernels.
 static void add_reads(Json& out, const Setup& setup, const Result& r, const std::optional<Limits>& limits) {
     const uint64_t weights = weight_bytes_per_token(setup);
     std::optional<double> gb_per_s; // of prompts there is none: they read weights once for a whole block
@@ -230,7 +230,7 @@ static void add_reads(Json& out, const Setup& setup, const Result& r, const std:
     for (const ProfileRow& row : r.kernels) out["kernels"].push_back(to_json(row, limits));
 }
 
-// The first fields have llama-bench's names and meanings, so that its tools read a row. Ours follow, and win where both have one
+// The first fields have llama-bench's names and meanings, so that its tools read a row. Ours follow, and win if both have one
 // of the same name (update).
 Row row_of(const Subject& subject, const Result& r, const std::optional<Limits>& limits) {
     const Setup& setup = subject.setup;

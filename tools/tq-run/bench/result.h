@@ -58,7 +58,7 @@ int n_gpu_layers(const Setup& setup);
 std::string weight_type(const Weights& weights);
 uint64_t parameters(const Weights& weights);
 std::string backend(const Setup& setup);               // "Vulkan" or "CPU"
-std::string type_of(const KvOptions& kv, KvSide side); // "tq4"; "mix" where a file names the layers' types one by one
+std::string type_of(const KvOptions& kv, KvSide side); // "tq4"; "mix" if a file names the layers' types one by one
 
 // {"backend": "Vulkan", "name": ...}; without a device the processor.
 Json describe_device(const Device* device);

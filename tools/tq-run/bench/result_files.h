@@ -11,15 +11,15 @@ namespace tq::bench {
 // The fields of one result, with errors that name the file and the result.
 class ResultFields {
   public:
-    // Throws Error where it is not an object. `json` outlives this object.
+    // Throws Error if it is not an object. `json` outlives this object.
     ResultFields(const nlohmann::ordered_json& json, std::string what);
 
-    // Throw Error where the field is not there, or not of this kind.
+    // Throw Error if the field is not there, or not of this kind.
     std::string text(const char* key) const;                   // printable
     double number(const char* key) const;                      // at least 0
-    std::optional<double> maybe_number(const char* key) const; // nothing where it is missing or null
+    std::optional<double> maybe_number(const char* key) const; // nothing if it is missing or null
     uint32_t count(const char* key) const;                     // of tokens: up to 2^24
-    std::vector<double> maybe_numbers(const char* key) const;  // each at least 0; empty where it is missing
+    std::vector<double> maybe_numbers(const char* key) const;  // each at least 0; empty if it is missing
     bool yes(const char* key) const;
     ResultFields object(const char* key) const;
 

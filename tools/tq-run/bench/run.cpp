@@ -32,7 +32,8 @@ void complain(Console& console, const std::string& what) {
     write_error(fmt::format("tq-run: {}\n", what));
 }
 
-// In units of one pass that generates a token of one sequence: the tokens of a prompt share the weights that are read.
+// Returns the work in units of a pass that generates a token of one sequence: the tokens of a prompt share the weights that are
+// read.
 double work(const Arguments& arguments, const Test& test) {
     const double sequences = test.sequences;
     if (test.sequences == 0) return (arguments.repetitions + 1) * (test.generated + test.prompt * 0.1);
@@ -140,7 +141,7 @@ std::unique_ptr<Forward> TestRun::make_forward(const Config& config, const Weigh
     return placing.open(config, weights, options, on_load, {});
 }
 
-// Throws Error when the logits are wrong; returns nothing where the check is turned off.
+// Throws Error when the logits are wrong; returns nothing if the check is turned off.
 std::optional<Check> TestRun::check(const KvOptions& kv) {
     if (arguments_.unchecked) return std::nullopt;
     report(fmt::format("checking {} of {} layers", checker_.layers(), setup_.model.config.num_hidden_layers));
@@ -158,7 +159,7 @@ bool TestRun::all() {
     return ran && good_;
 }
 
-// What does not fit is left out before the check, so that a cache without any test costs nothing. Block sizes and numbers of
+// Tests that do not fit are left out before the check, so that a cache without any test costs nothing. Block sizes and numbers of
 // threads each need a forward of their own; the check does not depend on them and is done once.
 void TestRun::run_cache(KvOptions kv) {
     if (!setup_.ranks && wants_measured_keys(kv, setup_.model)) {
@@ -203,6 +204,8 @@ std::vector<Test> TestRun::choose_tests(const KvOptions& kv) {
     return fitting;
 }
 
+// Runs the tests of one cache, block size and number of threads on a single Forward. kv_bytes: bytes of the cache that a token
+// reads on average, with the tokens at `depth` and half of the test's own before it.
 void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const std::optional<Check>& check) {
     options = with_room(std::move(options), tests);
     const auto forward = make_forward(setup_.model.config, setup_.model.weights, options);
@@ -222,7 +225,7 @@ void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const
     }
 }
 
-// Without samples after Ctrl-C.
+// The result has no samples after Ctrl-C.
 // Energy counts only if all repetitions were run: the meter runs over them all, and a stopped one would be in the joules but not
 // in the tokens. The profile comes last, in passes of its own.
 Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOptions& options) {

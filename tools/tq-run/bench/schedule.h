@@ -1,4 +1,4 @@
-// Which test is run, of how many, and the time that the rest may take.
+// The number of the test that is run, of how many, and the time that the rest may take.
 #pragma once
 #include "tools/tq-run/cli/time_left.h"
 #include <string>

@@ -1,4 +1,4 @@
-// One test on one Forward: fill the cache to the depth, time prompts and generation, compare sequences in company with the same
+// Runs a test on a Forward: fill the cache to the depth, time prompts and generation, compare sequences in company with the same
 // alone. The depth is filled by a few tokens whose entries are repeated (Cache::repeat), because attention's time depends on the
 // number of entries, not on their values.
 // Generation of one sequence takes the way of a conversation: the device samples greedily, several tokens ahead, at the pace that
@@ -22,7 +22,7 @@ namespace {
 // Tokens of each slot that are run to fill it: of one sequence, and of several; even, as repeat() requires.
 constexpr uint32_t filled_tokens = 256, filled_tokens_together = 32;
 constexpr uint32_t checked_prompt = 16, checked_generated = 4;
-constexpr uint32_t profiled_tokens = 8; // of those generated: the kernels of all are the same
+constexpr uint32_t profiled_tokens = 8; // of the generated tokens: all have the same kernels
 
 std::vector<uint32_t> all_slots(uint32_t count) {
     std::vector<uint32_t> slots(count);
@@ -103,6 +103,8 @@ std::optional<Company> Sequences::begin(const Test& test, bool compare) {
     return fill(slots, test) && time(test) ? std::optional(Company{}) : std::nullopt; // the cache has grown by now
 }
 
+// Runs the first tokens of all sequences together, which also warms up; then the first, the middle and the last sequence alone,
+// in the slots that they had, and compares the logits bit for bit.
 std::optional<Company> Sequences::begin_together(const Test& test, bool compare) {
     Test part = test;
     part.prompt = std::min(test.prompt, checked_prompt);

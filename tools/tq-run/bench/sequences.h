@@ -9,7 +9,7 @@
 
 namespace tq::bench {
 
-// What was compared bit for bit between sequences that run together and the same sequences alone.
+// The comparison, bit for bit, of sequences that run together with the same sequences alone.
 struct Company {
     uint32_t prompt, generated; // tokens of each sequence
     uint32_t sequences;         // that were run again alone: the first, the middle and the last; 0: nothing was compared
@@ -53,7 +53,7 @@ class Sequences {
     bool generate(std::span<const uint32_t> slots, const Ids& ids, uint32_t first, uint32_t count);
     bool sample_greedily(std::span<const uint32_t> ids);
     bool fill(std::span<const uint32_t> slots, const Test& test);
-    // Returns the logits of those of the slots that are kept; nothing after Ctrl-C.
+    // Returns the logits of the `kept` slots; nothing after Ctrl-C.
     std::vector<Logits> sample(const Test& part, std::span<const uint32_t> slots, std::span<const uint32_t> kept);
     std::optional<Company> begin_together(const Test& test, bool compare);
 

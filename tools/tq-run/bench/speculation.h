@@ -5,7 +5,8 @@
 
 namespace tq::bench {
 
-// What is generated after a prompt. A text that repeats shows what a lookup can gain, one that does not what it may cost.
+// A prompt, and the answer that is generated after it. A text that repeats shows what a lookup can gain; a text that does not
+// repeat shows what it may cost.
 struct SpecText {
     std::string name;
     std::vector<uint32_t> prompt;

@@ -1,7 +1,7 @@
-// What bench --tune times. A trial is one tuning on one model, cut to as many layers as the time and an eighth of the free memory
-// allow, with part of the vocabulary. Weights are uploaded once for each interleave and shared between trials. Workloads are a
-// token, a token at depth, prompts of several lengths; their sizes grow to what one run may take (measure_sizes), so slow devices
-// are tuned on short ones.
+// The trials that bench --tune times. A trial is one tuning on one model, cut to as many layers as the time and an eighth of the
+// free memory allow, with part of the vocabulary. Weights are uploaded once for each interleave and shared between trials.
+// Workloads are a token, a token at depth, prompts of several lengths; their sizes grow to what one run may take (measure_sizes),
+// so slow devices are tuned on short ones.
 // Before a tuning is timed its logits are compared with those of the default tuning, of the first tokens, of the workload and of
 // a token after it; a wrong one is refused. Times are the device's own timestamps if it has them; whole tokens and long prompts
 // are timed by the wall clock, as overlapping kernels are what is asked about there.
@@ -73,7 +73,7 @@ struct Trials::Subject {
     std::map<Workload, Logits> expected;                                  // of the default tuning
     std::map<Workload, uint32_t> repeats;                                 // in one timing
 
-    // Trials share uploaded weights where their layout is the same; weak pointers, so that no layout stays longer than a trial
+    // Trials share uploaded weights if their layout is the same; weak pointers, so that no layout stays longer than a trial
     // needs it.
     std::shared_ptr<const gpu::DeviceWeights> weights(Device& device, uint32_t interleave) {
         if (auto there = uploaded[interleave].lock()) return there;
@@ -85,7 +85,7 @@ struct Trials::Subject {
     }
 };
 
-// One tuning on one model.
+// A tuning on a model.
 class Trials::Trial {
   public:
     Trial(Device& device, Subject& subject, const KvOptions& kv, const Tuning& tuning)

@@ -164,7 +164,7 @@ std::vector<std::string> untried(const gpu::Found& found) {
     return out;
 }
 
-// Throws Error where nothing was tried: the result is then no tuning.
+// Throws Error if nothing was tried: the result is then no tuning.
 void check_tried(const gpu::Found& found, uint32_t seconds, Progress& progress) {
     const std::vector<std::string> names = untried(found);
     if (names.empty()) return;
@@ -197,10 +197,10 @@ int reset(const Capabilities& device) {
 
 } // namespace
 
-// What can fail is asked before anything is measured: the device, the cache, and whether a tuning of this device can be stored
-// (check_storable). The clock runs from the beginning, so that the budget includes making the models. A workload is cut so that
-// about runs_in_budget runs of the longest one fit. Ctrl-C stops between trials (LoadStopped) and stores nothing: half a search
-// would be taken for a whole one.
+// Everything that can fail is checked before anything is measured: the device, the cache, and whether a tuning of this device can
+// be stored (check_storable). The clock runs from the beginning, so that the budget includes making the models. A workload is cut
+// so that about runs_in_budget runs of the longest one fit. Ctrl-C stops between trials (LoadStopped) and stores nothing: half a
+// search would be taken for a whole one.
 int run_tune(const Arguments& arguments, Console& console) {
     const Stopwatch clock;
     const std::string selector = one_device(arguments);

@@ -11,7 +11,7 @@
 
 namespace tq::bench {
 
-// How long the workloads are, in tokens.
+// Lengths of the workloads, in tokens.
 struct TrialSizes {
     uint32_t deep = 0, deep_prompt_at = 0, prompt = 0, deep_prompt = 0, long_prompt = 0;
 };
@@ -23,7 +23,7 @@ class Trials {
     // `run_seconds`: the approximate upper limit of one run of a workload.
     Trials(Device& device, const KvOptions& kv, double run_seconds);
 
-    // Adds the model to the trials where it is the first, from which the sizes follow, or can be run in time. The data that
+    // Adds the model to the trials if it is the first, from which the sizes follow, or can be run in time. The data that
     // `model` points into outlives this object. Throws Error, and LoadStopped on Ctrl-C.
     void add(const std::string& name, const Config& config, const Weights& weights);
 

@@ -24,7 +24,7 @@ struct UsageError : std::runtime_error {
 // Checks the text of a value; returns what is wrong with it, or nothing. As a transformation it may replace the text.
 using ValueCheck = std::function<std::string(std::string&)>;
 
-// One flag, with CLI11's methods; each of these returns it.
+// A flag, with CLI11's methods; each of these returns it.
 class Option {
   public:
     explicit Option(CLI::Option& option) : option_(&option) {}
@@ -36,14 +36,14 @@ class Option {
     Option check(const ValueCheck& check) const;
     Option transform(const ValueCheck& change) const;
     Option one_of(const std::string& words) const; // "on off auto": accepts these and no others
-    Option values(const std::string& words) const; // those that shells complete, "FILE" being any file; accepts others too
+    Option values(const std::string& words) const; // values that shells complete, "FILE" being any file; accepts others too
     Option each(const std::function<void(const std::string&)>& see) const; // called with every value
     Option needs(Option other) const;
     Option needs(const std::string& other) const;
     Option excludes(Option other) const;
     Option excludes(const std::string& other) const;
     Option expected(int min, int max) const; // values
-    Option take_all() const;                 // values, where the flag is given several times
+    Option take_all() const;                 // values, if the flag is given several times
     Option join() const;                     // values of a flag that is given several times, to one text of several lines
     Option delimiter(char separator) const;  // of the values of a list
     // The text is a list of the values that were described so far, as list_items() splits it: each of these is checked alone.
@@ -66,20 +66,20 @@ class ArgumentParser {
     ArgumentParser add_command(const std::string& name, const std::string& help);
     void require_command();
     void footer(const std::string& text);
-    void callback(const std::function<void()>& chosen); // called after parsing, where the line names this command
+    void callback(const std::function<void()>& chosen); // called after parsing, if the line names this command
 
   private:
     CLI::App* app_;
 };
 
-// "a,b" as {"a", "b"}, also by line ends, where a flag is given several times; an empty list as {""}. Throws Error for more
+// "a,b" as {"a", "b"}, also by line ends, if a flag is given several times; an empty list as {""}. Throws Error for more
 // than 1024 items.
 std::vector<std::string> list_items(std::string_view list, const char* separators = ",\n");
 
 // Returns the words of one_of or values; empty without any.
 std::string known_values(CLI::Option& option);
 
-// Returns the number that `text` is as a flag's value, 1e3 too; nothing where it is none.
+// Returns the number that `text` is as a flag's value, 1e3 too; nothing if it is none.
 std::optional<double> flag_number(const std::string& text);
 
 // Accepts numbers in [min, max].

@@ -86,7 +86,7 @@ template <class Table> std::string joined(const Table& table) {
     return names;
 }
 
-// A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing where it is not a number.
+// A number with a unit, in units of 1; a number without one is in units of `bare`. Nothing if it is not a number.
 std::optional<double> with_unit(std::string text, double bare) {
     const size_t end = text.find_first_not_of("0123456789.");
     const auto value = end == 0 ? std::nullopt : flag_number(text.substr(0, end));

@@ -29,12 +29,12 @@ struct ConsoleArguments {
     Console console() const { return Console(color, simple, verbose); }
 };
 
-// How the cache is stored; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.
+// Storage of the cache; -ctk and -ctv override --kv, for all layers of a file too. Empty: not given.
 struct KvArguments {
     std::string preset, type_k, type_v, rotation, scale_rule, layers, conditioning; // preset: or a .json file
     std::optional<uint32_t> window;
 
-    KvOptions options() const; // throws Error where a file cannot be read
+    KvOptions options() const; // throws Error if a file cannot be read
     bool names_types() const { return !(preset + type_k + type_v + layers).empty(); }
 };
 
@@ -82,11 +82,11 @@ struct PlacementArguments {
     bool given() const;
     PlacementWishes wishes() const;
     std::vector<double> shares() const; // of -ts; empty: not given
-    // The same without those of the CPU, where each name in --device has one.
+    // The same without the CPU's shares, if each name in --device has a share.
     std::vector<double> device_shares() const;
-    // Throws Error where -ngl and a share of the CPU contradict each other.
+    // Throws Error if -ngl and a share of the CPU contradict each other.
     void check() const;
-    // Of --layers-per-rank; empty: auto, or not given. Throws Error.
+    // Returns the numbers of --layers-per-rank; empty: auto, or not given. Throws Error.
     std::vector<uint32_t> rank_layers() const;
 };
 
@@ -133,14 +133,14 @@ struct PromptArguments {
     std::string prompt, file;
     bool given = false;
 
-    // From -p, -f, or standard input where it is "-". Throws Error when the file cannot be read.
+    // Returns the text of -p or -f, or of standard input if the file is "-". Throws Error when the file cannot be read.
     std::string read() const;
 };
 
-// Leaves flags out of the help: those that the command refuses with a reason.
+// Leaves flags out of the help that the command refuses with a reason.
 void hide_flags(ArgumentParser& command, std::initializer_list<const char*> names);
 
-// Transform values: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB where there is no unit.
+// Transform values: "32k" into 32768 tokens; "24G", "8192M" or "1.5GiB" into bytes, of MiB if there is no unit.
 ValueCheck tokens(double max);
 ValueCheck memory_size();
 // llama.cpp's -1, all cores, into 0.
@@ -160,7 +160,7 @@ void add_flags(ArgumentParser& command, RopeArguments& arguments);
 void add_flags(ArgumentParser& command, PlacementArguments& arguments);
 // Devices, placement, memory and weights, and random weights instead of a file's.
 void add_place_flags(ArgumentParser& command, ModelArguments& arguments);
-void add_flags(ArgumentParser& command, ModelArguments& arguments); // with those of the model, the cache and RoPE
+void add_flags(ArgumentParser& command, ModelArguments& arguments); // with the flags of the model, the cache and RoPE
 void add_flags(ArgumentParser& command, EffortArguments& arguments);
 void add_flags(ArgumentParser& command, SamplingArguments& arguments);
 void add_flags(ArgumentParser& command, PromptArguments& arguments);

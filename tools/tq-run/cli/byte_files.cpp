@@ -81,7 +81,7 @@ size_t ByteInput::read(std::span<uint8_t> bytes) {
 
 std::string ByteInput::name() const { return path_ == "-" ? "standard input" : printable(path_); }
 
-// What would fail in the end fails here, before hours of work: a directory, the input itself, a link to nothing, a folder that
+// Fails here, before hours of work, if it would fail in the end: a directory, the input itself, a link to nothing, a folder that
 // cannot be written.
 ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::move(path)) {
     if (to_stream()) return;

@@ -28,7 +28,7 @@ class ByteInput {
 };
 
 // A file is complete after commit(), and unchanged without it: until then the data is in a temporary file beside it, which the
-// next output to the same file removes where this process did not. "-" (standard output) and files that are not regular, such
+// next output to the same file removes if this process did not. "-" (standard output) and files that are not regular, such
 // as pipes, are written directly.
 class ByteOutput {
   public:
@@ -47,7 +47,7 @@ class ByteOutput {
     void remove_draft();
 
     std::string path_;
-    std::filesystem::path target_, temporary_; // `temporary_` is empty where there is none
+    std::filesystem::path target_, temporary_; // `temporary_` is empty if there is none
     std::unique_ptr<FileLock> lock_;           // of `temporary_`: held while its writer runs
     std::ofstream file_;
 };

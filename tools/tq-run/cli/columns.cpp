@@ -1,3 +1,5 @@
+// Widths of text in columns of a terminal: wide characters (CJK) take two, combining ones none, and what is no UTF-8 one. Texts
+// are cut between characters only.
 #include "tools/tq-run/cli/columns.h"
 #include "model/text/unicode.h"
 #include <algorithm>

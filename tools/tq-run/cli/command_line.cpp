@@ -68,7 +68,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
-// Returns a known word that begins with `word`, else the most similar one; empty where none is similar.
+// Returns a known word that begins with `word`, else the most similar one; empty if none is similar.
 // A third of the letters may differ, and one at least. A beginning of more than three characters counts as a distance of 0, so
 // that --temperat means --temperature.
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {

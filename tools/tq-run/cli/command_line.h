@@ -18,7 +18,7 @@ struct CommandLine {
 // UsageError, with the nearest name, for an unknown flag or command, and for flags of llama.cpp that would change the results.
 CommandLine read_command_line(const CLI::App& app, const std::vector<std::string>& words);
 
-// The message about flags without effect: one line; empty where there are none.
+// The message about flags without effect: one line; empty if there are none.
 std::string describe_without_effect(const CommandLine& line);
 
 } // namespace tq

@@ -36,8 +36,8 @@ void write_text(std::string_view text) {
     write_output(shown + wrap.flush());
 }
 
-// One wrap for all callers: a line may be written in parts, and where it breaks depends on what is in it already. It starts anew
-// after a line end.
+// All callers share one wrap: a line may be written in parts, and where it breaks depends on what is in it already. It starts
+// anew after a line end.
 void write_error(std::string_view text) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);

@@ -34,7 +34,7 @@ class Console {
 
     bool input_is_terminal() const { return input_is_terminal_; }
     bool output_is_terminal() const { return output_is_terminal_; }
-    // Whether lines may be edited in place, where one terminal is both standard input and standard error; whether an answer's
+    // Whether lines may be edited in place, if one terminal is both standard input and standard error; whether an answer's
     // lines may be broken at the terminal's width.
     bool edits() const { return input_is_terminal_ && live_ && !dumb_; }
     bool wraps() const { return output_is_terminal_ && !simple_ && !dumb_; }
@@ -44,7 +44,7 @@ class Console {
     std::string dim(std::string_view text) const;
     std::string bold(std::string_view text) const;
 
-    // Shows a line that the next status, clear_status() or answer overwrites. Where standard error is no terminal, it is a line
+    // Shows a line that the next status, clear_status() or answer overwrites. If standard error is no terminal, it is a line
     // of its own after ten seconds of work, and then ever more rarely, at least once a minute; with --simple-io there is none.
     // At a terminal the line is cut to the width. With a label, "LABEL: STATE", only the label is shortened. Both are UTF-8
     // without control characters. For long work with a rate and the time left: tools/tq-run/cli/progress.h.
@@ -58,8 +58,8 @@ class Console {
 
     bool simple_, verbose_, dumb_, input_is_terminal_, output_is_terminal_, live_, color_;
     bool status_shown_ = false;
-    // Where no terminal shows the status: when the last line was written or the work began, how long until the next, and when the
-    // status was cleared, where it was.
+    // If no terminal shows the status: when the last line was written or the work began, how long until the next, and when the
+    // status was cleared, if it was.
     Clock::time_point last_line_{};
     std::chrono::seconds patience_{};
     std::optional<Clock::time_point> cleared_ = Clock::time_point{};

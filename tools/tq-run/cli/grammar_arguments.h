@@ -15,12 +15,12 @@ struct GrammarArguments {
     bool grammar_given = false, schema_given = false;
 
     bool given() const { return grammar_given || schema_given || !grammar_file.empty() || !schema_file.empty(); }
-    // The grammar in GBNF. Throws Error where a file cannot be read, or a schema is not supported.
+    // The grammar in GBNF. Throws Error if a file cannot be read, or a schema is not supported.
     std::string gbnf() const;
-    // Throws Error with the place of what is wrong; UsageError where `ignore_end`, since an answer ends where its grammar ends.
-    // Null where none is given.
+    // Throws Error with the place of what is wrong; UsageError if `ignore_end`, since an answer ends where its grammar ends.
+    // Null if none is given.
     std::shared_ptr<const grammar::Grammar> compile(bool ignore_end = false) const;
-    // Likewise as a sampler's constraint; null where no grammar is given.
+    // The same as a sampler's constraint; null if no grammar is given.
     std::unique_ptr<GrammarConstraint> constraint(const Tokenizer& tokenizer, GrammarStart start) const;
 };
 

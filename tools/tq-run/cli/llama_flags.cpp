@@ -1,7 +1,7 @@
-// What tq-run says to llama.cpp's flags that it does not have. A flag without a refusal changes speed, logging or layout at most;
-// it is ignored with a note, so that scripts go on working. A flag with a refusal would change an answer, and is an error that
-// names the way here; with its neutral value it is ignored. The first row that has a name counts. A command that has the flag
-// itself never asks here (command_line.cpp).
+// Replies to llama.cpp's flags that tq-run does not have. A flag without a refusal changes speed, logging or layout at most; it
+// is ignored with a note, so that scripts go on working. A flag with a refusal would change an answer, and is an error that names
+// the way here; with its neutral value it is ignored. The first row that has a name counts. A command that has the flag itself
+// never asks here (command_line.cpp).
 #include "tools/tq-run/cli/llama_flags.h"
 #include <algorithm>
 #include <array>

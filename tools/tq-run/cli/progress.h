@@ -15,7 +15,7 @@ class TransferStatus {
     ~TransferStatus() { console_.clear_status(); }
     TransferStatus(const TransferStatus&) = delete;
 
-    // Shows a new line at most ten times a second. `what`: "loading NAME", printable, shortened where there is no room for it;
+    // Shows a new line at most ten times a second. `what`: "loading NAME", printable, shortened if there is no room for it;
     // the rest as TransferMeter.
     void update(std::string_view what, uint64_t done, uint64_t total, uint64_t moved);
     // Returns what shows the progress of a loading, and stops it on Ctrl-C (base/interrupt.h). This must outlive it.

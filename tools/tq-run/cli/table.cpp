@@ -1,10 +1,10 @@
+// Tables are Markdown that can be read in a terminal as it is. Lengths count characters and not bytes, since names and "±" are
+// not ASCII. A bar within a cell would begin another cell, so it becomes a slash.
 #include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
-// Tables are Markdown that can be read in a terminal as it is. Lengths count characters and not bytes, since names and "±" are
-// not ASCII. A bar within a cell would begin another cell, so it becomes a slash.
 namespace tq {
 namespace {
 

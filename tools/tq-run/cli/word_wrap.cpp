@@ -96,6 +96,8 @@ void WordWrap::note_line(char32_t c) {
     }
 }
 
+// Takes one character. A word, and the gap before it, are kept until the next space or line end shows that the word is complete.
+// Escape sequences in messages become part of the word without a width.
 void WordWrap::take(char32_t c, std::string_view bytes, std::string& out) {
     if (of_ == Of::messages && is_escape(c)) {
         word_ += bytes;

@@ -35,7 +35,7 @@ class WordWrap {
     bool in_code_ = false, line_begins_ = true;
     size_t ticks_ = 0; // backticks at the start of the line
 
-    // Of messages.
+    // Used for messages only.
     size_t indent_ = 0, leading_ = 0; // leading_: spaces that the line begins with
     bool is_text_ = true;             // the line may be broken
     bool has_column_ = false;         // indent_ is that of the second column

@@ -49,7 +49,7 @@ void compare(const KvCodec& codec, const Batch& right, const Batch& other, size_
                  name(codec.type));
 }
 
-// One run before the clock starts: it compiles, allocates and warms caches.
+// The first run is not timed: it compiles, allocates and warms caches.
 double median_seconds(uint32_t rounds, const std::function<void()>& work) {
     std::vector<double> seconds;
     work();

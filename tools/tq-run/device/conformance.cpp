@@ -104,7 +104,7 @@ std::array<std::pair<const char*, std::vector<std::string>>, 3> lists(const Conf
     return {{{"--filter", a.filters}, {"--filter-file", a.filter_files}, {"--exclude", a.excludes}}};
 }
 
-// What a worker gets: the flags that select and seed rows. The profile and the tuning go through the environment, because they
+// Options of the worker: the flags that select and seed rows. The profile and the tuning go through the environment, because they
 // are read when a device is opened. By default a stored tuning is ignored, so that a report means the same on each machine.
 RunnerOptions runner_options(const ConformanceArguments& a) {
     RunnerOptions options = worker_options({"--seed", std::to_string(a.seed)});

@@ -57,7 +57,7 @@ void ask_drivers(Checkup& found, Console& console) {
     for (const auto& one : each) {
         const std::string file = one.empty() ? "all drivers" : utf8_text(one[0]);
         console.status(fmt::format("asking {}", printable(file, 200)));
-        // One that is alone is asked without variables that name it, which Wine would hand on to another system's loader.
+        // A single driver is asked without variables that name it, since Wine would hand them on to another system's loader.
         const conformance::Listing listing = list_apart(each.size() == 1 ? std::vector<fs::path>() : one);
         Json names = Json::array();
         for (const Json& device : listing.all) names.push_back(name_of(device));

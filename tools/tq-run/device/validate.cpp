@@ -40,7 +40,7 @@ struct ValidateArguments {
     bool json = false;
 };
 
-// The agreement with an f32 cache, where only rounding may differ, and with the requested cache. The first is empty where the
+// The agreement with an f32 cache, where only rounding may differ, and with the requested cache. The first is empty if the
 // two are the same.
 struct Agreements {
     std::optional<Agreement> exact;

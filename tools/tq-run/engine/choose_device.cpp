@@ -20,7 +20,7 @@ bool names_cpu(const std::string& name) { return name == "cpu" || name == "none"
 
 bool is_gpu(const Capabilities& device) { return device.type != DeviceType::cpu && device.unusable.empty(); }
 
-// A GPU; nothing, after a message, where there is none.
+// A GPU; nothing, after a message, if there is none.
 std::optional<ChosenDevice> find_gpu() {
     find_device_profile(); // a wrong TQ_DEVICE_PROFILE is the user's error; a missing device is not
     std::string software;

@@ -27,11 +27,11 @@ std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu 
 // Opens the device that find_device() finds, as open_tried() does; nullptr for the CPU.
 std::unique_ptr<Device> choose_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Throws Error if not all devices that `selectors` names were found, or not all of them are open. For measurements: on other
-// devices they would be taken for those of the devices that were asked for.
+// Throws Error if not all devices that `selectors` names were found, or not all of them are open. For measurements: results of
+// other devices would be taken for results of the requested ones.
 void require_chosen(const std::string& selectors, const std::vector<ChosenDevice>& found, size_t open);
 
-// Which of device_names() are the CPU ("cpu", "none").
+// Returns which of device_names() are the CPU ("cpu", "none").
 std::vector<bool> cpu_among(const std::string& selectors);
 
 // Whether find_device() would return the CPU.

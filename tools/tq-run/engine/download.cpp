@@ -10,7 +10,7 @@
 namespace tq {
 namespace {
 
-// While it exists, Ctrl-C only sets a flag; afterwards it ends the program again.
+// Ctrl-C only sets a flag while this object exists; afterwards it ends the program again.
 struct Watch {
     Watch() { catch_interrupts(); }
     ~Watch() {
@@ -37,6 +37,8 @@ class DownloadSilence {
 
 } // namespace
 
+// The status line shows the progress; from 3 s on for how long nothing has arrived; or, after an attempt failed, the hub's
+// message about the next one, until bytes arrive again. Ctrl-C stops the download; what has arrived is used by the next one.
 std::filesystem::path download_model(const ModelSource& source, Console& console) {
     HubOptions options = hub_options(environment_variable);
     options.offline |= source.offline;

@@ -117,7 +117,7 @@ void apply(const std::vector<fs::path>& left) {
     }
 }
 
-// Finds the drivers that listing does not survive: {"left": [...], "said": "..."}, without "left" where all do.
+// Finds the drivers that listing does not survive: {"left": [...], "said": "..."}, without "left" if all do.
 // Drivers may also fail only together. If each survives alone, or if those that did do not survive together, none is used: which
 // one is to blame cannot be told.
 Json survey() {
@@ -209,7 +209,7 @@ conformance::Listing list_apart(const std::vector<fs::path>& manifests) {
 }
 
 // Must be called before the first call of the loader in this process, since the loader reads the variables then. Returns false
-// where no driver can be used.
+// if no driver can be used.
 bool survey_drivers() {
     static std::optional<bool> known; // by this process
     if (proving_seconds() == 0) return true;

@@ -21,7 +21,7 @@ uint32_t proving_seconds();
 // know its own path.
 conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::vector<std::string> environment = {});
 
-// The command whose files belong in a report of a device that computes wrongly, here as everywhere.
+// Returns the command whose files every report of a device that computes wrongly needs.
 std::string report_command(const std::string& device);
 
 // "NAME=value" lines of the variables that change what drivers and the loader do.

@@ -27,9 +27,9 @@ struct Engine {
     std::vector<std::unique_ptr<Device>> other_devices; // that share the model
     std::unique_ptr<Forward> forward;
     double load_seconds = 0;   // reading, checking, repacking and uploading of the weights, without pipelines
-    uint64_t loaded_bytes = 0; // of the weights; fewer where the CPU leaves them in the file
+    uint64_t loaded_bytes = 0; // of the weights; fewer if the CPU leaves them in the file
 
-    // How devices are opened again after one was lost.
+    // Used to open the devices again after one was lost.
     uint64_t memory_limit_bytes = 0;
     PlacementArguments placement;
     RankGroup* ranks = nullptr;                     // that share the model
@@ -40,10 +40,10 @@ struct Engine {
     std::vector<bool> unsampled(bool ignore_end) const;
 };
 
-// What speculative decoding needs of a model.
+// The parts of a model that speculative decoding needs.
 struct Drafting {
     bool on = false; // ForwardOptions::speculative; also if the head is loaded
-    // Its head for multi-token prediction drafts, which is loaded then; if_there: only on the CPU, where it has been measured to
+    // Its head for multi-token prediction drafts, which is loaded then; if_there: only on the CPU, if it has been measured to
     // gain.
     MtpHead head = MtpHead::left_out;
     uint32_t pending = 0; // ForwardOptions::pending, if it has recurrent layers

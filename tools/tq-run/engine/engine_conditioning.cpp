@@ -30,7 +30,7 @@ constexpr auto patience = std::chrono::seconds(1); // nobody asks why less is wa
 
 std::string checksum_text(std::string_view text) { return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text)))); }
 
-// What is kept, and for which model, text and way of measuring.
+// The measured keys as a file, for one model, text and way of measuring.
 class KeptKeys {
   public:
     KeptKeys(const Model& model, Console& console) : model_(model), console_(console) {
@@ -81,7 +81,7 @@ class KeptKeys {
     fs::path path_; // empty: none
 };
 
-// Empty where the model has no tokenizer for it.
+// Empty if the model has no tokenizer for it.
 std::vector<uint32_t> ids_to_measure(const Model& model) try {
     std::vector<uint32_t> ids = model.tokenizer.encode(calibration_text);
     ids.resize(std::min({ids.size(), measured_tokens, size_t(model.config.max_position_embeddings)}));

@@ -1,4 +1,4 @@
-// What --kv-condition auto does: a model's keys are measured when it is first loaded, and what was found is kept for later runs.
+// Implements --kv-condition auto: a model's keys are measured when it is first loaded, and what was found is kept for later runs.
 #pragma once
 #include "model/forward.h"
 #include "model/model.h"
@@ -14,7 +14,7 @@ bool wants_measured_keys(const KvOptions& kv, const Model& model);
 
 // Returns the scales and means that an earlier run kept for the model in conditioning/ of cache_directory(); else those of the
 // first tokens of the built-in text, which the Forward that `open` makes runs with an exact cache, and keeps them. What hinders
-// the keeping is said with -v. Null where the model cannot run text, or its device has no memory or was lost: then norms remain.
+// the keeping is said with -v. Null if the model cannot run text, or its device has no memory or was lost: then norms remain.
 // options: the model's, but for the cache. Throws Error; LoadStopped on Ctrl-C, which the caller catches (base/interrupt.h).
 using OpenForward = std::function<std::unique_ptr<Forward>(const ForwardOptions&)>;
 std::shared_ptr<const KeyCalibration> measured_keys(const Model& model, const ForwardOptions& options, Console& console,

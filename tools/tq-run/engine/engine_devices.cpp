@@ -1,7 +1,7 @@
-// What happens when a device is lost. The model is gone with its memory, so replace_devices() closes all devices, lists those of
-// the machine anew, and opens again what the engine had. A device that was lost twice within a minute, or that gave no answer in
-// time, is left out from then on: it would be lost again. If none is left, the next GPU that proves itself is taken, and at last
-// the CPU.
+// Opens devices again after one was lost. The model is gone with its memory, so replace_devices() closes all devices, lists those
+// of the machine anew, and opens again what the engine had. A device that was lost twice within a minute, or that gave no answer
+// in time, is left out from then on: it would be lost again. If none is left, the next GPU that proves itself is taken, and at
+// last the CPU.
 // Devices are recognised by DeviceIdentity and not by index or name: indices change when one disappears, and several may have the
 // same name. A new device gets a new placement, because what -ngl or -ts said was about others (`same`).
 // Over ranks each keeps its own part, so renew_devices() takes the same devices or fails.
@@ -51,7 +51,7 @@ using AllKnown = std::vector<Known>;
 
 bool has(const std::vector<DeviceIdentity>& all, const Known& one) { return std::ranges::count(all, one.identity) != 0; }
 
-// The devices of this machine, whose indices hold meanwhile; none where they cannot be listed.
+// The devices of this machine, whose indices hold meanwhile; none if they cannot be listed.
 struct Here {
     std::shared_ptr<const void> vulkan;
     AllKnown devices;
@@ -70,7 +70,7 @@ Here list_here() {
     }
 }
 
-// Names devices for people, with the index where there are several of one name.
+// Names devices for people, with the index if there are several of one name.
 std::string names(const Here& here, const AllKnown& devices) {
     std::string text;
     for (const Known& one : devices) {
@@ -96,7 +96,7 @@ void close_devices(Engine& engine) {
     engine.other_devices.clear();
 }
 
-// Opens a device if it is still there and proves itself; nullptr where it cannot be opened.
+// Opens a device if it is still there and proves itself; nullptr if it cannot be opened.
 std::unique_ptr<Device> open_again(const Engine& engine, const ForwardOptions& options, const Here& here, const Known& device) {
     const auto found = here.find(device);
     if (found == here.devices.end() || !found->capabilities.unusable.empty()) return nullptr;
@@ -143,7 +143,7 @@ Placing give_devices(Engine& engine, Devices devices) {
     return placing;
 }
 
-// The engine's devices that were lost; all, where none says that it was.
+// Returns the engine's devices that were lost; all of them, if none says that it was.
 AllKnown lost_devices(const Engine& engine) {
     AllKnown lost;
     const auto add = [&](const Device* device) {
@@ -188,9 +188,9 @@ Placing renew_devices(Engine& engine, const ForwardOptions& options) {
     return placing;
 }
 
-// What was lost is noted first, as only an open device can say so. Then all are closed, those that still work, too, before any is
-// opened: the model is gone from each of them, and their memory must be free for the new one. If none of them opens again, the
-// search for another leaves out all that the engine had.
+// The lost devices are noted first, as only an open device can say that it is lost. Then all devices are closed, also those that
+// still work, before any is opened: the model is gone from each of them, and their memory must be free for the new one. If none
+// of them opens again, the search for another leaves out all that the engine had.
 Placing replace_devices(Engine& engine, const ForwardOptions& options) {
     const AllKnown before = devices_of(engine), lost = lost_devices(engine);
     const bool stuck = any_stuck(engine);

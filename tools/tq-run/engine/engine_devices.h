@@ -21,17 +21,17 @@ struct LostDevices {
 
 std::string describe_device(Device& device); // with its driver
 
-// Opens those that prove themselves for the model; one that is nullptr where none does. A command about devices themselves
-// (WithoutGpu::software) takes them as they are, once a child has tried them (open_tried). Throws Error; LoadStopped.
+// Opens the chosen devices that prove themselves for the model. If none does, returns a single nullptr. A command about devices
+// themselves (WithoutGpu::software) takes them as they are, once a child has tried them (open_tried). Throws Error; LoadStopped.
 std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen, const conformance::Subject& subject,
                                                   Console& console, WithoutGpu otherwise);
 
 // Opens the devices of one of several ranks again: those that it had, since the others have their own parts. Throws Error.
 Placing renew_devices(Engine& engine, const ForwardOptions& options);
 
-// Opens an engine's devices again, of which one was lost, but for those that were lost twice within a minute, gave no answer in
-// time (is_stuck) or cannot be opened. Where none is left: the next GPU of this machine that proves itself, and where
-// there is none the CPU. Says so on standard error. The model is not on them any more.
+// Opens an engine's devices again after one was lost. Devices that were lost twice within a minute, gave no answer in time
+// (is_stuck) or cannot be opened are left out. If none is left, takes the next GPU of this machine that proves itself, else the
+// CPU. Says so on standard error. The model is not on the devices any more.
 Placing replace_devices(Engine& engine, const ForwardOptions& options);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// A large file that is written in parts, and gone on with by the same command where a run was stopped: until it is whole, it is
+// A large file that is written in parts, and gone on with by the same command if a run was stopped: until it is whole, it is
 // NAME.part, and NAME.part.log says which parts it has.
 #pragma once
 #include "base/file_system.h"
@@ -20,10 +20,10 @@ class PartFile {
     // Whether part i, as the log has it, lies in `file`, the whole .part.
     using IsRight = std::function<bool(size_t i, const nlohmann::json& part, std::span<const std::byte> file)>;
 
-    // header: the first bytes of the file, of `bytes` in all. what: all that decides the others. A .part of another `what` with
-    // the same "schema" is begun anew; of an earlier run's parts those before the first that is not right are kept. Throws an
-    // Error if the file exists and is not to be overwritten, cannot be written, another process writes it, the disk has too
-    // little room, or a file beside it is not one of this class's.
+    // header: the first bytes of the file, of `bytes` in all. what: all that decides the other bytes. A .part of another `what`
+    // with the same "schema" is begun anew. An earlier run's parts are kept up to the first that is not right. Throws an Error if
+    // the file exists and is not to be overwritten, cannot be written, another process writes it, the disk has too little room,
+    // or a file beside it is not one of this class's.
     PartFile(std::filesystem::path path, const std::string& header, uint64_t bytes, const nlohmann::json& what, bool overwrite,
              const IsRight& is_right);
 
@@ -31,7 +31,7 @@ class PartFile {
     PartFile(const PartFile&) = delete;
     PartFile& operator=(const PartFile&) = delete;
 
-    // The file, and those that are written beside it. The caller reads none of them.
+    // Returns the file and the files that are written beside it. The caller must read none of them.
     static std::array<std::filesystem::path, 4> names(const std::filesystem::path& path);
 
     size_t finished() const { return log_->parts().size(); }       // parts, in order

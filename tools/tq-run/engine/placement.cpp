@@ -1,11 +1,11 @@
-// Which device has which halves of the layers, and how the model comes there. place() (model/stages/placement.h) decides; here it
-// gets its numbers: available memory, what a set of halves would need (plan_on), the user's wishes, assumed speeds.
+// Decides which device has which halves of the layers, and loads the model there. place() (model/stages/placement.h) decides;
+// here it gets its numbers: available memory, what a set of halves would need (plan_on), the user's wishes, assumed speeds.
 // Streams: on long blocks of a prompt it can be faster to upload weights of the CPU's feed-forward networks than to multiply
 // there. That needs room for two layers' weights on the device, so the halves are placed twice: with that room, and if streams
 // are not predicted to pay, without.
 // Memory that runs short: what a driver reports as free may not be there. load() then raises `short_of`, the share of the memory
-// that stays free, by 1/16 and places again. The same happens in a run (make_placed_forward), where the cache's pages are kept.
-// The speeds here are assumptions. They choose between placements and are printed as predictions, and no result depends on them.
+// that stays free, by 1/16 and places again. The same happens in a run (make_placed_forward), which keeps the cache's pages. The
+// speeds here are assumptions. They choose between placements and are printed as predictions, and no result depends on them.
 #include "tools/tq-run/engine/placement.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -54,15 +54,16 @@ class WholeProgress {
 // on the CPU, and of a wait between kernels.
 constexpr double cpu_gb_per_s = 50, discrete_gb_per_s = 300, integrated_gb_per_s = 60;
 constexpr double device_part_us = 40, cpu_part_us = 20, device_wait_us = 5;
-// Of products with blocks: what a thread of the CPU, and slow graphics cards and processors' own GPUs reach; the share of known
-// GPUs' fp32 peak. Of weights on their way to a device: eight lanes of PCIe 4, or repacked within the memory.
+// Assumed for products with blocks: GFLOP/s of a thread of the CPU, of slow graphics cards and of processors' own GPUs; the share
+// that known GPUs reach of their fp32 peak. Assumed for uploads of weights: eight lanes of PCIe 4, or repacking within the
+// memory.
 constexpr double thread_gflops = 60, discrete_gflops = 3000, integrated_gflops = 500, peak_share = 0.3;
 constexpr double discrete_upload_gb_per_s = 12, integrated_upload_gb_per_s = 10;
 
 // Weights that come for each block may take this part of a device's memory.
 constexpr uint64_t small_part = 4;
 
-// How much less of the devices' memory is used each time that it runs short.
+// The share of the devices' memory that is given up each time that memory runs short.
 constexpr double short_step = 1.0 / 16;
 
 AssumedSpeed speed_of(double gb_per_s, double part_us, double wait_us, double gflops, double upload_gb_per_s) {
@@ -107,7 +108,8 @@ ForwardOptions Placing::with_slices(const ForwardOptions& options) const {
     return out;
 }
 
-// `device` == count() is the CPU. Its memory is always enough on an imagined machine, of which only the device is described.
+// `device` == count() is the CPU. Its memory is always enough on an imagined machine, because only the device of that machine is
+// described.
 MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& weights, const ForwardOptions& options) const {
     if (device == count()) {
         ForwardOptions own = options;
@@ -188,7 +190,7 @@ static bool has_halves_to_stream(const Split& split) {
     return any;
 }
 
-// Returns the rows from which blocks stream weights; 0 where they never do.
+// Returns the rows from which blocks stream weights; 0 if they never do.
 uint32_t Placing::stream_rows(const Config& config, const Weights& weights, const ForwardOptions& options,
                               const Split& split) const {
     if (!has_halves_to_stream(split)) return 0;
@@ -249,7 +251,7 @@ std::vector<PlacedPart> Placing::parts(const Config& config, const Weights& weig
     return out;
 }
 
-// Adds a part to a sum, which fits where each part does.
+// Adds a part to a sum. The sum fits if each part does.
 static void add_part(MemoryPlan& sum, const MemoryPlan& part) {
     sum.weights += part.weights;
     sum.kv_cache += part.kv_cache;
@@ -279,7 +281,7 @@ static void write_lines(const Placing& placing, const Split& split, const std::s
     if (!streams.empty()) write_error(fmt::format("tq-run: {}\n", streams));
 }
 
-// Loads the model as it is placed with `short_of`, or with more where that does not fit.
+// Loads the model as it is placed with `short_of`, or with more if that does not fit.
 // Loading is the only proof that memory is there, since other programs and the driver itself use it. So OutOfMemory is an answer
 // here and not an error, until there is no memory left to give up (short_of reaches 1) or --fit off forbids another placement.
 // What was loaded is released before the next try, as the stages are destroyed with the exception.

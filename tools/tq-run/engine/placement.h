@@ -1,4 +1,4 @@
-// Where the parts of a model run: the devices, the user's wishes (-ngl, --n-cpu-moe, -ts, --fit) and what fits.
+// The placement of a model's parts: the devices, the user's wishes (-ngl, --n-cpu-moe, -ts, --fit) and what fits.
 #pragma once
 #include "model/forward.h"
 #include "model/memory_plan.h"
@@ -52,7 +52,7 @@ struct Placing {
     std::unique_ptr<Forward> open(const Config& config, const Weights& weights, const ForwardOptions& options,
                                   const LoadProgress& on_load, const std::function<Placing()>& reopen) const;
 
-    // As plan(), over `ranks`.
+    // The same as plan(), over `ranks`.
     MemoryPlan plan_of_ranks(const Config& config, const Weights& weights, const ForwardOptions& options) const;
     // The division among `ranks`.
     Split rank_split(const Weights& weights) const;

@@ -58,7 +58,7 @@ std::vector<Choice> choices(const KvOptions& asked) {
     return all;
 }
 
-// The tokens that fit, at most what the model allows, or the requested number where that is greater.
+// The tokens that fit, at most what the model allows, or the requested number if that is greater.
 // By the plan of one device alone: the table compares caches, and what a share of the CPU adds depends on the speed that one
 // accepts.
 uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
@@ -103,14 +103,14 @@ std::string size_flag(uint64_t bytes) {
     return mib < 1024 ? fmt::format("{}M", mib) : fmt::format("{:.1f}G", std::ceil(mib / 102.4) / 10);
 }
 
-// Of recurrent layers, which the cache's bytes include.
+// Returns the bytes of the recurrent layers' states. The cache's bytes include them.
 uint64_t states_bytes(const Setup& setup) { return setup.options.slots * setup.model.config.state_bytes(); }
 
 uint64_t mapped_bytes_per_token(const Setup& setup) {
     return read_by_token(setup.model.weights, setup.model.config).mapped_bytes();
 }
 
-// What happens where a plan runs, but does not fit.
+// Says what happens if a plan runs, but does not fit.
 std::string reading_text(const Setup& setup, const MemoryPlan& plan) {
     return fmt::format(
         "the weights ({}) exceed the memory beside cache and scratch ({}): they are read from the file as tokens need "
@@ -248,6 +248,9 @@ Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
     return {nearest, 1 / time.total()};
 }
 
+// A row for each cache, with the predicted speed at each depth; below it, for a model with a head, the speed with drafts if a
+// share of them (`acceptances`) is right. The head says how well the nearest measured GPU agreed with its prediction, the last
+// lines what a token's time consists of.
 std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
     const std::vector<uint32_t> depths = predicted_depths(setup);
     const Confirmed nearest = nearest_confirmed(gpu);

@@ -74,6 +74,8 @@ RemotePages::Options remote_options(const PrefixArguments& arguments, const Engi
     return options;
 }
 
+// A cache that has anything beside its pages (a window, states) has no pages for other machines, and neither has a model that is
+// not from files. The fingerprint reads all weights, so it is computed once, with the first request.
 server::PrefillOptions prefill_options(const PrefixArguments& arguments, const Engine& engine) {
     const Forward& forward = *engine.forward;
     const Model& model = engine.model;

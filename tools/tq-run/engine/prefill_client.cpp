@@ -20,7 +20,7 @@ constexpr std::chrono::seconds unused_timeout{3600};      // Silence ends what h
 constexpr std::chrono::seconds longest_silence{5};        // of a server that says every second that it is still there
 constexpr std::chrono::seconds longest_first_silence{30}; // it may read its model first, once
 
-// What ends a connection that says nothing any more.
+// Tells when a connection must be ended because it has said nothing for too long.
 class Silence {
   public:
     void heard() { last_ = PrefillClock::now(), max_ = longest_silence; }

@@ -6,7 +6,7 @@
 
 namespace tq {
 
-// Throws Error where the address is not an http or https one, or this build has no libcurl.
+// Throws Error if the address is not an http or https one, or this build has no libcurl.
 void check_prefill_address(const std::string& url);
 
 // `url`: "http://desktop:8080"; `key`: of its API, empty: none; `owner`: what the pages belong to. Each call has a connection of

@@ -1,4 +1,4 @@
-// The prefix cache's flags, and who owns its pages. A page may be reused only where the same bytes would be computed, so the
+// The prefix cache's flags, and who owns its pages. A page may be reused only if the same bytes would be computed, so the
 // owner names all that they depend on: the model, the cache's options, and the program with its device (program(),
 // Forward::computation). What identifies the model depends on who reads the pages: other machines have other files, so a shared
 // or remote cache needs the fingerprint of the contents, which takes a read of the file; a cache on the disk needs the file's

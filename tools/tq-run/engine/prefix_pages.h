@@ -1,4 +1,4 @@
-// Whose pages a prefix cache has, and who signs those for other machines.
+// The owner of a prefix cache's pages, and the signer of pages for other machines.
 #pragma once
 #include "model/prefix/owner.h"
 #include "model/prefix/page_signature.h"

@@ -1,7 +1,7 @@
-// How a device is tried. The rows run in a child (conformance's worker), because a driver may crash, hang or lose the device,
-// and nothing of that can be caught here. Profiles are tried from all that the device has to the least that Vulkan promises;
-// one whose kernels are those of an earlier one is left out. After a failure, the next profile must pass the row that failed
-// before it gets the whole set, so that a device that is wrong throughout is known to be so in seconds.
+// Tries a device by running rows of conformance. They run in a child (conformance's worker), because a driver may crash, hang or
+// lose the device, and nothing of that can be caught here. Profiles are tried from all that the device has to the least that
+// Vulkan promises; one whose kernels are those of an earlier one is left out. After a failure, the next profile must pass the row
+// that failed before it gets the whole set, so that a device that is wrong throughout is known to be so in seconds.
 // A device that is right but slow is not refused: after the time of two answers what has passed is enough (out_of_time).
 // A verdict is kept by a hash of all that it depends on besides device and driver: the shaders, the profile, the tuning, what
 // the model needs, and the environment variables that change drivers (key_of). It is not kept if the failure may be one of the
@@ -136,7 +136,7 @@ class Proof {
     bool lasting_ = true;
 };
 
-// What the verdict depends on besides the device and its driver.
+// Returns a hash of all that the verdict depends on besides the device and its driver.
 // The tuning is in it field by field: a tuning that was stored later makes other kernels, which have proved nothing.
 std::string key_of(const Capabilities& device, const std::string& subject) {
     std::string text = fmt::format("{:016x} {} {}\n", gpu::shaders_hash(), device.profile, subject);
@@ -202,7 +202,7 @@ std::unique_ptr<Device> open_proven(const ChosenDevice& chosen, const conformanc
     return verdict.usable() ? std::make_unique<Device>(chosen.selector, verdict.profile) : nullptr;
 }
 
-// Why the child did not survive; empty where it did, were its result wrong.
+// Returns why the child did not survive; empty if it did, even if its result was wrong.
 static std::string death_of(const DeviceReport& report) {
     if (report.rows.empty()) return report.failure.starts_with(not_opened) ? report.failure : "";
     for (const RowResult& row : report.rows)

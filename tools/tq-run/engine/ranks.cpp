@@ -26,19 +26,18 @@
 namespace tq {
 namespace {
 
-// Of this process: MPI can be joined and left once.
+// This process's part in the job: MPI can be joined and left once.
 struct Job {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<RankGroup> group; // on rank 0, once all have joined
-    bool gathered = false;            // rank 0 has waited for the others, which it then ends where they do not agree
+    bool gathered = false;            // rank 0 has waited for the others, which it then ends if they do not agree
 };
 Job& job() {
     static Job only;
     return only;
 }
 
-// Joins the job, once. Throws Error where other processes were started that this MPI does not see, each of which would do the
-// whole.
+// Joins the job, once. Throws Error if other processes were started that this MPI does not see: each would do the whole work.
 Transport& join_mpi() {
     if (job().transport) return *job().transport;
     auto transport = open_mpi();
@@ -50,7 +49,7 @@ Transport& join_mpi() {
     return *job().transport;
 }
 
-// What must be equal on all ranks, by names for people.
+// Returns the values that must be equal on all ranks, by names for people.
 std::map<std::string, std::string> agreement(const Setup& setup, Console& console) {
     const Model& model = setup.model;
     const std::string identity = model.weights.files.empty() ? model.name : fingerprint(model, console);
@@ -78,6 +77,9 @@ RankFacts facts_of(const Setup& setup, Console& console) {
     return facts;
 }
 
+// The work of a rank other than 0. It sets up with its own device and joins the job; if that fails, it tells rank 0 why, and
+// waits for its answer. Then it runs its layers until rank 0 ends the job (host_stages). model.renew opens its device again after
+// a loss; a rank on the CPU has none to open.
 void run_part(Transport& transport, const ModelArguments& arguments) {
     Console quiet(ColorMode::off, true);
     std::unique_ptr<Setup> setup;
@@ -118,7 +120,7 @@ std::optional<int> run_as_rank(const ModelArguments& arguments) {
     return 0;
 }
 
-// On rank 0: the others, which agree with `own`.
+// Rank 0 only: returns the group of all ranks, once the others have agreed with `own`.
 static RankGroup& gather(Setup& setup, RankFacts own) {
     job().gathered = true;
     if (!job().group) job().group = std::make_unique<RankGroup>(*job().transport, std::move(own));

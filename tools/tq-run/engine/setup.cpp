@@ -52,7 +52,7 @@ uint32_t choose_context(const ModelArguments& arguments, const Model& model) {
 
 } // namespace
 
-// Suggests -hf where a repository was named as a file.
+// Suggests -hf if a repository was named as a file.
 static void require_file(const std::string& path) {
     std::error_code ignored;
     const std::string repository = path.substr(0, path.find(':'));
@@ -70,7 +70,7 @@ std::filesystem::path find_model(const ModelSource& source, Console& console) {
 std::filesystem::path find_demo_model() {
     if (const auto from_environment = environment_variable("TQ_DEMO_MODEL")) return utf8_path(*from_environment);
     const fs::path name = "demo-q8_0.gguf";
-    // As it is installed, and as it lies in a build directory, or beside the program on Windows.
+    // The places of an installed program, and of one in a build directory, or on Windows.
     const fs::path shared = fs::path("share") / "tq-run" / name;
     const fs::path places[]{(executable_directory() / ".." / shared).lexically_normal(), executable_directory() / shared};
     std::error_code ignored;
@@ -81,7 +81,7 @@ std::filesystem::path find_demo_model() {
          utf8_text(places[0]), utf8_text(places[1]));
 }
 
-// For a context that was not requested: reduces it to what fits, if that is enough for a conversation. Where the device could
+// For a context that was not requested: reduces it to what fits, if that is enough for a conversation. If the device could
 // share the model with the CPU, which is slow, that is worth a shorter conversation, but not too short a one.
 static void shrink_context(Setup& setup) {
     ForwardOptions options = setup.options;
@@ -187,12 +187,14 @@ static Setup set_up_model(const ModelArguments& arguments, Console& console, con
     return setup;
 }
 
-// Without the head where it has not been measured to gain, unless it is asked for.
+// Leaves the head out if it has not been measured to gain, unless it is asked for.
 static Drafting drafting_here(Drafting drafting, bool on_cpu_alone) {
     if (drafting.head == MtpHead::if_there && !on_cpu_alone) drafting.head = MtpHead::left_out;
     return drafting;
 }
 
+// Devices are found first, since their error would make a download useless. The model is read before they are opened, because
+// they prove themselves for its formats and sizes. Ranks and the context come last: both depend on the devices' memory.
 Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu otherwise, const Drafting& drafting) {
     const std::string names = own_device(arguments);
     const auto chosen = find_devices(names, otherwise); // before a download that its error would make useless
@@ -245,6 +247,8 @@ static Capabilities imagine_gpu(uint64_t memory_bytes) {
     return c;
 }
 
+// Without --memory the plan is for this machine. With it the memory is imagined, and so is the GPU if --device names none;
+// --device cpu plans for the processor.
 Setup set_up_plan(const ModelArguments& arguments, Console& console, const Drafting& drafting) {
     if (arguments.memory_limit_bytes == 0) return set_up(arguments, console, WithoutGpu::cpu, drafting);
     auto device = arguments.device.empty() ? nullptr : choose_device(arguments.device);

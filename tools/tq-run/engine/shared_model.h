@@ -1,4 +1,4 @@
-// One copy of a model's weights, and several caches on it that are compared.
+// A single copy of a model's weights, and several caches on it that are compared.
 #pragma once
 #include "model/gpu/forward.h"
 #include "tools/tq-run/engine/setup.h"

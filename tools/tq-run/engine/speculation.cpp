@@ -1,7 +1,7 @@
-// Who drafts. Drafters are asked in the order of --spec; the first that has a draft counts. Without flags only the model's own
-// head drafts, and only on the CPU, where it was measured to gain; a draft model (-md) is asked for by naming it. The head is
-// loaded with the model, so it must be decided before (Drafting). A conversation that was saved without the head's keys goes on
-// without it.
+// Chooses who drafts. Drafters are asked in the order of --spec; the first that has a draft counts. Without flags only the
+// model's own head drafts, and only on the CPU, if it was measured to gain; a draft model (-md) is asked for by naming it. The
+// head is loaded with the model, so it must be decided before (Drafting). A conversation that was saved without the head's keys
+// goes on without it.
 // A draft model has as many slots and tokens as the model that it drafts for, so that it can follow every sequence. It takes
 // tokens back after a rejection, which recurrent layers cannot, so such models are refused here.
 #include "tools/tq-run/engine/speculation.h"
@@ -67,8 +67,8 @@ SpeculationOptions SpeculationArguments::options() const {
             .adaptive = !draft_always};
 }
 
-// What must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be pending
-// in recurrent layers, which their states' memory depends on.
+// Returns what must be known before the model is loaded: whether the head's layer is loaded with it, and how many tokens may be
+// pending in recurrent layers, since the memory of their states depends on that.
 Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
     if (by_default() && !prompt_cache.empty() && saved_without_head(utf8_path(prompt_cache))) return {};
     if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};

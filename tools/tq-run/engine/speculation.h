@@ -1,4 +1,4 @@
-// Speculative decoding of a command: its flags, and the draft model where there is one.
+// Speculative decoding of a command: its flags, and the draft model if there is one.
 #pragma once
 #include "tools/tq-run/engine/engine.h"
 
@@ -8,12 +8,12 @@ class Speculation;
 struct SpeculationOptions;
 
 struct SpeculationArguments {
-    // Any of "ngram", "draft" and "mtp" in their order, with commas, or "none"; empty: draft where there is a draft model, else
-    // mtp where the model is loaded with its head (Drafting).
+    // Any of "ngram", "draft" and "mtp" in their order, with commas, or "none"; empty: draft if there is a draft model, else
+    // mtp if the model is loaded with its head (Drafting).
     std::string kinds;
     std::string model, device;
     uint32_t threads = 0, draft_max = 0, draft_min = 1; // draft_max 0: as the kind has it
-    bool draft_always = false;                          // not only where it gains time
+    bool draft_always = false;                          // not only if it gains time
 
     std::vector<std::string> drafters() const; // that are asked for; none: no drafts, or by default
     bool by_default() const { return kinds.empty() && model.empty(); }
@@ -21,7 +21,7 @@ struct SpeculationArguments {
     bool on() const { return !drafters().empty(); }
     bool by_head() const { return has("mtp"); }
     bool drafts_by_model() const { return has("draft"); }
-    void check() const; // throws UsageError where flags contradict each other
+    void check() const; // throws UsageError if flags contradict each other
     SpeculationOptions options() const;
     // prompt_cache: a file of --prompt-cache, or empty; if that was saved without the model's head, it is left out by default.
     Drafting drafting(const std::string& prompt_cache = "") const;
@@ -45,8 +45,8 @@ struct DraftedFor {
     Forward& forward;
 };
 
-// Loads the draft model, if there is one, showing progress. Returns null where the arguments ask for no drafts. Throws Error,
-// also where the vocabularies differ; LoadStopped on Ctrl-C. threads: of the model
+// Loads the draft model, if there is one, showing progress. Returns null if the arguments ask for no drafts. Throws Error,
+// also if the vocabularies differ; LoadStopped on Ctrl-C. threads: of the model
 std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const DraftedFor& target, uint32_t threads,
                                               Console& console);
 std::unique_ptr<Speculator> start_speculation(const SpeculationArguments& arguments, const Engine& engine, uint32_t threads,

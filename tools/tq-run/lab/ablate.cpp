@@ -67,7 +67,7 @@ class Ablation {
     std::optional<CacheCost> measure(const Trial& trial);
     void show(const Outcome& outcome);
     std::string where_stopped() const;
-    // Shows samples of this cache and the reference, after places of the text; false where it was stopped.
+    // Shows samples of this cache and the reference, after places of the text; false if it was stopped.
     bool show_samples(const KvOptions& kv);
 
   private:
@@ -85,7 +85,7 @@ class Ablation {
     std::unique_ptr<SharedModel> model_; // loaded when the first measurement needs it
     std::optional<CacheCosts> costs_;
     const std::string log_path_;
-    size_t runs_ = 0, found_ = 0; // runs that are done, and those of them found in the log
+    size_t runs_ = 0, found_ = 0; // runs that are done, and how many of them were found in the log
     TimeLeft left_;
 };
 

@@ -27,8 +27,8 @@ struct Checked {
     std::vector<double> mask_ms; // before each token, and before the end
 };
 
-// One mask more than there are tokens: the last one is that before the end. Bit id % 64 of word id / 64 of a mask says that the
-// token is allowed.
+// Makes one mask more than there are tokens: the last mask is the one before the end. Bit id % 64 of word id / 64 of a mask says
+// that the token is allowed.
 Checked check(grammar::Matcher& matcher, const Tokenizer& tokenizer, const std::vector<uint32_t>& ids) {
     Checked result;
     for (size_t i = 0; i <= ids.size(); ++i) {

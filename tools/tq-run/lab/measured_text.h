@@ -12,18 +12,18 @@ struct MeasuredText {
     std::vector<uint32_t> ids;
 };
 
-// Reads a file, or where `path` is empty a built-in text (2064 tokens of the demo model), with a note on standard error: that
+// Reads a file, or if `path` is empty a built-in text (2064 tokens of the demo model), with a note on standard error: that
 // text shows whether a cache works, but is too short to measure its cost. Throws Error when it cannot be read, or has not one
 // chunk of `chunk_tokens` tokens.
 MeasuredText read_measured_text(const std::string& path, const Tokenizer& tokenizer, uint32_t chunk_tokens);
 
-// The heading of a report of a measurement: model, device, build and, where there is one, the text.
+// The heading of a report of a measurement: model, device, build and, if there is one, the text.
 std::string measurement_heading(const Setup& setup);
 std::string measurement_heading(const Setup& setup, const MeasuredText& text);
 std::string cache_text(const Config& config, const KvOptions& kv); // "tq3/tq3, 800 bytes per token, 5.12x smaller than f16"
 
-// What the log of a measurement of the cache says of it, to which its command adds its own: schema (version 1), model, caches,
-// device, build. `reference`: the cache that it is compared with, null for none.
+// Returns the common fields of the log of a cache's measurement: schema (version 1), model, caches, device, build. The command
+// adds its own. `reference`: the cache that it is compared with, null for none.
 nlohmann::json measurement_of_cache(const char* schema, const Setup& setup, const nlohmann::json& reference);
 
 } // namespace tq

@@ -1,4 +1,4 @@
-// What another file of the same model changes: KL divergence and perplexities on a text, both with an f16 cache.
+// The change that another file of the same model makes: KL divergence and perplexities on a text, both with an f16 cache.
 #pragma once
 #include "tools/tq-run/cli/arguments.h"
 #include "tools/tq-run/lab/measured_text.h"

@@ -29,7 +29,7 @@ using quality::Estimate, quality::Found, quality::Haystack, quality::HaystackOpt
 
 constexpr uint64_t max_haystack = 1 << 30;
 constexpr uint32_t tokens_of_distractor = 64; // one distractor for each 64 tokens,
-constexpr uint32_t max_distractors = 400;     // but no more than this, where no number was given
+constexpr uint32_t max_distractors = 400;     // but no more than this, if no number was given
 
 struct NeedleArguments {
     ConsoleArguments console;
@@ -141,8 +141,8 @@ class Measurement {
 
     void add(std::unique_ptr<Forward> forward) { forwards_.push_back(std::move(forward)); }
     Haystack haystack(uint32_t sample, uint32_t length) const;
-    // Nothing where Ctrl-C stopped it. `left`: estimates the time left for all texts from the tokens read with each cache;
-    // `before`: those of the earlier texts, `total`: of all.
+    // Nothing if Ctrl-C stopped it. `left`: estimates the time left for all texts from the tokens read with each cache;
+    // `before`: tokens of the earlier texts; `total`: of all texts.
     std::optional<Part> measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left, double before,
                                 double total);
     double caches() const { return double(forwards_.size()); }
@@ -167,9 +167,9 @@ Haystack Measurement::haystack(uint32_t sample, uint32_t length) const {
     return quality::make_haystack(setup_.model, options, length, sentences_, Random(seed));
 }
 
-// One cache after the other, each in its own session. The text is run for the first fact; the session finds it again for the
-// others, whose prompts differ only in the question at the end. So a text costs its length once for each cache, and that is what
-// the estimate of the time counts.
+// Measures one cache after the other, each in its own session. The text is run for the first fact; the session finds it again for
+// the others, whose prompts differ only in the question at the end. So a text costs its length once for each cache, and that is
+// what the estimate of the time counts.
 std::optional<Part> Measurement::measure(uint32_t sample, uint32_t length, const Haystack& haystack, const TimeLeft& left,
                                          double before, double total) {
     Part part{sample, length, std::vector<Found>(haystack.needles.size())};

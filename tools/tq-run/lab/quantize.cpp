@@ -47,7 +47,7 @@ std::string encoded_types() {
     return names;
 }
 
-// With its head for multi-token prediction, if a Hugging Face directory has one.
+// Loads a model, with its head for multi-token prediction if a Hugging Face directory has one.
 Model load(const fs::path& path) {
     Model model = load_model(path);
     const uint32_t heads = model.file.rope_halves() ? model.config.nextn_predict_layers : 0;
@@ -227,7 +227,7 @@ bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& mod
     });
 }
 
-// Also for the files beside the new one, of which the first is written from its beginning.
+// Throws Error if the new file, or one of the files beside it (PartFile::names), is read as an input.
 void refuse_inputs(const QuantizeArguments& a, const Model& model) {
     for (const fs::path& path : PartFile::names(utf8_path(a.out)))
         if (is_input(path, a, model))

@@ -21,19 +21,19 @@ struct ShardArguments {
     Shard shard() const; // "auto" is that of this process, which mpirun or srun started
     // Says that a shard has measured its `done` of `parts` parts, and how to go on. Returns the exit status.
     int end_shard(size_t done, size_t parts) const;
-    // The same without --shard; says nothing where all is measured. `what`: the parts' name, "chunks".
+    // The same without --shard; says nothing if all is measured. `what`: the parts' name, "chunks".
     int end_all(size_t done, size_t parts, const char* what) const;
 };
 
-// The log of a shard, or of all: that has, beside its own parts, those in the logs of shards.
+// The log of a shard, or of the whole measurement; the latter has also the parts in the logs of shards.
 class ShardLog {
   public:
-    // `ordered`: part i of the log is the measurement's part shard().part(i). Otherwise a part says itself what it is, and those
-    // of all shards are taken at once. Without --log nothing is kept. Throws Error.
+    // `ordered`: part i of the log is the measurement's part shard().part(i). Otherwise a part says itself what it is, and the
+    // parts of all shards are taken at once. Without --log nothing is kept. Throws Error.
     ShardLog(const ShardArguments& arguments, const nlohmann::json& what, bool ordered);
 
     const std::vector<nlohmann::json>& parts() const { return log_.parts(); }
-    void add(nlohmann::json part); // and of ordered parts those that shards have measured and that follow it. Throws Error
+    void add(nlohmann::json part); // with the ordered parts that follow it and that shards have measured. Throws Error
 
   private:
     void take_next();

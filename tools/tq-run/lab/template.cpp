@@ -65,7 +65,7 @@ int run(const TemplateArguments& arguments) {
             messages.insert(messages.begin(), nlohmann::ordered_json{{"role", "system"}, {"content", system}});
     }
     if (!arguments.variant.empty()) options.variant = parse_variant(arguments.variant);
-    // As in Hugging Face's apply_chat_template.
+    // The defaults are those of Hugging Face's apply_chat_template.
     options.add_generation_prompt = optional_boolean(input, "add_generation_prompt").value_or(false);
     options.enable_thinking = optional_boolean(input, "enable_thinking");
     options.preserve_thinking = optional_boolean(input, "preserve_thinking");

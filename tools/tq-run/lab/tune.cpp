@@ -69,7 +69,7 @@ class MemoryBudget {
     uint64_t available_, bytes_;
 };
 
-// The best mix that fits the budget and, where that follows from the memory, the memory.
+// The best mix that fits the budget and, if that follows from the memory, the memory.
 // The budget gets smaller in each round, by at least one byte, and search.check() fails below the smallest cache: so the loop
 // ends.
 KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint64_t& budget) {
@@ -82,7 +82,7 @@ KvOptions fitting_mix(const TypeSearch& search, const MemoryBudget* memory, uint
     }
 }
 
-// Of the layers that store keys and values.
+// Makes a table of the layers that store keys and values.
 std::string layer_table(const TypeSearch& search, const KvOptions& kv, const Config& config) {
     std::vector<std::vector<std::string>> rows{{"layer", "keys", "KL from keys", "values", "KL from values"}};
     for (uint32_t layer = 0; layer < config.num_hidden_layers; layer++) {

@@ -95,7 +95,7 @@ std::string TypeSearch::where_stopped() const {
                                           : "the same command continues from there");
 }
 
-// As many caches as the memory holds beside the reference.
+// Returns how many caches the memory holds beside the reference, at most max_at_once.
 size_t TypeSearch::caches_at_once() const {
     std::vector<KvOptions> caches(2, base_);
     check_memory(setup_, caches);
@@ -180,7 +180,7 @@ std::optional<Summary> TypeSearch::logged(const KvOptions& kv) const try {
 }
 
 // The mix was chosen by its costs on the first chunks. Measuring it on the same chunks would flatter it, so the next ones are
-// used where the text has enough. Returns nothing when interrupted.
+// used if the text has enough. Returns nothing when interrupted.
 std::vector<Summary> TypeSearch::measure_caches(const std::vector<KvOptions>& caches) {
     const size_t first_chunk = text_.ids.size() / chunk_tokens_ > chunks_ ? chunks_ : 0;
     const TimeLeft left;
@@ -215,7 +215,8 @@ std::optional<KvOptions> TypeSearch::best_mix(uint64_t budget) const {
     return sensitivities_.best_mix(budget, c.num_key_value_heads, c.head_dim);
 }
 
-// What the mix must beat: the best pair of types for all layers, and the largest single type that the budget allows.
+// Returns the caches that the mix must beat: the best pair of types for all layers, and the largest single type that the budget
+// allows.
 std::vector<KvOptions> TypeSearch::rivals(uint64_t budget) const {
     const Config& c = setup_.model.config;
     std::vector<KvOptions> out;

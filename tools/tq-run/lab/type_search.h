@@ -30,15 +30,15 @@ class TypeSearch {
     TypeSearch(const TypeSearchOptions& options, Setup& setup, Console& console); // throws Error
 
     uint64_t bytes(const KvOptions& kv) const { return kv_bytes_per_token(setup_.model.config, kv); } // per token
-    // Throws Error where the smallest cache of the types has more than `budget` bytes per token, or the largest has fewer.
+    // Throws Error if the smallest cache of the types has more than `budget` bytes per token, or the largest has fewer.
     void check(uint64_t budget) const;
-    bool measure_probes(); // false where it was stopped
+    bool measure_probes(); // false if it was stopped
     int measure_shard();   // of the probes; returns the exit status
-    // Returns the summaries in the order given, measured on chunks that no probe has used where the text has such; none where it
+    // Returns the summaries in the order given, measured on chunks that no probe has used if the text has such; none if it
     // was stopped.
     std::vector<quality::Summary> measure_caches(const std::vector<KvOptions>& caches);
 
-    std::optional<KvOptions> best_mix(uint64_t budget) const; // nothing where none has at most `budget` bytes per token
+    std::optional<KvOptions> best_mix(uint64_t budget) const; // nothing if none has at most `budget` bytes per token
     // Returns caches without a mix: the best pair of types for all layers, and the largest single type.
     std::vector<KvOptions> rivals(uint64_t budget) const;
     const quality::Sensitivities& sensitivities() const { return sensitivities_; }
@@ -53,7 +53,7 @@ class TypeSearch {
     size_t caches_at_once() const;
     std::optional<quality::Summary> logged(const KvOptions& kv) const;
     quality::CacheCosts& costs(size_t first_chunk);
-    bool measure(std::span<const quality::Probe> probes); // those that are missing; false if it was stopped
+    bool measure(std::span<const quality::Probe> probes); // measures the missing ones; false if it was stopped
     // Shows the status of `caches` more caches, after `before` of `total`.
     quality::KeepGoing watched(const std::string& status, const quality::Chunks& chunks, const TimeLeft& left, size_t before,
                                size_t caches, size_t total);

@@ -1,4 +1,5 @@
-// tq-run man, completion and complete: hidden commands, for packages and shells.
+// tq-run man, completion and complete: hidden commands, for packages and shells; and environment, a hidden command so that
+// `tq-run help environment` prints the table of variables.
 // Pages and completion are made of the entries of all other commands (manual::entries), as --help is, so there is no second list
 // of flags. With a directory there is a page for each command beside that of the program.
 #include "tools/tq-run/commands.h"
@@ -8,6 +9,7 @@
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/manual/completion.h"
 #include "tools/tq-run/manual/man_page.h"
+#include "tools/tq-run/manual/variables.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
@@ -18,6 +20,8 @@ namespace {
 struct ManArguments {
     std::string command, directory;
 };
+
+struct NoArguments {};
 
 void write_page(const std::filesystem::path& directory, const std::string& name, const std::string& page) {
     const std::filesystem::path path = directory / (name + ".1");
@@ -90,6 +94,16 @@ void add_manual(CLI::App& app, Action& action) {
         },
         [](const manual::Command& program, const std::vector<std::string>& words) {
             write_output(manual::lines(manual::complete(program, words)));
+            return 0;
+        });
+    add(
+        "environment", "Print the environment variables that tq-run reads",
+        [](ArgumentParser& command) {
+            command.footer(manual::variables_text());
+            return std::make_shared<NoArguments>();
+        },
+        [](const manual::Command&, const NoArguments&) {
+            write_output(manual::variables_text() + "\n");
             return 0;
         });
 }

@@ -12,7 +12,7 @@
 namespace tq::manual {
 namespace {
 
-// What the words before the last one lead to.
+// The place of the last word, as the words before it determine it.
 struct Place {
     const Command* command;
     const Flag* flag = nullptr; // whose value the last word is
@@ -28,6 +28,8 @@ const Flag* find_flag(const Command& command, const std::string& name) {
 
 bool is_optional(const Flag& flag) { return flag.value.starts_with('['); }
 
+// Goes through the words before the last one. A flag that takes a value makes the next word its value; another word is a command
+// below the one so far, or a positional; "--" ends the flags.
 Place find_place(const Command& program, const std::vector<std::string>& words) {
     Place place{&program};
     for (size_t i = 1; i + 1 < words.size(); i++) {
@@ -70,7 +72,7 @@ void add_values(Completions& out, const Flag& flag, const std::string& before, c
     out.directories |= flag.value.starts_with("DIR");
 }
 
-// Of a flag with several names the one that was begun: by itself the long one.
+// Offers the name of a flag that fits what was begun; if nothing was, only its long name.
 void add_flags(Completions& out, const Command& command, const std::string& begun) {
     for (const Flag& flag : command.flags) {
         const bool is_long = begun.empty() || begun.starts_with("--");

@@ -17,7 +17,7 @@ struct Completions {
 // `words` begin with the program; the last one, which may be empty, is completed.
 Completions complete(const Command& program, const std::vector<std::string>& words);
 
-// One line for each candidate, "WORD<tab>HELP"; ":files" or ":directories" is the last line where paths are meant.
+// Returns a line for each candidate, "WORD<tab>HELP"; ":files" or ":directories" is the last line if paths are meant.
 std::string lines(const Completions& completions);
 
 // The script for bash, zsh or fish; empty for another shell.

@@ -13,7 +13,7 @@ struct Flag {
     std::vector<std::string> names;  // as --help shows them: "-m", "--model"; none of a positional
     std::vector<std::string> also;   // llama.cpp's other spellings, which are not shown
     std::string value;               // what its value is: "PATH"; empty: it takes none. "[NAME]": it may be left out
-    std::vector<std::string> values; // those of an enumerated flag; "FILE" among them: or a file
+    std::vector<std::string> values; // values of an enumerated flag; "FILE" among them: or a file
     std::string help, group;
     bool known_as(const std::string& name) const;
 };

@@ -1,4 +1,4 @@
-// The examples and exit statuses of all commands, in one table for --help and the man pages. Status 1 has a text of its own where
+// The examples and exit statuses of all commands, in one table for --help and the man pages. Status 1 has a text of its own if
 // it can mean more than a failure.
 #include "tools/tq-run/manual/examples.h"
 #include "tools/tq-run/commands.h"
@@ -22,6 +22,7 @@ constexpr CommandExample all_examples[] = {
     {"", {"tq-run generate -m FILE.gguf -p \"Once\" -n 64", "generate text from a prompt"}},
     {"", {"tq-run plan -m FILE.gguf -c 32k --memory 8G", "check whether that fits"}},
     {"", {"tq-run help chat", "show the flags of a command"}},
+    {"", {"tq-run help environment", "list the environment variables that it reads"}},
     {"chat", {"tq-run chat", "chat with the small demo model"}},
     {"chat", {"tq-run chat -hf Qwen/Qwen3-4B-GGUF:Q4_K_M", "with a model from Hugging Face, downloaded once"}},
     {"chat", {"tq-run chat -m FILE.gguf --resume", "go on with the latest conversation"}},
@@ -62,9 +63,10 @@ constexpr CommandExample all_examples[] = {
     {"template", {"tq-run template -m FILE.gguf < MESSAGES.json", "messages as the model gets them"}},
     {"grammar", {"tq-run grammar --json-schema-file SCHEMA.json", "a JSON schema as a grammar"}},
     {"logits", {"tq-run logits -m FILE.gguf -p \"Once\" --json", "of the next token"}},
+    {"environment", {"TQ_PROVE=120 tq-run devices", "wait longer for a slow driver"}},
 };
 
-// What status 1 means where it is more than a failure.
+// Meanings of status 1 for commands for which it may be more than a failure.
 constexpr std::pair<const char*, const char*> ones[] = {
     {"bench", "a failure; a device that would not be the one asked for, wrong results, or a test without room"},
     {"cache", "a failure; verify: a damaged page"},

@@ -8,7 +8,7 @@ namespace tq::manual {
 struct Example {
     const char *line, *what; // "tq-run chat", "chat with the small demo model"
 };
-// Of a command below the program; empty where there is no such command. `command`: empty: of the program.
+// Returns the examples of a command, or of the program if `command` is empty. Empty if there is no such command.
 std::vector<Example> examples(const std::string& command);
 
 struct ExitStatus {

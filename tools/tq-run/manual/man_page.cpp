@@ -3,6 +3,7 @@
 // print a hyphen or a quote as a typographic one, which nobody can paste into a shell.
 #include "tools/tq-run/manual/man_page.h"
 #include "tools/tq-run/manual/examples.h"
+#include "tools/tq-run/manual/variables.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -103,20 +104,11 @@ std::string examples_section(const std::string& command) {
     return page.empty() ? "" : ".SH EXAMPLES\n" + page;
 }
 
-constexpr const char* environment = R"(.SH ENVIRONMENT
-.TP
-\fBTQ_CACHE_DIR\fR
-directory of what is kept between runs; default: tq\-run in \fBXDG_CACHE_HOME\fR or ~/.cache
-.TP
-\fBTQ_DEMO_MODEL\fR
-file to take for the demo model
-.TP
-\fBHF_HOME\fR, \fBHF_TOKEN\fR, \fBHF_HUB_OFFLINE\fR
-as for Hugging Face\(aqs own tools
-.TP
-\fBNO_COLOR\fR
-no colours
-)";
+std::string environment_section() {
+    std::string page = ".SH ENVIRONMENT\n";
+    for (const Variable& one : variables()) page += fmt::format(".TP\n{}\n{}\n", bold(one.names), escape(one.meaning));
+    return page;
+}
 
 } // namespace
 
@@ -131,7 +123,7 @@ std::string man_page(const Command& program, const Edition& edition) {
     page += ".SH OPTIONS\n";
     add_flags(page, program);
     add_footer(page, program.footer);
-    return page + examples_section("") + exit_status("") + environment;
+    return page + examples_section("") + exit_status("") + environment_section();
 }
 
 std::string man_page(const Command& program, const Command& command, const Edition& edition) {

@@ -27,13 +27,13 @@ struct ServeArguments {
     bool always_on = false; // --metrics and others
 
     uint32_t slots() const { return parallel.value_or(4); }
-    // Of the flags and the file. Throws UsageError for an empty one, Error for an unreadable file.
+    // Returns the keys of the flags and the file. Throws UsageError for an empty key, Error for an unreadable file.
     std::vector<std::string> keys() const;
 };
 
 void add_flags(ArgumentParser& command, ServeArguments& arguments);
 
-// What the server needs before a model is there. Throws UsageError where flags contradict each other.
+// Returns the options that the server needs before a model is there. Throws UsageError if flags contradict each other.
 server::ServerOptions server_options(const ServeArguments& arguments);
 
 } // namespace tq

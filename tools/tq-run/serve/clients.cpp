@@ -1,7 +1,7 @@
-// How each coding agent is pointed at our server, without a change of its own settings: by environment variables, arguments, or a
-// file in the directory of this run. Each start_ function is that client's documented way. They have in common: address and key,
-// the model's name for every role of a model that the client knows, the context, and long time limits, since a small machine
-// takes minutes for a long prompt. The user's own keys of other services are not passed on.
+// Points each coding agent at our server, without a change of its own settings: by environment variables, arguments, or a file in
+// the directory of this run. Each start_ function is that client's documented way. They have in common: address and key, the
+// model's name for every role of a model that the client knows, the context, and long time limits, since a small machine takes
+// minutes for a long prompt. The user's own keys of other services are not passed on.
 // instructions_tokens, about how long the client's system prompt is, serves only for a warning about a small context.
 #include "tools/tq-run/serve/clients.h"
 #include "base/path_text.h"
@@ -19,7 +19,7 @@ std::string api(const ServedModel& model) { return model.url + "/v1"; }
 std::string key(const ServedModel& model) { return model.key.empty() ? "none" : model.key; }
 std::string quoted(const std::string& text) { return Json(text).dump(); } // also a string of TOML
 
-// Of the context, what an answer may have.
+// Returns how many tokens of the context an answer may have.
 uint32_t answer_tokens(const ServedModel& model) { return std::max(1024u, model.context / 4); }
 
 ClientStart start_claude(const ServedModel& model, const std::filesystem::path&) {

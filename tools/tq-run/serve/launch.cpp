@@ -1,4 +1,4 @@
-// tq-run launch: starts a coding agent that uses a server of ours, and the server where none answers.
+// tq-run launch: starts a coding agent that uses a server of ours, and the server if none answers.
 // Order: the client must be installed; /health is asked; if nobody answers, `tq-run serve` is started as a child in a process
 // group of its own, so that Ctrl-C reaches the client alone; /v1/models tells name and context; the client runs in the foreground
 // with the terminal. When it ends, a server that was started for it is asked to end, with 30 s to write its prefix cache. Logs
@@ -47,8 +47,8 @@ std::string client_names() {
     return names;
 }
 
-// Of a flag that is given several times the last counts.
-// Returns the value of a flag of tq-run serve, "--port 80" or "--port=80"; empty where it is missing.
+// If a flag is given several times, the last value counts.
+// Returns the value of a flag of tq-run serve, "--port 80" or "--port=80"; empty if it is missing.
 std::string value_of(const std::vector<std::string>& words, const std::string& flag) {
     std::string value;
     for (size_t i = 0; i < words.size(); i++) {
@@ -161,7 +161,7 @@ class OwnServer {
     ChildProcess child_;
 };
 
-// Waits until a server is ready, and starts it where there is none. False: the user stopped it.
+// Waits until a server is ready, and starts it if there is none. False: the user stopped it.
 bool wait_for_server(const Launch& launch, const OwnDirectory& directory, std::unique_ptr<OwnServer>& own) {
     Console console(ColorMode::automatic, false);
     if (health(launch.url) == Health::nobody) {

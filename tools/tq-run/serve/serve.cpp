@@ -31,13 +31,13 @@ using serving::Scheduler;
 constexpr uint64_t preempted_bytes = uint64_t(2) << 30; // of host memory at most, and no more than --cache-ram
 constexpr double pool_share = 0.9;                      // of the memory, beyond what one request needs
 
-// How many requests at once, of which length, with how much cache: what fits into the memory. In this order: the context of one
-// request, as long as fits alone unless -c says it; the slots, fewer than 4 only if not even one context fits beside their fixed
-// memory (windows, states); the pool of pages, as many tokens as fit into 90 % of the memory, at most a whole context for each
-// slot. Slots share the pool, so four slots need not have four contexts.
+// Chooses how many requests run at once, their length and the size of the cache so that they fit into the memory. In this order:
+// the context of one request, as long as fits alone unless -c says it; the slots, fewer than 4 only if not even one context fits
+// beside their fixed memory (windows, states); the pool of pages, as many tokens as fit into 90 % of the memory, at most a whole
+// context for each slot. Slots share the pool, so four slots need not have four contexts.
 void size_cache(Setup& setup, const ServeArguments& arguments) {
     ForwardOptions& options = setup.options;
-    options.speculative = true;        // tokens that the device samples ahead have the bits of those that it does not
+    options.speculative = true;        // tokens that the device samples ahead have the same bits as others
     const bool alone = !setup.split(); // more slots and pages must not push layers off the device, which are slow elsewhere
     const auto with = [&](uint32_t context, uint32_t slots, uint32_t tokens) {
         ForwardOptions changed = options;
@@ -177,7 +177,7 @@ struct StopAtEnd {
     ~StopAtEnd() { server.stop(); }
 };
 
-// Throws Error where the file cannot be read, before anybody is told that the server listens.
+// Throws Error if the file cannot be read, before anybody is told that the server listens.
 void check_file(const ModelArguments& arguments, Console& console) {
     if (arguments.synthetic.empty() && arguments.model.repository.empty()) open_model_file(find_model(arguments.model, console));
 }

@@ -76,7 +76,7 @@ std::vector<std::string> beginning_with(std::string_view begin, const std::vecto
     return result;
 }
 
-// Names with control characters are left out, as the line editor could not show them. Hidden files come only where a dot was
+// Names with control characters are left out, as the line editor could not show them. Hidden files come only if a dot was
 // typed.
 std::vector<std::string> files_beginning_with(const std::string& begin) {
     const size_t slash = begin.rfind('/') + 1;
@@ -112,8 +112,8 @@ static std::string conversation_list() {
     return list.empty() ? "there is no conversation yet: /save NAME keeps this one\n" : list;
 }
 
-// What is completed depends on the first word: commands themselves, files, names of conversations, or settings. Nothing else is,
-// as a Tab within a question is a mistake.
+// The first word decides what is completed: commands themselves, files, names of conversations, or settings. In other lines
+// nothing is completed, as a Tab within a question is a mistake.
 std::vector<std::string> complete_chat_line(std::string_view before) {
     const size_t space = before.find(' ');
     if (!before.starts_with('/') || before.find('\n') != std::string_view::npos) return {};
@@ -129,7 +129,7 @@ std::vector<std::string> complete_chat_line(std::string_view before) {
     return {};
 }
 
-// Returns false where the line is no command, and goes to the model. /think and /no_think are Qwen3's own words to the model.
+// Returns false if the line is no command, and goes to the model. /think and /no_think are Qwen3's own words to the model.
 bool Chat::obey(const std::string& line) {
     const size_t end = line.find_first_of(" \t\n");
     const std::string word = line.substr(0, end), argument = end == std::string::npos ? "" : trimmed(line.substr(end));

@@ -30,7 +30,7 @@ ChatOptions chat_options(const ChatArguments& arguments, const Model& model) {
     return options;
 }
 
-// A grammar describes the answer, not the thinking before it. Where the template has opened the thinking already, the first token
+// A grammar describes the answer, not the thinking before it. If the template has opened the thinking already, the first token
 // is part of it.
 GrammarStart grammar_start(const ChatOptions& options) {
     if (options.opens_thinking()) return GrammarStart::in_thinking;
@@ -87,7 +87,7 @@ void Chat::print_banner() const {
     write_error("/help lists the commands\n");
 }
 
-// What /read has read stays for the next question if this one is refused.
+// The text that /read has read stays for the next question if this one is refused.
 void Chat::ask(std::string question) {
     try {
         conversation_.ask(read_text_.empty() ? std::move(question) : read_text_ + "\n\n" + question);
@@ -166,7 +166,7 @@ std::vector<uint32_t> Chat::prompt() {
     return {};
 }
 
-// Where the context is full in the middle of an answer, the oldest turns make room for the rest of it.
+// If the context is full in the middle of an answer, the oldest turns make room for the rest of it.
 Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     const Tokenizer& tokenizer = engine_->model.tokenizer;
     GenerateOptions options = interruptible(console_);
@@ -225,6 +225,8 @@ bool Chat::reply() {
     return true;
 }
 
+// Says below an answer why it ended early, what was dropped from the context for it, and its numbers, which are added to the
+// totals.
 void Chat::explain(const Generated& result) {
     if (result.stop == Stop::interrupted)
         note(result.ids.empty() ? "[ interrupted: the question is taken back ]" : "[ interrupted ]");

@@ -1,4 +1,4 @@
-// One run of tq-run chat: lines are answered as questions or run as commands.
+// A run of tq-run chat: lines are answered as questions or run as commands.
 #pragma once
 #include "model/engine/session.h"
 #include "tools/tq-run/cli/grammar_arguments.h"

@@ -11,7 +11,7 @@ struct ChatSettings {
     SamplerOptions sampling;
     uint32_t max_tokens = UINT32_MAX; // of an answer; UINT32_MAX: until it ends
 
-    // Throws Error where there is no such setting, or it cannot have the value; nothing is changed then.
+    // Throws Error if there is no such setting, or it cannot have the value; nothing is changed then.
     void set(std::string_view name, std::string_view value);
 
     std::string list() const; // a line for each

@@ -13,7 +13,7 @@ class Conversation {
     Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system);
     void ask(std::string question);
 
-    // The thinking is kept where the template has it in the history, too.
+    // The thinking is kept if the template has it in the history, too.
     void answer(std::string text, std::string thought = {});
     void take_back_question(); // the last one, still without an answer
     bool take_back_answer();   // false when there is none
@@ -31,7 +31,7 @@ class Conversation {
 
     // A list of {role, content, reasoning_content?}: the system prompt, if there is one, then user and assistant alternately.
     const nlohmann::ordered_json& messages() const { return messages_; }
-    // Throws Error where it is not such a list, or does not end with an answer; nothing is changed then.
+    // Throws Error if it is not such a list, or does not end with an answer; nothing is changed then.
     void replace(const nlohmann::json& messages);
 
     // The history that is in the context, rendered by the model's template. Rendered and encoded again each time: the ids are

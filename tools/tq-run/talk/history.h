@@ -6,10 +6,10 @@
 
 namespace tq {
 
-// $XDG_DATA_HOME (or ~/.local/share; Windows: %LOCALAPPDATA%)/tq-run/chat_history; empty where there is no such directory.
+// $XDG_DATA_HOME (or ~/.local/share; Windows: %LOCALAPPDATA%)/tq-run/chat_history; empty if there is no such directory.
 std::filesystem::path history_path();
 
-// Returns the latest 1000 entries; none where the file cannot be read.
+// Returns the latest 1000 entries; none if the file cannot be read.
 std::vector<std::string> read_history(const std::filesystem::path& path);
 
 // Texts over 64 KiB are not stored. Throws Error.

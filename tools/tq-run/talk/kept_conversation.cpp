@@ -1,6 +1,6 @@
 // Conversations that have a name: files NAME.json beside the history. A name has letters, digits, - and _ only, so it cannot be a
 // path, and a path (with a point or a slash) is never taken for a name. Those at a terminal are named by the time,
-// "2026-01-31-1405", with -2 and so on where two begin within a minute. --resume without a name takes the latest by the file's
+// "2026-01-31-1405", with -2 and so on if two begin within a minute. --resume without a name takes the latest by the file's
 // time; if several are equally late, it asks for a name instead of guessing.
 #include "tools/tq-run/talk/kept_conversation.h"
 #include "base/error.h"
@@ -61,7 +61,7 @@ bool is_conversation_name(const std::string& text) {
 
 std::string conversation_path(const std::string& name) { return utf8_text(conversations_directory() / (name + ".json")); }
 
-// For the user alone: what people ask is private.
+// The directory is for the user alone: what people ask is private.
 void make_conversations_directory() {
     const fs::path directory = conversations_directory();
     std::error_code error;

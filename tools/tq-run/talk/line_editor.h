@@ -19,7 +19,7 @@ class LineEditor {
     // The possible completions of the last word of the text before the cursor.
     using Complete = std::function<std::vector<std::string>(std::string_view before)>;
 
-    // The caller keeps the terminal in the modes of QuietTerminal::Keeps::keys as long as an editor exists. Nothing where no
+    // The caller keeps the terminal in the modes of QuietTerminal::Keeps::keys as long as an editor exists. Nothing if no
     // editor was built in.
     static std::unique_ptr<LineEditor> make(Complete complete);
     virtual ~LineEditor() = default;

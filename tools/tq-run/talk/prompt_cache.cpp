@@ -84,6 +84,8 @@ PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& en
 
 PromptCache::~PromptCache() = default;
 
+// Restores as many of the file's tokens as the context holds. What a slot has beside its pages (window, states) is restored with
+// all of them only.
 void PromptCache::load() {
     const PromptCacheFile file(utf8_path(arguments_.path), *owner_);
     filed_ = file.ids();

@@ -17,7 +17,7 @@ struct PromptCacheArguments {
     std::string path; // empty: none
     bool all = false, read_only = false;
 
-    // Throws Error where the file cannot be written, or is missing although it is read-only: before anything that takes long.
+    // Throws Error if the file cannot be written, or is missing although it is read-only: before anything that takes long.
     void check() const;
 };
 
@@ -34,7 +34,7 @@ class PromptCache {
     // holds another one that is much longer, which is reported.
     void after_prompt();
 
-    // Saves the generated tokens too, where that was requested; and of an interrupted first prompt the part that the file
+    // Saves the generated tokens too, if that was requested; and of an interrupted first prompt the part that the file
     // lacks. False when the latest saving failed, which was reported.
     bool finish();
 

@@ -13,8 +13,8 @@ class QuestionReader {
     // kept for later runs.
     QuestionReader(Console& console, LineEditor::Complete complete, bool history);
 
-    // One line, or several: joined by a backslash at their ends, or pasted. Nothing at the end of the input or when the user
-    // leaves with Ctrl-C, pressed twice where nothing is typed.
+    // Returns a line, or several: joined by a backslash at their ends, or pasted. Returns nothing at the end of the input or when
+    // the user leaves with Ctrl-C, pressed twice if nothing is typed.
     std::optional<std::string> next();
 
     // Keep it while the model answers: text typed meanwhile is for the next question.

@@ -1,5 +1,5 @@
 // A conversation as a file: {"format": "tq-run conversation", "version": 1, "model", "settings", "messages", "tokens"}. `tokens`
-// are the ids in the cache when it was saved, by which the prefix cache can find them again; without them, or where they are no
+// are the ids in the cache when it was saved, by which the prefix cache can find them again; without them, or if they are no
 // ids, the prompt is found or run as any other. An existing file is replaced only if it is a conversation or empty: /save talk.c
 // must not destroy a source file.
 #include "tools/tq-run/talk/saved_conversation.h"

@@ -146,7 +146,7 @@ TEST_CASE("it is said once that drafts pause because they lose time, and once th
     std::vector<std::string> said;
     Speculation speculation(std::make_unique<Ones>(), {.on_change = [&](const std::string& what) { said.push_back(what); }});
     Ids text{5};
-    const auto write = [&](uint32_t id, size_t tokens) { // of which one takes 1 ms, and each further row 0.2 ms
+    const auto write = [&](uint32_t id, size_t tokens) { // a row takes 1 ms, and each further row 0.2 ms
         for (const size_t end = text.size() + tokens; text.size() < end;) {
             const DraftRequest request{0, text, 7};
             const size_t drafted = speculation.draft(*forward, std::span(&request, 1), 1, 7)[0].size(),
@@ -169,7 +169,7 @@ TEST_CASE("it is said once that drafts pause because they lose time, and once th
 }
 
 TEST_CASE("a value that is not finite in a row that is rejected ends nothing") {
-    // As if every run of several rows met one.
+    // Fails as if every run of several rows met a value that is not finite.
     struct Fragile final : Forward {
         explicit Fragile(std::unique_ptr<Forward> inner) : inner(std::move(inner)) {}
         using Forward::run;

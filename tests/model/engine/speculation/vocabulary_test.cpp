@@ -12,7 +12,7 @@ namespace {
 using Tokens = std::vector<std::string_view>;
 using Types = std::vector<int64_t>;
 
-// One token per byte, ChatML's, and unused ones; `change` has the tokens and their types before they are read.
+// A token for each byte, ChatML's tokens, and unused ones; `change` has the tokens and their types before they are read.
 struct Vocabulary {
     ModelFile file{"vocabulary"};
     std::optional<Tokenizer> tokenizer;

@@ -36,7 +36,7 @@ std::string pytorch_name(const std::string& name) {
     return {};
 }
 
-// The bytes of a tensor; where RoPE turns neighbours, row h d + i of Hugging Face's is row h d + 2 i of GGUF's, and row
+// The bytes of a tensor; if RoPE turns neighbours, row h d + i of Hugging Face's is row h d + 2 i of GGUF's, and row
 // h d + d / 2 + i is row h d + 2 i + 1.
 std::string bytes_of(const FileTensor& t, const Config& c) {
     const bool turned = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");

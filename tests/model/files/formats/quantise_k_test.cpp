@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array k_types{GgmlType::Q2_K, GgmlType::Q3_K, GgmlType::Q4_K, GgmlType::Q5_K, GgmlType::Q6_K};
 
-// What a code can be; weights are `levels` values with the same distances.
+// The values that a code can have; weights are `levels` values with the same distances.
 struct Levels {
     size_t sub_block;
     int count;
@@ -71,7 +71,7 @@ std::vector<float> plain(std::span<const float> x, int top, bool with_minimum) {
     return y;
 }
 
-// What a K format would have without a search: scales that span the elements, in steps as fine as one likes.
+// Quantises as a K format would without a search: scales that span the elements, in steps as fine as one likes.
 std::vector<float> plain_k(GgmlType type, std::span<const float> x) {
     std::vector<float> y;
     const auto [sub_block, count, with_minimum] = levels_of(type);

@@ -12,7 +12,7 @@ using namespace tq::test;
 
 namespace {
 
-// False, and the case is skipped, where this build or this machine has no Redis.
+// False, and the case is skipped, if this build or this machine has no Redis.
 bool can_run(const RedisServer& server) {
     const std::string problem = problem_of([] { require_redis(); });
     if (!problem.empty()) return skip("this build has no hiredis"), false;

@@ -1,4 +1,4 @@
-// What every store has to do.
+// Requirements of every store.
 #pragma once
 #include "base/error.h"
 #include "model/cache.h"

@@ -1,4 +1,4 @@
-// How many processes a launcher has started, by the variables that it sets.
+// The number of processes that a launcher has started, by the variables that it sets.
 #include "base/environment.h"
 #include "model/stages/ranks/mpi_transport.h"
 #include <doctest/doctest.h>

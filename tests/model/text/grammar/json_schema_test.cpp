@@ -107,7 +107,7 @@ TEST_CASE("strings: lengths, patterns, formats") {
     check(R"({"format": "byte", "pattern": "^[a-z]+$"})", {"\"ab\""}, {"\"A\""});
 }
 
-// As zod 4 and pydantic write them: in strict mode, too.
+// Formats as zod 4 and pydantic write them, in strict mode too.
 TEST_CASE("a format beside a pattern: the pattern where it can be read, else the format") {
     check(R"({"format": "date", "pattern": "^\\d{4}-\\d{2}-\\d{2}$"})", {"\"2024-99-99\""}, {"\"24-01-01\""});
     check(

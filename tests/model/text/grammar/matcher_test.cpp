@@ -68,7 +68,7 @@ VocabularyFile json_vocabulary() {
     return file;
 }
 
-// What mask() must be: each token is tried on its own.
+// Checks mask(): each token is tried on its own.
 void check_mask(Matcher& matcher, const Texts& texts) {
     const auto span = matcher.mask();
     const std::vector<uint64_t> mask(span.begin(), span.end());

@@ -1,4 +1,4 @@
-// What texts a schema's grammar allows.
+// Checks which texts a schema's grammar allows.
 #pragma once
 #include "base/error.h"
 #include "model/text/grammar/gbnf.h"

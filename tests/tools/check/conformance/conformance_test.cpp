@@ -218,7 +218,7 @@ TEST_CASE("filters are given several times, as patterns, in files; others are le
     CHECK(listed({"--filter", "integer"}) == listed({"--filter", "*integer*"}));
     CHECK(listed({"--filter", "integers |", "--filter", "swiglu |", "--exclude", "swiglu*"}) == integers);
     const std::string one = *integers.begin();
-    CHECK(listed({"--filter", one}) == std::multiset<std::string>{one}); // even where it has a *
+    CHECK(listed({"--filter", one}) == std::multiset<std::string>{one}); // even if it has a *
     for (const std::string& name : integers) CHECK(listed({"--filter", name}).size() == 1);
     auto rest = integers;
     rest.erase(one);

@@ -172,7 +172,7 @@ TEST_CASE("a folder that is damaged, and a module that does not fit, are refused
 
 namespace {
 
-// What has no point is a whole number to Amber, which reads NaN, but no infinity.
+// A number without a point is a whole number to Amber, which reads NaN, but no infinity.
 bool same_float(const std::string& text, float number) {
     if (std::isnan(number)) return text == "nan";
     return contains(text, ".") && float(std::strtod(text.c_str(), nullptr)) == number;
@@ -223,7 +223,7 @@ struct Amber {
         }
     }
 
-    // As Amber reads it: bytes in hexadecimal until END, which may not follow a space.
+    // Reads a shader as Amber does: bytes in hexadecimal until END, which may not follow a space.
     void read_shader(std::istream& in) {
         std::string text;
         for (std::string line; std::getline(in, line);) {

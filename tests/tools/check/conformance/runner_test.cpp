@@ -1,5 +1,4 @@
-// What the parent makes of a worker's output: scripts in place of the worker print what a driver could add to it, or take from
-// it.
+// The parent's reading of a worker's output: scripts in place of the worker print what a driver could add to it, or take from it.
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include "tools/check/conformance/report.h"
@@ -33,7 +32,7 @@ tq::test::TemporaryFile printing(const std::vector<std::string>& lines) {
     return tq::test::TemporaryFile(script);
 }
 
-// Of a worker that prints these lines. The reports are written, too.
+// The report of a worker that prints these lines. The reports are written, too.
 DeviceReport report_of(const std::vector<std::string>& lines) {
     const tq::test::TemporaryFile script = printing(lines);
     Table table(true, "again");

@@ -1,4 +1,4 @@
-// The ablation of tools/check/quality/ablation.h on the demo model: it finds nothing where all is correct, and every planted
+// The ablation of tools/check/quality/ablation.h on the demo model: it finds nothing if all is correct, and every planted
 // fault at its stage.
 #include "model/cpu/forward.h"
 #include "tests/support/faulty_forward.h"

@@ -3,7 +3,7 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "params.h"
 
-// As limits_fma_fp32, in fp16. For devices with Capabilities::float16.
+// The same as limits_fma_fp32, in fp16. For devices with Capabilities::float16.
 // params: limits_fma_params
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push { limits_fma_params p; };

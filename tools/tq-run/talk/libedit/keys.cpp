@@ -77,7 +77,7 @@ std::optional<wchar_t> KeyReader::take_sequence() {
     return take();
 }
 
-// Returns nothing where the bytes may be the beginning of more: ESC alone is a key only if nothing follows it in time
+// Returns nothing if the bytes may be the beginning of more: ESC alone is a key only if nothing follows it in time
 // (patience_ms(), give_up()). A paste may take longer, as terminals send it in pieces.
 std::optional<wchar_t> KeyReader::take() {
     if (bytes_.empty()) return std::nullopt;

@@ -37,7 +37,7 @@ class KeyReader {
     const std::string& pasted() const { return pasted_; } // valid UTF-8, line feeds and tabs the only controls
 
   private:
-    std::optional<wchar_t> take(); // nothing where the bytes are an incomplete sequence
+    std::optional<wchar_t> take(); // nothing if the bytes are an incomplete sequence
     std::optional<wchar_t> take_sequence();
     bool take_paste();
     int patience_ms() const;

@@ -184,7 +184,7 @@ void LibeditEditor::bind_keys() {
         });
 }
 
-// Reads bytes from the terminal; also as Ctrl-C, where another program sent that signal.
+// Reads bytes from the terminal; also Ctrl-C, if another program sent that signal.
 bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
     for (;;) {
         if (std::exchange(resized, 0)) show_again();
@@ -204,8 +204,8 @@ bool LibeditEditor::fill(std::string& bytes, int timeout_ms) {
     }
 }
 
-// After a change of the terminal's size, which libedit takes for an empty line: what it has shown is erased, from the row of the
-// prompt on, where terminals have moved it that break lines anew.
+// Shows the line again after a change of the terminal's size, which libedit takes for an empty line: what it has shown is erased,
+// from the row of the prompt on, where terminals have moved it that break lines anew.
 void LibeditEditor::show_again() {
     const LineInfoW* line = ::el_wline(el_);
     const uint32_t width = std::max(terminal_columns(Stream::error), 1u);

@@ -1,4 +1,4 @@
-// Windows' console edits lines itself, and remembers those of this run. It is read as UTF-16, for its reads in UTF-8 lose
+// Windows' console edits lines itself, and remembers the lines of this run. It is read as UTF-16, for its reads in UTF-8 lose
 // characters.
 #include "tools/tq-run/talk/line_editor.h"
 #include "base/error.h"

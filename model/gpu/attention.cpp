@@ -178,8 +178,12 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
         return Work{s.tokens * row * 4 * (count + 1), s.tokens * row * (count * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const ConstantsOf<shader::attention_combine> constants{
-        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, splits.window, v_scales != nullptr, splits.sinks};
+    const shader::attention_combine_constants constants{.workgroup = subgroup ? subgroup : pass.tuning.workgroup,
+                                                        .head_dim = pass.head_dim,
+                                                        .rotation = rotation,
+                                                        .window = splits.window,
+                                                        .scaled = v_scales != nullptr,
+                                                        .sinks = splits.sinks};
     const Groups grid{heads, pass.tokens};
     const Buffer& matrix = v_scales ? *v_scales : matrix_or(pass.context, values);
     if (subgroup)
@@ -199,7 +203,8 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{s.tokens * row * (8 + 4 * FIRST_TOKENS), s.tokens * row * 4 * FIRST_TOKENS};
         });
-        pass.recorder.dispatch<shader::attention_sink>({slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim},
+        pass.recorder.dispatch<shader::attention_sink>({slice.heads * group, pass.tokens},
+                                                       {.workgroup = pass.tuning.workgroup, .head_dim = pass.head_dim},
                                                        attention_sink_params{.heads = heads,
                                                                              .first_head = slice.first_head,
                                                                              .slice_heads = slice.heads,
@@ -231,10 +236,68 @@ Work work_of(const Pass& pass, uint32_t kv_heads, const AttendedKeys& what, uint
     });
 }
 
+#if TQ_COOPERATIVE_MATRIX
+shader::attention_coopmat_constants attention_coopmat_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
+                                                                const AttendedKeys& what) {
+    return {.workgroup = plan.subgroups * t.matrix_subgroup,
+            .head_dim = head_dim,
+            .k_type = uint32_t(what.types.k),
+            .v_type = uint32_t(what.types.v),
+            .group = what.group,
+            .heads = plan.heads,
+            .tile = plan.tokens,
+            .window = what.window,
+            .m = t.matrix.m,
+            .n = t.matrix.n,
+            .k = t.matrix.k,
+            .batch = plan.part_step};
+}
+#endif
+
+shader::attention_decode_constants attention_decode_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
+                                                              const AttendedKeys& what) {
+    return {.workgroup = t.decode_subgroups * t.subgroup,
+            .head_dim = head_dim,
+            .k_type = uint32_t(what.types.k),
+            .v_type = uint32_t(what.types.v),
+            .group = what.group,
+            .heads = plan.heads,
+            .tile = plan.tokens,
+            .window = what.window,
+            .subgroup = t.subgroup,
+            .copies = plan.copies};
+}
+
+shader::attention_per_lane_constants attention_per_lane_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
+                                                                  const AttendedKeys& what) {
+    return {.workgroup = lanes_of(t, head_dim),
+            .head_dim = head_dim,
+            .k_type = uint32_t(what.types.k),
+            .v_type = uint32_t(what.types.v),
+            .group = what.group,
+            .heads = plan.heads,
+            .tile = plan.tokens,
+            .window = what.window};
+}
+
+shader::attention_constants attention_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
+                                                const AttendedKeys& what) {
+    return {.workgroup = lanes_of(t, head_dim),
+            .head_dim = head_dim,
+            .k_type = uint32_t(what.types.k),
+            .v_type = uint32_t(what.types.v),
+            .group = what.group,
+            .heads = plan.heads,
+            .tile = plan.tokens,
+            .window = what.window,
+            .keys = t.attention_keys,
+            .subgroup = t.subgroup};
+}
+
 void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads,
             const AttendedKeys& what, const attention_params& params) {
     const Tuning& t = pass.tuning;
-    const uint32_t d = pass.head_dim, k = uint32_t(what.types.k), v = uint32_t(what.types.v), lanes = lanes_of(t, d);
+    const uint32_t d = pass.head_dim;
     const Work work = work_of(pass, kv_heads, what, params.window_tokens);
     const uint32_t tiles = groups(pass.tokens, plan.tokens) + (plan.tokens == 1 ? 0 : pass.spans - 1); // some may end early
     const Groups grid{what.window == WINDOW_ONLY ? 1 : params.splits, kv_heads * (what.group / plan.heads), tiles};
@@ -243,19 +306,14 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
     };
 #if TQ_COOPERATIVE_MATRIX
     if (plan.kernel == AttentionKernel::coopmat)
-        return dispatch.operator()<shader::attention_coopmat>({plan.subgroups * t.matrix_subgroup, d, k, v, what.group,
-                                                               plan.heads, plan.tokens, what.window, t.matrix.m, t.matrix.n,
-                                                               t.matrix.k, plan.part_step});
+        return dispatch.operator()<shader::attention_coopmat>(attention_coopmat_constants(t, d, plan, what));
 #endif
     if (plan.kernel == AttentionKernel::decode)
-        return dispatch.operator()<shader::attention_decode>(
-            {t.decode_subgroups * t.subgroup, d, k, v, what.group, plan.heads, 1, what.window, t.subgroup, plan.copies});
+        return dispatch.operator()<shader::attention_decode>(attention_decode_constants(t, d, plan, what));
     const bool texel = reads_texels(pass, {q, cache});
     if (texel && plan.kernel == AttentionKernel::per_lane)
-        return dispatch.operator()<shader::attention_per_lane>(
-            {lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window});
-    const ConstantsOf<shader::attention> constants{
-        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window, t.attention_keys, t.subgroup};
+        return dispatch.operator()<shader::attention_per_lane>(attention_per_lane_constants(t, d, plan, what));
+    const shader::attention_constants constants = attention_constants(t, d, plan, what);
     if (texel)
         dispatch.operator()<shader::attention_texel>(constants);
     else if (t.subgroup)

@@ -53,6 +53,31 @@ std::span<const MatrixSlice> slices_of(const Pass& pass, const Matrix& w) {
 // Rows of a matrix that a vector is multiplied by: of a stack of experts those of one.
 uint32_t rows_of(const Matrix& w, const Pairs* pairs) { return pairs ? w.rows / pairs->experts : w.rows; }
 
+shader::matvec_dot_constants matvec_dot_constants(const Tuning& t, const MatvecTile& tile, const Matvec& v, const Matrix& w) {
+    return {.workgroup = tile.workgroup,
+            .lanes = tile.lanes,
+            .rows = tile.rows,
+            .matvec_output = v.output,
+            .interleave = w.interleave,
+            .normed = v.normed,
+            .subgroup = t.subgroup,
+            .columns = v.columns,
+            .experts = v.pairs != nullptr};
+}
+
+shader::matvec_constants matvec_constants(const Tuning& t, const MatvecTile& tile, const Matvec& v, const Matrix& w) {
+    return {.workgroup = tile.workgroup,
+            .lanes = tile.lanes,
+            .rows = tile.rows,
+            .matvec_output = v.output,
+            .interleave = w.interleave,
+            .normed = v.normed,
+            .subgroup = t.subgroup,
+            .columns = v.columns,
+            .experts = v.pairs != nullptr,
+            .blocks = t.matvec_blocks};
+}
+
 } // namespace
 
 // A pair has the bits of its token alone, whose lanes depend on the rows of all its experts.
@@ -66,10 +91,7 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
                       : v.columns > 1 ? View(pass.context)
                                       : v.next_norm.value_or(v.x); // never empty
     const MatvecTile tile = matvec_tile(t, w.type, rows * used, w.cols, v.output, v.columns);
-    const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows, v.output,          w.interleave,
-                                                        v.normed,       t.subgroup, v.columns, v.pairs != nullptr};
-    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes, tile.rows, v.output,           w.interleave,
-                                                v.normed,       t.subgroup, v.columns, v.pairs != nullptr, t.matvec_blocks};
+    const shader::matvec_constants constants = matvec_constants(t, tile, v, w);
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : slices_of(pass, w)) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
@@ -91,7 +113,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else if (multiplies_digits(t, w.type))
-            recorder.dispatch<shader::matvec_dot>(format, grid, dot_constants, params, work, v.y, slice.buffer, v.x, last);
+            recorder.dispatch<shader::matvec_dot>(format, grid, matvec_dot_constants(t, tile, v, w), params, work, v.y,
+                                                  slice.buffer, v.x, last);
         else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else

@@ -259,7 +259,7 @@ Outcome workgroup(Rig& rig, uint32_t invocations, uint32_t terms) {
     }
     const Buffer y = rig.upload(std::as_bytes(std::span(before))), x_buffer = rig.upload(std::as_bytes(std::span(x)));
     Recorder recorder(rig.device);
-    recorder.dispatch<probe::workgroup>({groups}, {invocations, terms}, {terms}, {}, y, x_buffer);
+    recorder.dispatch<probe::workgroup>({groups}, {.workgroup = invocations, .most = terms}, {terms}, {}, y, x_buffer);
     recorder.finish().run();
     return compare_words(rig.read(y), want);
 }

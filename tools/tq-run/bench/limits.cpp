@@ -185,9 +185,9 @@ double LimitBench::matrices() {
     const auto groups = uint32_t(std::min<uint64_t>(out_.bytes() / 4 / elements, device.max_workgroup_count[0]));
     const uint64_t all = uint64_t(groups) * matrix_chains * iterations * 2 * elements * matrix.k;
     const double seconds = best_seconds([&](Recorder& recorder) {
-        recorder.dispatch<bench_shader::limits_coopmat>({groups}, {matrix_subgroup_size(device), matrix.m, matrix.n, matrix.k},
-                                                        {iterations, 1, 1 / float(matrix.k)},
-                                                        {uint64_t(groups) * elements * 4, all}, out_);
+        recorder.dispatch<bench_shader::limits_coopmat>(
+            {groups}, {.workgroup = matrix_subgroup_size(device), .m = matrix.m, .n = matrix.n, .k = matrix.k},
+            {iterations, 1, 1 / float(matrix.k)}, {uint64_t(groups) * elements * 4, all}, out_);
     });
     download(out_);
     const std::span got(reinterpret_cast<const float*>(readback_.host().data()), size_t(groups) * elements);

@@ -67,7 +67,7 @@ class Planner {
         if (!block_format(t.type) || rows > UINT32_MAX || t.ne[0] > UINT32_MAX)
             fail("{}: tensor '{}' has the format {}, which tq-run cannot read", utf8_text(model_.file.path()), printable(t.name),
                  type_name(t.type));
-        return {t.name, t.type, uint32_t(rows), uint32_t(t.ne[0]), t.data};
+        return {.name = t.name, .type = t.type, .rows = uint32_t(rows), .cols = uint32_t(t.ne[0]), .data = t.data};
     }
 
     // Adds what the loader makes of such a directory: tensors as GGUF has them, but for heads that RoPE turns in pairs, and value

@@ -92,7 +92,12 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
         const bool fits = subgroups * t.matrix_subgroup <= t.max_workgroup &&
                           keys * shape.head_dim / 32 % t.matrix_subgroup == 0 &&
                           shared_bytes_of_matrices(t, tile, keys, shape) <= t.shared_bytes;
-        if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, subgroups};
+        if (fits)
+            return AttentionPlan{.kernel = AttentionKernel::coopmat,
+                                 .heads = tile.heads,
+                                 .tokens = tile.tokens,
+                                 .part_step = keys,
+                                 .subgroups = subgroups};
         if (rows > t.matrix.m)
             rows /= 2;
         else if (keys > min_keys)
@@ -386,8 +391,10 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
     if (const auto plan = plan_of_decode(t, shape)) return *plan;
     const Tile tile = tile_of_vectors(t, shape);
     const uint32_t lanes = lanes_of(t, shape.head_dim);
-    if (t.attention_per_lane) return {AttentionKernel::per_lane, tile.heads, tile.tokens, lanes};
-    return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * t.attention_keys};
+    return {.kernel = t.attention_per_lane ? AttentionKernel::per_lane : AttentionKernel::vectors,
+            .heads = tile.heads,
+            .tokens = tile.tokens,
+            .part_step = t.attention_per_lane ? lanes : lanes * t.attention_keys};
 }
 
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores,

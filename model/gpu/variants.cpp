@@ -108,7 +108,7 @@ struct Model {
     }
 
     static Matrix matrix(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols) {
-        Matrix out{type, rows, cols, t.weight_interleave, {}};
+        Matrix out{.type = type, .rows = rows, .cols = cols, .interleave = t.weight_interleave, .slices = {}};
         out.slices.push_back({Buffer::of_size(device_matrix_bytes(type, rows, cols, t.weight_interleave)), 0, rows});
         return out;
     }

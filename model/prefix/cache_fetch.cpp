@@ -50,7 +50,11 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
         known += node ? 1 : 0;
     }
     if (pages.size() * page_tokens < std::max(own, here) + min_gain) return nullptr;
-    PromptFetch fetch{uint32_t(ids.size()), std::max(own, here), asks_machine && remote_ && !has_beside, {}, {}};
+    PromptFetch fetch{.tokens = uint32_t(ids.size()),
+                      .own = std::max(own, here),
+                      .asks_machine = asks_machine && remote_ && !has_beside,
+                      .store = {},
+                      .machine = {}};
     if (has_beside) {
         fetch.pages = std::move(pages);
         fetch.states = ask_for_state(fetch, std::string(tenant), marks);

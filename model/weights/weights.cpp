@@ -58,7 +58,7 @@ class FileSource final : public TensorSource {
         const FileTensor& t = take(name);
         check_plain(t);
         check_shape(t, {cols, 1, 1, 1});
-        Tensor vector{name, t.type, 1, cols, t.data};
+        Tensor vector{.name = name, .type = t.type, .rows = 1, .cols = cols, .data = t.data};
         return pytorch_ ? from_pytorch(std::move(vector)) : vector;
     }
 
@@ -66,7 +66,7 @@ class FileSource final : public TensorSource {
         const FileTensor& t = take(name);
         check_plain(t);
         check_shape(t, {cols, rows, 1, 1});
-        return {name, t.type, 1, rows * cols, t.data};
+        return {.name = name, .type = t.type, .rows = 1, .cols = rows * cols, .data = t.data};
     }
 
     void expect_empty(const Config& c) const {
@@ -177,7 +177,11 @@ class Projections {
         const std::string name = fmt::format("{}attn_{}.bias", blk_, of);
         if (!all_bias_) return in_.vector(name, rows(of));
         const uint64_t bytes = all_bias_->row_bytes() / all_bias_->cols;
-        return Tensor{name, all_bias_->type, 1, rows(of), all_bias_->data.subspan(first(of) * bytes, rows(of) * bytes)};
+        return Tensor{.name = name,
+                      .type = all_bias_->type,
+                      .rows = 1,
+                      .cols = rows(of),
+                      .data = all_bias_->data.subspan(first(of) * bytes, rows(of) * bytes)};
     }
 
   private:

@@ -96,7 +96,7 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
             return AttentionPlan{.kernel = AttentionKernel::coopmat,
                                  .heads = tile.heads,
                                  .tokens = tile.tokens,
-                                 .part_step = keys,
+                                 .split_step = keys,
                                  .subgroups = subgroups};
         if (rows > t.matrix.m)
             rows /= 2;
@@ -110,9 +110,9 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 
 // Returns the bytes of shared memory that shaders/attention_decode.comp takes beside its tables of levels.
 uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, uint32_t heads, uint32_t batch) {
-    const bool in_halves = KV_HALF_LEVELS(uint32_t(shape.types.k)) != 0; // the query
+    const bool in_fp16 = KV_HALF_LEVELS(uint32_t(shape.types.k)) != 0; // the query
     const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = (2 * t.decode_subgroups + 2) * heads,
-                   joined = heads * shape.head_dim, query = in_halves ? joined / 2 + 4 : joined + 2,
+                   joined = heads * shape.head_dim, query = in_fp16 ? joined / 2 + 4 : joined + 2,
                    single_levels = level_table_entries(shape.types);
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
@@ -133,7 +133,7 @@ std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShap
                 return AttentionPlan{.kernel = AttentionKernel::decode,
                                      .heads = heads,
                                      .tokens = 1,
-                                     .part_step = batch * t.decode_subgroups,
+                                     .split_step = batch * t.decode_subgroups,
                                      .copies = copies};
     }
     return std::nullopt;
@@ -173,9 +173,9 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
     const uint32_t count = splits.count, rotation = values.rotation_constant();
     const auto params = with_signs(attention_combine_params{.heads = heads,
                                                             .splits = count,
-                                                            .part_step = splits.step,
-                                                            .window_parts = uint32_t(splits.window_at / 4),
-                                                            .sink_parts = uint32_t(splits.sinks_at / 4),
+                                                            .split_step = splits.step,
+                                                            .window_partials = uint32_t(splits.window_at / 4),
+                                                            .sink_partials = uint32_t(splits.sinks_at / 4),
                                                             .group = group},
                                    values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
@@ -255,7 +255,7 @@ shader::attention_coopmat_constants attention_coopmat_constants(const Tuning& t,
             .m = t.matrix.m,
             .n = t.matrix.n,
             .k = t.matrix.k,
-            .batch = plan.part_step};
+            .batch = plan.split_step};
 }
 #endif
 
@@ -357,7 +357,7 @@ struct LayerAttention {
                     .v_scales = at.v_scales,
                     .window_tokens = window_tokens,
                     .ring_tokens = 1,
-                    .part_step = splits.step,
+                    .split_step = splits.step,
                     .sinks = first_key(),
                     .page_scores = page_scores.at,
                     .pages = page_scores.pages});
@@ -375,7 +375,7 @@ struct LayerAttention {
                 .ring = *here.ring,
                 .ring_tokens = window.ring_tokens(),
                 .block_tokens = pass.rows_are_separate() ? 0 : window.block_tokens,
-                .part_step = splits.step,
+                .split_step = splits.step,
                 .sinks = first_key(),
                 .page_scores = page_scores.at,
                 .pages = page_scores.pages});
@@ -394,15 +394,15 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
     return {.kernel = t.attention_per_lane ? AttentionKernel::per_lane : AttentionKernel::vectors,
             .heads = tile.heads,
             .tokens = tile.tokens,
-            .part_step = t.attention_per_lane ? lanes : lanes * t.attention_keys};
+            .split_step = t.attention_per_lane ? lanes : lanes * t.attention_keys};
 }
 
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores,
-               const DeviceCache& cache, uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
+               const DeviceStorage& cache, uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
-    const Splits splits = split_keys(pass, partials.bytes, heads, plan.part_step, here);
+    const Splits splits = split_keys(pass, partials.bytes, heads, plan.split_step, here);
     const LayerAttention of{.pass = pass,
                             .partials = partials,
                             .q = q,

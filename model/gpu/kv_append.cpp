@@ -149,7 +149,7 @@ void append_window(Pass& pass, const AppendSource& from, const WindowVectors& wi
             .window = where});
 }
 
-void append(Pass& pass, const DeviceCache& cache, uint32_t layer, KvSide side, const AppendSource& from) {
+void append(Pass& pass, const DeviceStorage& cache, uint32_t layer, KvSide side, const AppendSource& from) {
     const LayerCache& here = cache.layers[layer];
     for (const CacheSlice& slice : here.slices) {
         const SideOfSlice to(slice, side);
@@ -221,7 +221,7 @@ void q_norm_rope(Pass& pass, const Buffer& q, const PageScores& page_scores, con
         rotation, keys, CONDITION_QUERIES);
 }
 
-void k_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
+void k_append(Pass& pass, const DeviceStorage& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps) {
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
@@ -231,11 +231,12 @@ void k_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 
-void v_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads, const Buffer* v_scales) {
+void v_append(Pass& pass, const DeviceStorage& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads,
+              const Buffer* v_scales) {
     append(pass, cache, layer, KvSide::value, values_of(cache.layers[layer].v, v, kv_heads, v_scales));
 }
 
-void keep_window(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+void keep_window(Pass& pass, const DeviceStorage& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, std::optional<float> eps, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     if (!here.ring || pass.rows_are_separate()) return;
@@ -243,7 +244,7 @@ void keep_window(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buf
     append_window(pass, values_of(here.v, v, kv_heads, v_scales), *cache.window, *here.ring, KvSide::value, WINDOW_RING);
 }
 
-void kv_decode(Pass& pass, const Buffer& x, const DeviceCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads) {
+void kv_decode(Pass& pass, const Buffer& x, const DeviceStorage& cache, uint32_t layer, KvSide side, uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {

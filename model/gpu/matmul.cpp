@@ -198,14 +198,14 @@ namespace {
 // Divides a tile among subgroups until a workgroup has four of them: in subgroups of 32 each invocation has 64 sums in registers
 // then. In smaller ones (Intel), until it has 256 invocations with 32 sums each.
 void divide(CoopmatTile& tile, const Tuning& t) {
-    const uint32_t wanted =
+    const uint32_t target =
         std::min(std::max((t.matrix_subgroup < 32 ? 256 : 128) / t.matrix_subgroup, 4u), t.max_workgroup / t.matrix_subgroup);
     const auto halves = [](uint32_t& parts, uint32_t length, uint32_t side) {
         if (length / (2 * parts) % side != 0) return false;
         parts *= 2;
         return true;
     };
-    while (tile.subgroups() < wanted) {
+    while (tile.subgroups() < target) {
         const bool rows_first = tile.row_subgroups <= tile.token_subgroups;
         if (rows_first && halves(tile.row_subgroups, tile.rows, t.matrix.m)) continue;
         if (halves(tile.token_subgroups, tile.tokens, t.matrix.n)) continue;

@@ -24,7 +24,7 @@ namespace {
 class FileSource final : public TensorSource {
   public:
     FileSource(const ModelFile& file, const Config& c)
-        : path_(utf8_text(file.path())), pytorch_(c.architecture->hybrid && file.rope_halves()) {
+        : path_(utf8_text(file.path())), pytorch_(c.architecture->hybrid && file.rope_is_split()) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
         if (c.architecture->rope_factors) left_.erase("rope_freqs.weight"); // which is in the Config
         if (c.architecture->hybrid) std::erase_if(left_, [&](const auto& t) { return is_beside_trunk(t.first, c); });
@@ -348,9 +348,9 @@ Weights read_weights(const ModelFile& file, const Config& c) {
     FileSource in(file, c);
     Weights w = collect_weights(in, c);
     in.expect_empty(c);
-    if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves())
+    if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_is_split())
         for (LayerWeights& l : w.layers)
-            for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = in_halves(*t, c.head_dim);
+            for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = rope_split(*t, c.head_dim);
     for_each_tensor(w, [](Tensor& t) {
         if (t.type == GgmlType::TQ1_0) t = in_tq2_0(t);
     });

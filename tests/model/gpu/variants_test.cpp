@@ -272,12 +272,12 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
     const gpu::AttentionPlan prompt = plan(4, 512), uneven = plan(5, 512), token = plan(8, 1);
     REQUIRE((by_matrices(prompt) && by_matrices(uneven)));
     CHECK(prompt.heads * prompt.tokens == 64);
-    CHECK(prompt.part_step == 32);
+    CHECK(prompt.split_step == 32);
     CHECK(uneven.heads == 5);
     CHECK(uneven.tokens == 12);
     CHECK(uneven.subgroups == 4);
     CHECK_FALSE(by_matrices(token));
-    CHECK(token.part_step == 64);
+    CHECK(token.split_step == 64);
     CHECK(by_matrices(plan(4, 512, {KvType::f16, KvType::tq3t})));
     for (const KvType other : {KvType::f32, KvType::bf16, KvType::q8_0, KvType::q4_0}) {
         CHECK_FALSE(by_matrices(plan(4, 512, {other, KvType::tq4})));

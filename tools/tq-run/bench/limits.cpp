@@ -52,8 +52,8 @@ uint32_t groups_for(DeviceType type) { return type == DeviceType::discrete ? 163
 
 // Well beyond any cache, and no more than a quarter of the free memory.
 uint32_t vectors_for(const Device& device) {
-    const uint64_t wanted = device.capabilities().type == DeviceType::cpu ? 128u << 20 : 512u << 20;
-    const uint64_t bytes = std::min({wanted, device.available_bytes() / 4, device.capabilities().storage_range_bytes,
+    const uint64_t requested = device.capabilities().type == DeviceType::cpu ? 128u << 20 : 512u << 20;
+    const uint64_t bytes = std::min({requested, device.available_bytes() / 4, device.capabilities().storage_range_bytes,
                                      uint64_t(device.capabilities().max_workgroup_count[0]) * workgroup * vector_bytes});
     return uint32_t(std::max<uint64_t>(bytes / vector_bytes / block_vectors, 1)) * block_vectors;
 }

@@ -17,7 +17,7 @@
 #include "tools/tq-run/bench/tables.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
-#include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/memory_table.h"
 #include "tools/tq-run/engine/setup.h"
 #include <chrono>
 #include <new>

@@ -16,7 +16,7 @@
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/part_file.h"
-#include "tools/tq-run/lab/model_divergence.h"
+#include "tools/tq-run/measure/model_divergence.h"
 #include <algorithm>
 
 namespace tq {

@@ -9,6 +9,7 @@
 // length.
 #include "model/gpu/attention.h"
 #include "base/ensure.h"
+#include "model/gpu/attention_constants.h"
 #include "model/gpu/kv_append.h"
 #include "shaders.gen.h"
 #include "shaders/level_table.h"
@@ -24,8 +25,6 @@ constexpr KvTypes window_types{KvType::f16, KvType::f16};
 struct Tile {
     uint32_t heads, tokens;
 };
-
-uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 
 // Returns the most rows of a workgroup whose sums stay in registers: on a GPU those of the tuning, or a group of Qwen3-14B's five
 // query heads. attention_per_lane takes seconds to compile with more than five.
@@ -222,12 +221,6 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
     }
 }
 
-// The keys that a dispatch of attention reads, and their form: one of WINDOW_*.
-struct AttendedKeys {
-    KvTypes types;
-    uint32_t heads, group, window;
-};
-
 Work work_of(const Pass& pass, uint32_t kv_heads, const AttendedKeys& what, uint64_t window_tokens) {
     const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group,
                    token_bytes =
@@ -239,64 +232,6 @@ Work work_of(const Pass& pass, uint32_t kv_heads, const AttendedKeys& what, uint
         return Work{std::min(length, window_tokens + s.tokens - 1) * token_bytes,
                     4 * s.tokens * std::min(seen, window_tokens) * all_heads * d};
     });
-}
-
-#if TQ_COOPERATIVE_MATRIX
-shader::attention_coopmat_constants attention_coopmat_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
-                                                                const AttendedKeys& what) {
-    return {.workgroup = plan.subgroups * t.matrix_subgroup,
-            .head_dim = head_dim,
-            .k_type = uint32_t(what.types.k),
-            .v_type = uint32_t(what.types.v),
-            .group = what.group,
-            .heads = plan.heads,
-            .tile = plan.tokens,
-            .window = what.window,
-            .m = t.matrix.m,
-            .n = t.matrix.n,
-            .k = t.matrix.k,
-            .batch = plan.split_step};
-}
-#endif
-
-shader::attention_decode_constants attention_decode_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
-                                                              const AttendedKeys& what) {
-    return {.workgroup = t.decode_subgroups * t.subgroup,
-            .head_dim = head_dim,
-            .k_type = uint32_t(what.types.k),
-            .v_type = uint32_t(what.types.v),
-            .group = what.group,
-            .heads = plan.heads,
-            .tile = plan.tokens,
-            .window = what.window,
-            .subgroup = t.subgroup,
-            .copies = plan.copies};
-}
-
-shader::attention_per_lane_constants attention_per_lane_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
-                                                                  const AttendedKeys& what) {
-    return {.workgroup = lanes_of(t, head_dim),
-            .head_dim = head_dim,
-            .k_type = uint32_t(what.types.k),
-            .v_type = uint32_t(what.types.v),
-            .group = what.group,
-            .heads = plan.heads,
-            .tile = plan.tokens,
-            .window = what.window};
-}
-
-shader::attention_constants attention_constants(const Tuning& t, uint32_t head_dim, const AttentionPlan& plan,
-                                                const AttendedKeys& what) {
-    return {.workgroup = lanes_of(t, head_dim),
-            .head_dim = head_dim,
-            .k_type = uint32_t(what.types.k),
-            .v_type = uint32_t(what.types.v),
-            .group = what.group,
-            .heads = plan.heads,
-            .tile = plan.tokens,
-            .window = what.window,
-            .keys = t.attention_keys,
-            .subgroup = t.subgroup};
 }
 
 void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads,

@@ -53,31 +53,6 @@ std::span<const MatrixSlice> slices_of(const Pass& pass, const Matrix& w) {
 // Rows of a matrix that a vector is multiplied by: of a stack of experts those of one.
 uint32_t rows_of(const Matrix& w, const Pairs* pairs) { return pairs ? w.rows / pairs->experts : w.rows; }
 
-shader::matvec_dot_constants matvec_dot_constants(const Tuning& t, const MatvecTile& tile, const Matvec& v, const Matrix& w) {
-    return {.workgroup = tile.workgroup,
-            .lanes = tile.lanes,
-            .rows = tile.rows,
-            .matvec_output = v.output,
-            .interleave = w.interleave,
-            .normed = v.normed,
-            .subgroup = t.subgroup,
-            .columns = v.columns,
-            .experts = v.pairs != nullptr};
-}
-
-shader::matvec_constants matvec_constants(const Tuning& t, const MatvecTile& tile, const Matvec& v, const Matrix& w) {
-    return {.workgroup = tile.workgroup,
-            .lanes = tile.lanes,
-            .rows = tile.rows,
-            .matvec_output = v.output,
-            .interleave = w.interleave,
-            .normed = v.normed,
-            .subgroup = t.subgroup,
-            .columns = v.columns,
-            .experts = v.pairs != nullptr,
-            .blocks = t.matvec_blocks};
-}
-
 } // namespace
 
 // A pair has the bits of its token alone, whose lanes depend on the rows of all its experts.

@@ -15,9 +15,9 @@ namespace {
 constexpr std::string_view paste_in_brackets = "\x1b[?2004h", paste_as_typed = "\x1b[?2004l";
 constexpr std::array ending_signals{SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGPIPE};
 
-termios found;                             // the original modes
-std::atomic<bool> changed = false;         // `found` must be restored
-std::atomic<bool> brackets_wanted = false; // bracketed paste is requested
+termios found;                                // the original modes
+std::atomic<bool> changed = false;            // `found` must be restored
+std::atomic<bool> brackets_requested = false; // bracketed paste is requested
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 int descriptor(Stream stream) {
@@ -29,7 +29,7 @@ void send(std::string_view sequence) {
 }
 
 void put_back() {
-    if (brackets_wanted) send(paste_as_typed);
+    if (brackets_requested) send(paste_as_typed);
     ::tcsetattr(STDIN_FILENO, TCSANOW, &found);
 }
 
@@ -70,7 +70,7 @@ void suspend(int signal) {
     handle(signal, suspend, SA_RESTART);
     if (known && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp()) { // or setting the modes would stop it again
         ::tcsetattr(STDIN_FILENO, TCSANOW, &ours);
-        if (brackets_wanted) send(paste_in_brackets);
+        if (brackets_requested) send(paste_in_brackets);
     }
     errno = error;
 }
@@ -99,7 +99,7 @@ QuietTerminal::QuietTerminal(Keeps keeps) {
         quiet.c_lflag &= ~tcflag_t(ICANON);
         quiet.c_cc[VMIN] = 1;
         quiet.c_cc[VTIME] = 0;
-        brackets_wanted = true;
+        brackets_requested = true;
         send(paste_in_brackets);
     }
     ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
@@ -109,7 +109,7 @@ QuietTerminal::~QuietTerminal() { restore_terminal(); }
 
 void restore_terminal() {
     if (changed.exchange(false)) put_back();
-    brackets_wanted = false;
+    brackets_requested = false;
 }
 
 } // namespace tq

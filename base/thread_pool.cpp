@@ -26,13 +26,13 @@ template <class Done> bool spin_until(Done done) {
 }
 
 // Notes it once: a program makes several pools, and each reaches the same limit.
-void note_missing_threads(uint32_t started, uint32_t wanted, const char* why) {
+void note_missing_threads(uint32_t started, uint32_t requested, const char* why) {
     static std::atomic<bool> noted = false;
     if (noted.exchange(true)) return;
     fmt::print(stderr,
                "tq-run: only {} of {} threads could be started ({}), and tq-run continues with those: ask for fewer with -t, or "
                "raise the limit of threads (ulimit -u, or a container's limit of pids)\n",
-               started, wanted, why);
+               started, requested, why);
 }
 
 } // namespace

@@ -39,8 +39,8 @@ uint64_t Cache::pages_needed(std::span<const Need> needs) const {
     std::vector<uint32_t> copied;
     for (const Need& need : needs) {
         const Slot& slot = slots_[need.slot];
-        const uint32_t wanted = pages_of(uint64_t(slot.position) + need.tokens), has = uint32_t(slot.pages.size());
-        pages += wanted > has ? wanted - has : 0;
+        const uint32_t needed = pages_of(uint64_t(slot.position) + need.tokens), has = uint32_t(slot.pages.size());
+        pages += needed > has ? needed - has : 0;
         if (need.tokens == 0 || !copies_last(slot)) continue;
         const uint32_t last = slot.pages[slot.position / page_tokens];
         if (references_[last] - std::ranges::count(copied, last) > 1) copied.push_back(last);

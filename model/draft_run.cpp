@@ -67,10 +67,10 @@ std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const Draf
             const size_t cols = logits.size() / some.size();
             for (size_t row = 0; row < some.size(); row++) {
                 const size_t i = some[row];
-                const auto wanted =
+                const auto row_logits =
                     logits.subspan(row * cols, ids == DraftIds::likely ? std::min<size_t>(cols, likely_ids) : cols);
-                const auto id = most_probable(wanted);
-                if (id && each) each(i, step, wanted);
+                const auto id = most_probable(row_logits);
+                if (id && each) each(i, step, row_logits);
                 id ? out[i].push_back(*id) : void(room[i] = step);
             }
         }

@@ -52,7 +52,7 @@ std::pair<Config, Weights> read_model(const ModelFile& file, MtpHead mtp) {
         const Config config = read_config(file, with_head);
         return std::pair(config, read_weights(file, config));
     };
-    if (mtp != MtpHead::if_there) return read(mtp == MtpHead::wanted);
+    if (mtp != MtpHead::if_there) return read(mtp == MtpHead::requested);
     auto model = read(false);
     if (model.first.nextn_predict_layers == 0) return model;
     try {

@@ -23,7 +23,7 @@ struct Model {
 };
 
 // Whether a model's head for multi-token prediction is loaded, too. if_there: if it has one that can be used.
-enum class MtpHead { left_out, wanted, if_there };
+enum class MtpHead { left_out, requested, if_there };
 
 // Parts of a model to load.
 struct ModelOptions {

@@ -76,10 +76,10 @@ class SpanRun {
         return rest.left() > 0 && (limits_.deterministic || rest.has_drafts() || slice_of(rest) <= limits_.separate_slice);
     }
     void add(SpanRest& rest, uint32_t ids, bool separate);
-    size_t head_rows(std::span<const RequestedRow> wanted, bool separate) const;
-    std::span<const float> compute(std::span<const RequestedRow> wanted, bool separate);
-    void pass_on(std::span<const RequestedRow> wanted, std::span<const float> values);
-    void deliver(std::span<const RequestedRow> wanted, bool separate);
+    size_t head_rows(std::span<const RequestedRow> requested, bool separate) const;
+    std::span<const float> compute(std::span<const RequestedRow> requested, bool separate);
+    void pass_on(std::span<const RequestedRow> requested, std::span<const float> values);
+    void deliver(std::span<const RequestedRow> requested, bool separate);
     std::vector<RequestedRow> take();
     void stop();
     bool run_separate();
@@ -109,17 +109,17 @@ void SpanRun::add(SpanRest& rest, uint32_t ids, bool separate) {
 
 // Counts the slices that have been run, and begins the next pass. Returns the rows whose logits or states are wanted.
 std::vector<SpanRun::RequestedRow> SpanRun::take() {
-    std::vector<RequestedRow> wanted;
+    std::vector<RequestedRow> requested;
     for (const Slice& slice : slices_) {
         for (uint32_t i = 0; i < slice.ids; i++)
-            if (slice.rest->wants(slice.rest->done + i)) wanted.push_back({slice, slice.first_row + i, slice.rest->done + i});
+            if (slice.rest->wants(slice.rest->done + i)) requested.push_back({slice, slice.first_row + i, slice.rest->done + i});
         cache_.advance(slice.rest->span.slot, slice.ids, settled_after(slice.rest->span, slice.rest->start));
         slice.rest->done += slice.ids;
         done_ += slice.ids;
     }
     slices_.clear();
     rows_ = {};
-    return wanted;
+    return requested;
 }
 
 // A pass was stopped: the vectors that it stored count for nothing.
@@ -133,35 +133,36 @@ void SpanRun::stop() {
 static bool is_alone(const SpanRest& rest, bool separate) { return separate || rest.span.logits != Span::Logits::all; }
 
 // Returns how many of these rows the head runs on at once: the longest beginning that it treats alike.
-size_t SpanRun::head_rows(std::span<const RequestedRow> wanted, bool separate) const {
-    const SpanRest& first = *wanted[0].slice.rest;
+size_t SpanRun::head_rows(std::span<const RequestedRow> requested, bool separate) const {
+    const SpanRest& first = *requested[0].slice.rest;
     const bool hidden = first.wants_hidden(), alone = is_alone(first, separate);
     const size_t max = hidden ? limits_.max_hidden_rows : alone ? limits_.max_separate_rows : limits_.max_head_rows;
     const auto alike = [&](const RequestedRow& one) {
         return one.slice.rest->wants_hidden() == hidden && is_alone(*one.slice.rest, separate) == alone;
     };
-    return std::min(max, size_t(std::ranges::find_if_not(wanted, alike) - wanted.begin()));
+    return std::min(max, size_t(std::ranges::find_if_not(requested, alike) - requested.begin()));
 }
 
 // Returns the logits or states of these rows of the last pass, which the head treats alike.
-std::span<const float> SpanRun::compute(std::span<const RequestedRow> wanted, bool separate) {
+std::span<const float> SpanRun::compute(std::span<const RequestedRow> requested, bool separate) {
     std::vector<uint32_t> rows;
-    for (const RequestedRow& one : wanted) rows.push_back(one.row);
-    const SpanRest& first = *wanted[0].slice.rest;
+    for (const RequestedRow& one : requested) rows.push_back(one.row);
+    const SpanRest& first = *requested[0].slice.rest;
     return first.wants_hidden() ? stage_.run_last_norm(rows, {}) : stage_.run_head(rows, {}, is_alone(first, separate));
 }
 
-void SpanRun::pass_on(std::span<const RequestedRow> wanted, std::span<const float> values) {
+void SpanRun::pass_on(std::span<const RequestedRow> requested, std::span<const float> values) {
     require_finite(values);
-    const size_t cols = values.size() / wanted.size();
-    for (size_t i = 0; i < wanted.size(); i++) each_(wanted[i].slice.rest->number, wanted[i].id, values.subspan(i * cols, cols));
+    const size_t cols = values.size() / requested.size();
+    for (size_t i = 0; i < requested.size(); i++)
+        each_(requested[i].slice.rest->number, requested[i].id, values.subspan(i * cols, cols));
 }
 
 // Computes the wanted logits or states of the rows of a pass, a few rows at a time, and passes them on.
-void SpanRun::deliver(std::span<const RequestedRow> wanted, bool separate) {
-    for (size_t count; !wanted.empty(); wanted = wanted.subspan(count)) {
-        count = head_rows(wanted, separate);
-        pass_on(wanted.first(count), compute(wanted.first(count), separate));
+void SpanRun::deliver(std::span<const RequestedRow> requested, bool separate) {
+    for (size_t count; !requested.empty(); requested = requested.subspan(count)) {
+        count = head_rows(requested, separate);
+        pass_on(requested.first(count), compute(requested.first(count), separate));
     }
 }
 
@@ -182,8 +183,8 @@ bool SpanRun::run_separate() {
         stop();
         return true;
     }
-    const std::vector<RequestedRow> wanted = take();
-    with_head ? pass_on(wanted, logits) : deliver(wanted, true);
+    const std::vector<RequestedRow> requested = take();
+    with_head ? pass_on(requested, logits) : deliver(requested, true);
     return true;
 }
 

@@ -27,7 +27,7 @@ constexpr const char* how_to_install =
     "install the Vulkan loader and a driver (Debian, Ubuntu: apt install libvulkan1 mesa-vulkan-drivers; Fedora: dnf install "
     "vulkan-loader mesa-vulkan-drivers; NVIDIA and Windows: the vendor's driver; macOS: MoltenVK), or use --device cpu";
 
-bool validation_wanted() { return environment_variable("TQ_VALIDATE").value_or("0") != "0"; }
+bool validation_requested() { return environment_variable("TQ_VALIDATE").value_or("0") != "0"; }
 
 VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
@@ -103,7 +103,7 @@ void load() {
     if (volkInitialize() != VK_SUCCESS) fail("this machine has no Vulkan loader: {}", how_to_install);
     if (volkGetInstanceVersion() < VK_API_VERSION_1_2)
         fail("the Vulkan loader on this machine is older than Vulkan 1.2: {}", how_to_install);
-    if (validation_wanted() && !has_instance_extension(validation_layer, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME))
+    if (validation_requested() && !has_instance_extension(validation_layer, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME))
         fail("TQ_VALIDATE is set, but {} is not installed (Debian, Ubuntu: apt install vulkan-validationlayers)",
              validation_layer);
 }
@@ -115,7 +115,7 @@ void load() {
 // between.
 Instance::Instance() {
     load();
-    const bool validate = validation_wanted();
+    const bool validate = validation_requested();
     std::vector<const char*> extensions;
     VkInstanceCreateFlags flags = 0;
     debug_utils_ = validate || has_instance_extension(nullptr, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
@@ -175,7 +175,7 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
 
 bool validated_by_older(uint32_t version) {
     uint32_t count = 0;
-    if (!validation_wanted() || vkEnumerateInstanceLayerProperties(&count, nullptr) != VK_SUCCESS) return false;
+    if (!validation_requested() || vkEnumerateInstanceLayerProperties(&count, nullptr) != VK_SUCCESS) return false;
     std::vector<VkLayerProperties> found(count);
     if (vkEnumerateInstanceLayerProperties(&count, found.data()) < 0) return false;
     found.resize(count);

@@ -57,16 +57,17 @@ size_t select_device(const std::vector<Capabilities>& devices, std::string_view 
     const auto best = std::min_element(devices.begin(), devices.end(), better);
     if (selector.empty()) return size_t(best - devices.begin());
     const std::string_view prefix = "vulkan"; // llama.cpp calls its devices Vulkan0, Vulkan1, ...
-    const std::string wanted = lowercase(selector), number = wanted.substr(wanted.starts_with(prefix) ? prefix.size() : 0);
+    const std::string requested = lowercase(selector),
+                      number = requested.substr(requested.starts_with(prefix) ? prefix.size() : 0);
     if (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos && number.size() < 4) {
         const size_t index = std::stoul(number);
         if (index < devices.size()) return index;
-        if (number != wanted || number.size() < 3) // "580" may be part of a name
+        if (number != requested || number.size() < 3) // "580" may be part of a name
             throw WrongDevice(fmt::format("there is no device {}; {}", index, listing(devices)));
     }
     for (size_t i = 0; i < devices.size(); i++)
-        if (lowercase(devices[i].name).find(wanted) != std::string::npos) return i;
-    if (wanted == "cpu") throw WrongDevice("this needs a Vulkan device, which cpu is not; " + listing(devices));
+        if (lowercase(devices[i].name).find(requested) != std::string::npos) return i;
+    if (requested == "cpu") throw WrongDevice("this needs a Vulkan device, which cpu is not; " + listing(devices));
     throw WrongDevice(fmt::format("no device matches \"{}\"; {}", printable(selector), listing(devices)));
 }
 

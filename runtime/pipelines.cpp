@@ -197,19 +197,19 @@ PipelineKey Pipelines::key(const AnyShader& shader, std::span<const uint32_t> co
 }
 
 const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t> constants) {
-    const PipelineKey wanted = key(shader, constants);
-    const auto found = pipelines_.find(wanted);
+    const PipelineKey requested = key(shader, constants);
+    const auto found = pipelines_.find(requested);
     if (found != pipelines_.end()) return found->second;
     const Timer timer(count_.seconds);
-    return add(wanted, build(wanted, layout(shader.interface)));
+    return add(requested, build(requested, layout(shader.interface)));
 }
 
 // A model needs some dozens of kernels, and drivers take from milliseconds to seconds for each. So they are compiled on all
 // cores, which Vulkan allows for pipelines with one cache. The maps are changed by the calling thread alone: layouts before,
 // pipelines after. Of several errors the first in the order of jobs is thrown.
-void Pipelines::build_missing(std::span<const PipelineKey> wanted) {
+void Pipelines::build_missing(std::span<const PipelineKey> requested) {
     std::set<PipelineKey> missing;
-    for (const PipelineKey& key : wanted)
+    for (const PipelineKey& key : requested)
         if (!pipelines_.contains(key)) missing.insert(key);
     const Timer timer(count_.seconds);
     struct Job {

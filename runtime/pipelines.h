@@ -49,7 +49,7 @@ class Pipelines {
 
     PipelineKey key(const AnyShader& shader, std::span<const uint32_t> constants) const;
     const Pipeline& get(const AnyShader& shader, std::span<const uint32_t> constants);
-    void build_missing(std::span<const PipelineKey> wanted);                      // builds them on all cores
+    void build_missing(std::span<const PipelineKey> requested);                   // builds them on all cores
     Pipeline build(const AnyShader& shader, std::span<const uint32_t> constants); // always builds a new one
     const BuildCount& count() const { return count_; }
     void save() noexcept; // writes to disk, if something new was built

@@ -234,9 +234,9 @@ std::vector<Variant> Recorder::list(const std::function<void(Recorder&)>& body) 
 
 void Recorder::prepare(Device& device, const std::function<void(Recorder&)>& body) {
     Pipelines& pipelines = *device.impl().pipelines;
-    std::vector<PipelineKey> wanted;
-    for (const Variant& variant : list(body)) wanted.push_back(pipelines.key(*variant.shader, variant.constants));
-    pipelines.build_missing(wanted);
+    std::vector<PipelineKey> requested;
+    for (const Variant& variant : list(body)) requested.push_back(pipelines.key(*variant.shader, variant.constants));
+    pipelines.build_missing(requested);
 }
 
 // Limits are checked here (ENSURE) and not left to the driver, which need not notice: a binding beyond its range reads zeros on

@@ -59,28 +59,30 @@ class Recorder {
     Recorder(const Recorder&) = delete;
     Recorder& operator=(const Recorder&) = delete;
 
-    // dispatch<shader::rms_norm>({rows}, {128}, {cols, eps}, work, y, x, w): the number of buffers and of specialisation
-    // constants and the type of the params are checked at compile time. The views follow the shader's bindings 0, 1, ...
+    // dispatch<shader::rms_norm>({rows}, {.workgroup = 128}, {cols, eps}, work, y, x, w): the number of buffers, the names of the
+    // specialisation constants and the type of the params are checked at compile time. The views follow the shader's bindings 0,
+    // 1, ...
     template <const auto& shader, std::convertible_to<View>... V>
-    void dispatch(Groups groups, const Constants<shader.interface.constants>& constants, const ParamsOf<shader>& params,
-                  const Work& work, const V&... views)
+    void dispatch(Groups groups, const ConstantsOf<shader>& constants, const ParamsOf<shader>& params, const Work& work,
+                  const V&... views)
         requires(sizeof...(V) == shader.interface.bindings)
     {
         const View list[] = {View(views)...};
         const auto push = std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes);
-        record(shader, groups, constants, push, work, list);
+        record(shader, groups, constant_values(constants), push, work, list);
     }
 
     // The same for member number `member` of a family, which must not be null.
     template <const auto& family, std::convertible_to<View>... V>
-    void dispatch(size_t member, Groups groups, const Constants<family.interface.constants>& constants,
-                  const ParamsOf<family>& params, const Work& work, const V&... views)
+    void dispatch(size_t member, Groups groups, const ConstantsOf<family>& constants, const ParamsOf<family>& params,
+                  const Work& work, const V&... views)
         requires(sizeof...(V) == family.interface.bindings)
     {
         const View list[] = {View(views)...};
         ENSURE(member < family.members.size() && family.members[member] != nullptr, "no member {}", member);
         const AnyShader& shader = *family.members[member];
-        record(shader, groups, constants, std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes), work, list);
+        const auto push = std::as_bytes(std::span(&params, 1)).first(shader.interface.push_bytes);
+        record(shader, groups, constant_values(constants), push, work, list);
     }
 
     // The same for a kernel that is known only when the program runs, such as one from a file: nothing is checked when this is

@@ -4,9 +4,12 @@
 // are read by the same code when the program runs (recorded rows of conformance), and need not be valid: words past an
 // instruction's end are 0, a length of 0 ends the reading, and types are followed to a bounded depth.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace tq {
 
@@ -31,6 +34,7 @@ namespace spirv {
 
 // The instructions of the SPIR-V 1.5 specification (chapter 3) that a storage-buffer kernel can contain and that matter here.
 enum Op : uint32_t {
+    name = 5,
     execution_mode = 16,
     capability = 17,
     type_int = 21,
@@ -221,6 +225,28 @@ constexpr Interface reflect(std::span<const uint32_t> code) {
     while (constant_ids >> out.constants & 1) out.constants++;
     const uint32_t all = out.bindings == 32 ? ~0u : (1u << out.bindings) - 1;
     out.gaps |= constant_ids >> out.constants != 0 || (out.reads | out.writes) != all;
+    return out;
+}
+
+// Returns the constants' names in the shader's source, by id; a workgroup size has none there and gets "workgroup",
+// "workgroup_y" or "workgroup_z".
+inline std::vector<std::string> constant_names(std::span<const uint32_t> code, const Interface& io) {
+    std::vector<std::string> out(io.constants);
+    const auto name_of = [&](uint32_t id) {
+        std::string name;
+        spirv::each(code, [&](uint32_t op, auto in) {
+            if (op != spirv::name || in[1] != id || in.size() < 3) return;
+            const auto* text = reinterpret_cast<const char*>(&in.words[2]);
+            name.assign(text, std::find(text, text + (in.size() - 2) * 4, '\0'));
+        });
+        return name;
+    };
+    spirv::each(code, [&](uint32_t op, auto in) {
+        if (op == spirv::decorate && in[2] == spirv::spec_id && in[3] < out.size()) out[in[3]] = name_of(in[1]);
+    });
+    const char* const workgroup[] = {"workgroup", "workgroup_y", "workgroup_z"};
+    for (size_t axis = 0; axis < 3; axis++)
+        if (const uint32_t id = io.workgroup_constant[axis]; id < out.size()) out[id] = workgroup[axis];
     return out;
 }
 

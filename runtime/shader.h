@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/reflect.h"
 #include <array>
+#include <bit>
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tq {
@@ -32,14 +34,32 @@ struct Variant {
 // The maximum number of buffers of a kernel; a device that allows fewer is not used.
 inline constexpr uint32_t max_bindings = 4;
 
-// A kernel whose push constants are the struct P.
-template <class P> struct Shader : AnyShader {
+// The value of a specialisation constant. A kernel has a struct of these, with the names of its source (shaders/embed.cpp):
+// there is no default, so that a constant that is forgotten does not compile.
+struct Constant {
+    uint32_t value;
+
+    constexpr Constant(std::convertible_to<uint32_t> auto v) : value(static_cast<uint32_t>(v)) {}
+};
+
+// Returns the values of a kernel's constants, by their ids.
+template <class C> constexpr auto constant_values(const C& constants) {
+    if constexpr (std::is_empty_v<C>)
+        return std::array<uint32_t, 0>{};
+    else
+        return std::bit_cast<std::array<uint32_t, sizeof(C) / sizeof(Constant)>>(constants);
+}
+
+// A kernel whose push constants are the struct P, and whose specialisation constants are the struct C.
+template <class P, class C> struct Shader : AnyShader {
     using Params = P;
+    using Constants = C;
 };
 
 struct no_params {}; // for a kernel without push constants
 
 template <const auto& shader> using ParamsOf = typename std::remove_cvref_t<decltype(shader)>::Params;
+template <const auto& shader> using ConstantsOf = typename std::remove_cvref_t<decltype(shader)>::Constants;
 
 // Checked once for every kernel, in the generated header, whether the program uses the kernel or not.
 template <const auto& shader> inline constexpr bool well_formed = [] {
@@ -51,35 +71,27 @@ template <const auto& shader> inline constexpr bool well_formed = [] {
     static_assert(io.push_bytes <= 128, "every device has 128 bytes of push constants, and no device need have more");
     static_assert(io.push_bytes == (std::is_empty_v<Params> ? 0 : sizeof(Params)), "the shader's push constants are its params");
     static_assert(std::is_trivially_copyable_v<Params>);
+    static_assert(io.constants == decltype(constant_values(std::declval<ConstantsOf<shader>>())){}.size());
     return true;
 }();
 
 // The kernels of one source, one for each weight format (shaders/shaders.cmake); nullptr if a format has none. All have the same
 // buffers, constants and parameters.
-template <class P, size_t N> struct Family {
+template <class P, class C, size_t N> struct Family {
     using Params = P;
-    std::array<const Shader<P>*, N> members;
+    using Constants = C;
+    std::array<const Shader<P, C>*, N> members;
     Interface interface; // the same for all
 };
 
-consteval bool has_interface(const AnyShader* member, const Interface& one) {
-    return member->interface.bindings == one.bindings && member->interface.constants == one.constants;
-}
-consteval bool has_interface(std::nullptr_t, const Interface&) { return true; }
+consteval bool has_bindings(const AnyShader* member, uint32_t bindings) { return member->interface.bindings == bindings; }
+consteval bool has_bindings(std::nullptr_t, uint32_t) { return true; }
 
 // Types tell the members that are nullptr: gcc 12 with -fsanitize=undefined compares no address with it at compile time.
-template <class P, class... M> consteval Family<P, sizeof...(M)> make_family(M... members) {
-    const std::array<const Shader<P>*, sizeof...(M)> all{members...};
-    const Interface& one = all.back()->interface;
-    if (!(... && has_interface(members, one))) throw "the kernels of a family have as many buffers and specialisation constants";
-    return {all, one};
+template <const auto& last, class... M>
+consteval Family<ParamsOf<last>, ConstantsOf<last>, sizeof...(M)> make_family(M... members) {
+    if (!(... && has_bindings(members, last.interface.bindings))) throw "the kernels of a family have as many buffers";
+    return {{members...}, last.interface};
 }
-
-// Values of specialisation constants 0 .. N - 1: exactly N of them, so that none is forgotten.
-template <size_t N> struct Constants : std::array<uint32_t, N> {
-    template <std::convertible_to<uint32_t>... T>
-        requires(sizeof...(T) == N)
-    constexpr Constants(T... values) : std::array<uint32_t, N>{static_cast<uint32_t>(values)...} {}
-};
 
 } // namespace tq

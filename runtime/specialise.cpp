@@ -17,7 +17,6 @@ namespace {
 
 // More opcodes of the SPIR-V specification: the operations that can define the lengths of shared arrays.
 enum Op : uint32_t {
-    name_op = 5,
     type_bool = 20,
     type_matrix = 24,
     constant_true = 41,
@@ -223,22 +222,6 @@ std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint3
         const auto value = values.find(op == spirv::spec_constant ? in[2] : 0);
         if (value != values.end() && in.size() > 3) out[size_t(&in.words[3] - shader.code().data())] = value->second;
     });
-    return out;
-}
-
-std::vector<std::string> constant_names(const AnyShader& shader) {
-    std::vector<std::string> out(shader.interface.constants);
-    std::map<uint32_t, std::string> names; // by id; they come before the decorations
-    spirv::each(shader.code(), [&](uint32_t op, Words in) {
-        if (op == name_op && in.size() > 2) {
-            const auto* text = reinterpret_cast<const char*>(&in.words[2]);
-            names[in[1]] = std::string(text, std::find(text, text + (in.size() - 2) * 4, '\0'));
-        }
-        if (op == spirv::decorate && in[2] == spirv::spec_id && in[3] < out.size()) out[in[3]] = names[in[1]];
-    });
-    const char* const workgroup[] = {"workgroup", "workgroup_y", "workgroup_z"};
-    for (size_t axis = 0; axis < 3; axis++)
-        if (const uint32_t id = shader.interface.workgroup_constant[axis]; id < out.size()) out[id] = workgroup[axis];
     return out;
 }
 

@@ -14,8 +14,8 @@ uint64_t shared_memory_bytes(const AnyShader& shader, std::span<const uint32_t> 
 // Returns the module with these values as the constants' defaults: the same kernel for tools that do not specialise.
 std::vector<uint32_t> specialised(const AnyShader& shader, std::span<const uint32_t> constants);
 
-// Returns the constants' names in the shader's source, by id; a workgroup size has none there and gets "workgroup",
-// "workgroup_y" or "workgroup_z".
-std::vector<std::string> constant_names(const AnyShader& shader);
+inline std::vector<std::string> constant_names(const AnyShader& shader) {
+    return constant_names(shader.code(), shader.interface);
+}
 
 } // namespace tq

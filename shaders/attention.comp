@@ -170,13 +170,13 @@ void main() {
         if (turn() == 0)
             for (uint i = 0; i < 2 * chunks; i++)
                 for (uint c = 0; c < 4; c++)
-                    partials[part_of(r) + (i / 2 * sharers + share()) * 8 + i % 2 * 4 + c] = acc[r * 2 * chunks + i][c];
-        if (lane == 0) partials[part_of(r) + part_size - 2] = row_max[r];
+                    partials[partial_of(r) + (i / 2 * sharers + share()) * 8 + i % 2 * 4 + c] = acc[r * 2 * chunks + i][c];
+        if (lane == 0) partials[partial_of(r) + partial_size - 2] = row_max[r];
     }
     for (uint r = lane; r < rows; r += lanes) {
         if (row_token(r) >= end_token) break;
         float sum = 0.0;
         for (uint i = 0; i < lanes; i++) sum += scores[r * lanes + i];
-        partials[part_of(r) + part_size - 1] = sum;
+        partials[partial_of(r) + partial_size - 1] = sum;
     }
 }

@@ -20,7 +20,7 @@ layout(push_constant) uniform Push { attention_params p; };
 layout(binding = 0) writeonly buffer Partials { float partials[]; };
 #define CACHE_BINDING 2
 #include "kv_load.glsl"
-#include "parts.glsl"
+#include "splits.glsl"
 READ_VECTORS(1, q)
 #ifdef TEXEL
 uint q_word(uint i) { return q(i >> 2)[i & 3]; }
@@ -33,7 +33,7 @@ CONTEXT_AT(3)
 const uint rows = heads * tile;
 const float masked = -1e30; // the score of a key that is not seen: a finite stand-in for minus infinity
 const uint per_kv_head = group / heads; // workgroups per kv head
-const uint part_size = head_dim + 2;
+const uint partial_size = head_dim + 2;
 
 uint first_token, end_token; // rows of the pass
 uint first_position, slot;   // of first_token
@@ -94,8 +94,8 @@ float page_score_in(vec2 scores, uint first, uint key) {
 }
 
 // Returns the offset of a row's partial in `partials`.
-uint part_of(uint r) {
-    return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * part_size;
+uint partial_of(uint r) {
+    return ((row_token(r) * p.heads + row_head(r)) * (window == WINDOW_ONLY ? 1 : p.splits) + gl_WorkGroupID.x) * partial_size;
 }
 
 // Returns the range [x, y) of this workgroup's keys. It is empty if y <= x, and the partial then has no weight. If x is at least
@@ -106,8 +106,8 @@ uvec2 key_range() {
         const uint first = first_position + 1;
         return uvec2(max(first - min(first, p.window_tokens), row_window_begin(first_token)), end);
     }
-    const uint part = part_length(p.splits, row_length(first_token), p.part_step), begin = gl_WorkGroupID.x * part;
-    return uvec2(begin, min(end, begin + part));
+    const uint split = split_length(p.splits, row_length(first_token), p.split_step), begin = gl_WorkGroupID.x * split;
+    return uvec2(begin, min(end, begin + split));
 }
 bool is_read(uint begin) { return begin < row_length(first_token); }
 

@@ -25,20 +25,20 @@ layout(binding = 3) readonly buffer Matrix { float matrix[]; };
 #define ROTATION_MATRIX matrix
 #endif
 #include "rotate.glsl"
-#include "parts.glsl"
+#include "splits.glsl"
 
-const uint part_size = head_dim + 2;
+const uint partial_size = head_dim + 2;
 
-// Returns the offset of split s's partial, or, from s = parts on, of the window's and the first tokens'.
-uint part_at(uint head, uint s, uint parts) {
-    const uint more = s < parts + window ? p.window_parts : p.sink_parts;
-    return s < parts ? (head * p.splits + s) * part_size : more + head * part_size;
+// Returns the offset of split s's partial, or, from s = splits on, of the window's and the first tokens'.
+uint partial_at(uint head, uint s, uint splits) {
+    const uint more = s < splits + window ? p.window_partials : p.sink_partials;
+    return s < splits ? (head * p.splits + s) * partial_size : more + head * partial_size;
 }
 
 // Operations over all invocations: the maximum, the sum, and a broadcast of invocation i's value.
 #ifdef SUBGROUP
 uint self() { return gl_SubgroupInvocationID; }
-float greatest(float own) {
+float max_of_all(float own) {
     for (uint s = width / 2; s > 0; s >>= 1) own = max(own, subgroupShuffleXor(own, s));
     return own;
 }
@@ -59,7 +59,7 @@ float shared_by_all(float own) {
     return own;
 }
 float of_invocation(uint i, float own) { return own_of[i]; }
-float greatest(float own) {
+float max_of_all(float own) {
     shared_by_all(own);
     for (uint i = 0; i < width; i++) own = max(own, own_of[i]);
     return own;
@@ -72,41 +72,42 @@ float sum_of_all(float own) {
 }
 #endif
 
-struct Part { float weight; uint at; };
+struct Partial { float weight; uint at; };
 
 // Adds n partials from number `first` on, whose weights are in invocation i and the following; n loads are in flight at a time.
-#define ADD_PARTS(n, first, i, own)                                                                                             \
-    {                                                                                                                           \
-        Part part[n];                                                                                                           \
-        [[unroll]] for (uint j = 0; j < n; j++) part[j] = Part(of_invocation(i + j, own), part_at(head, first + i + j, parts)); \
-        EACH_CHANNEL(c) {                                                                                                       \
-            [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += part[j].weight * partials[part[j].at + c];                 \
-        }                                                                                                                       \
+#define ADD_PARTIALS(n, first, i, own)                                                                                  \
+    {                                                                                                                   \
+        Partial partial[n];                                                                                             \
+        [[unroll]] for (uint j = 0; j < n; j++)                                                                         \
+            partial[j] = Partial(of_invocation(i + j, own), partial_at(head, first + i + j, splits));                   \
+        EACH_CHANNEL(c) {                                                                                               \
+            [[unroll]] for (uint j = 0; j < n; j++) OWN(channel, c) += partial[j].weight * partials[partial[j].at + c]; \
+        }                                                                                                               \
     }
 
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
     const uint head = t * p.heads + gl_WorkGroupID.x;
-    const uint length = row_length(t), parts = part_count(p.splits, length, part_length(p.splits, length, p.part_step));
-    const uint count = parts + window + sinks;
+    const uint length = row_length(t), splits = split_count(p.splits, length, split_length(p.splits, length, p.split_step));
+    const uint count = splits + window + sinks;
 
     float m = -1e30, l = 0.0;
-    for (uint s = self(); s < count; s += width) m = max(m, partials[part_at(head, s, parts) + part_size - 2]);
-    m = greatest(m);
+    for (uint s = self(); s < count; s += width) m = max(m, partials[partial_at(head, s, splits) + partial_size - 2]);
+    m = max_of_all(m);
     EACH_CHANNEL(i) OWN(channel, i) = 0.0;
     [[dont_unroll]] for (uint first = 0; first < count; first += width) {
         const uint n = min(width, count - first);
         float by = 0.0;
         if (self() < n) {
-            const uint at = part_at(head, first + self(), parts) + part_size - 2;
+            const uint at = partial_at(head, first + self(), splits) + partial_size - 2;
             by = exp(partials[at] - m);
             l += by * partials[at + 1];
         }
         by = shared_by_all(by);
         uint i = 0;
-        [[dont_unroll]] for (; i + 8 <= n; i += 8) ADD_PARTS(8, first, i, by)
-        [[dont_unroll]] for (; i < n; i++) ADD_PARTS(1, first, i, by)
+        [[dont_unroll]] for (; i + 8 <= n; i += 8) ADD_PARTIALS(8, first, i, by)
+        [[dont_unroll]] for (; i < n; i++) ADD_PARTIALS(1, first, i, by)
     }
     l = sum_of_all(l);
     EACH_CHANNEL(i) OWN(channel, i) /= l;

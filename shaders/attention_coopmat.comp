@@ -92,7 +92,7 @@ void load_queries() {
 }
 
 // Channels [32 b, 32 b + 32) of a key or value as they are in the cache, and its scale.
-struct Fetched { uvec4 halves[4]; CodeBlock codes; vec4 scales; };
+struct Fetched { uvec4 fp16[4]; CodeBlock codes; vec4 scales; };
 // Whole subgroups have the blocks of a batch, `items` in number, an invocation `shares` of them. If there are twice as many invocations as
 // blocks, half of them store keys and half values: all fetch both, as loads in a branch would be waited for at its end.
 const uint items = batch * blocks, shares = (items + lanes - 1) / lanes;
@@ -109,7 +109,7 @@ Fetched fetch(uint type, uint codes, uint scales, uint at, uint b) {
     Fetched f;
     const uint base = codes + at * KV_WORDS(type, head_dim);
     if (KV_IS_CODED(type)) f.codes = load_block(type, base, b);
-    else [[unroll]] for (uint i = 0; i < 4; i++) f.halves[i] = cache(base / 4 + b * 4 + i);
+    else [[unroll]] for (uint i = 0; i < 4; i++) f.fp16[i] = cache(base / 4 + b * 4 + i);
     f.scales = scales_of(type, scales, at);
     return f;
 }
@@ -131,7 +131,7 @@ void decode(uint type, Fetched f, out f16vec4 v[8]) {
         if (KV_IS_CODED(type)) {
             [[unroll]] for (uint j = 0; j < 4; j++) v[i][j] = float16_t(level_of(type, block_code(type, f.codes, 4 * i + j)));
         } else {
-            const uvec4 w = f.halves[i / 2];
+            const uvec4 w = f.fp16[i / 2];
             v[i] = f16vec4(unpackFloat2x16(i % 2 == 0 ? w.x : w.z), unpackFloat2x16(i % 2 == 0 ? w.y : w.w));
         }
     }
@@ -270,7 +270,7 @@ void store_sums(uint c, uint from) {
     [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < m * n; i += subgroup) {
         const uint r = own_strip() + i / n;
         if (r < rows && row_token(r) < end_token)
-            partials[part_of(r) + (own_side() * wide + c) * n + i % n] = scores[r * scores_stride + from + i % n] * (unit / 16384.0);
+            partials[partial_of(r) + (own_side() * wide + c) * n + i % n] = scores[r * scores_stride + from + i % n] * (unit / 16384.0);
     }
 }
 
@@ -288,8 +288,8 @@ void store_parts() {
     for (uint x = 1; x < sharers; x <<= 1) row_sum += subgroupShuffleXor(row_sum, x);
     const uint r = own_row();
     if (own_key() == 0 && own_side() == 0 && r < rows && row_token(r) < end_token) {
-        partials[part_of(r) + part_size - 2] = row_max;
-        partials[part_of(r) + part_size - 1] = row_sum;
+        partials[partial_of(r) + partial_size - 2] = row_max;
+        partials[partial_of(r) + partial_size - 1] = row_sum;
     }
 }
 

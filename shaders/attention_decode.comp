@@ -37,7 +37,7 @@ const uint summed = heads * chunks * 8;
 
 shared vec4 query[half_keys ? 1 : heads * head_dim / 4]; // [head][head_dim]
 const uint query_vectors = (head_dim / 4 + subgroup - 1) / subgroup;
-shared uvec2 half_queries[half_keys ? heads * head_dim / 4 : 1]; // [head][head_dim] as halves
+shared uvec2 fp16_queries[half_keys ? heads * head_dim / 4 : 1]; // [head][head_dim] as halves
 shared float query_factors[heads];
 shared uint weights[subgroups * batch * heads];          // of values: [subgroup][key][head], two halves or an fp32 number
 shared float joined[heads * head_dim];                   // the sums of all subgroups
@@ -75,7 +75,7 @@ void load_queries() {
         [[unroll]] for (uint n = 0; n < query_vectors; n++) {
             const vec4 scaled = q[n] * (to_fp16_range(largest) / 16.0);
             if (n * subgroup + lane() < head_dim / 4)
-                half_queries[h * (head_dim / 4) + n * subgroup + lane()] = uvec2(packFloat2x16(f16vec2(scaled.xy)), packFloat2x16(f16vec2(scaled.zw)));
+                fp16_queries[h * (head_dim / 4) + n * subgroup + lane()] = uvec2(packFloat2x16(f16vec2(scaled.xy)), packFloat2x16(f16vec2(scaled.zw)));
         }
         query_factors[h] = from_fp16_range(largest) * (16.0 * level_unit);
     }
@@ -87,7 +87,7 @@ void take_queries() {
     if (!half_keys) return;
     [[unroll]] for (uint h = 0; h < heads; h++)
         [[unroll]] for (uint i = 0; i < 8; i++) {
-            const uvec2 four = half_queries[h * (head_dim / 4) + part() * 8 + i];
+            const uvec2 four = fp16_queries[h * (head_dim / 4) + part() * 8 + i];
             half_query[h * 16 + 2 * i] = unpackFloat2x16(four.x);
             half_query[h * 16 + 2 * i + 1] = unpackFloat2x16(four.y);
         }
@@ -258,8 +258,8 @@ void join_groups() {
         float max_score = masked, sum = 0.0;
         [[dont_unroll]] for (uint g = 0; g < subgroups; g++) max_score = max(max_score, group_max[g * heads + h]);
         [[dont_unroll]] for (uint g = 0; g < subgroups; g++) sum += group_sum[g * heads + h] * exp(group_max[g * heads + h] - max_score);
-        partials[part_of(h) + part_size - 2] = max_score;
-        partials[part_of(h) + part_size - 1] = sum;
+        partials[partial_of(h) + partial_size - 2] = max_score;
+        partials[partial_of(h) + partial_size - 1] = sum;
         joined_max[h] = max_score;
     }
 }
@@ -290,7 +290,7 @@ void store_parts() {
             }
         barrier();
     }
-    [[dont_unroll]] for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[part_of(i / head_dim) + i % head_dim] = joined[i];
+    [[dont_unroll]] for (uint i = gl_LocalInvocationID.x; i < heads * head_dim; i += lanes) partials[partial_of(i / head_dim) + i % head_dim] = joined[i];
 }
 
 // Every subgroup reaches the same number of barriers: Mesa's software driver treats a subgroup barrier as a workgroup's.

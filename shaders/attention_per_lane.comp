@@ -108,13 +108,13 @@ void write_parts() {
             for (uint j = lane; j < width; j += lanes) {
                 float all = 0.0;
                 for (uint i = 0; i < lanes; i++) all += sums[i * width + j];
-                partials[part_of(r) + b * width + j] = all;
+                partials[partial_of(r) + b * width + j] = all;
             }
             barrier();
         }
         if (lane == 0) {
-            partials[part_of(r) + part_size - 2] = m;
-            partials[part_of(r) + part_size - 1] = sum;
+            partials[partial_of(r) + partial_size - 2] = m;
+            partials[partial_of(r) + partial_size - 1] = sum;
         }
     }
 }

@@ -18,7 +18,7 @@ CONTEXT_AT(3)
 #include "head_vector.glsl"
 #include "half_value.glsl"
 
-const uint part_size = head_dim + 2;
+const uint partial_size = head_dim + 2;
 
 // Returns channel i of the vector that begins at word `first`.
 float exact_value(uint first, uint i) { return half_value(cache[first + i / 2] >> (16 * (i & 1))) * WINDOW_INVERSE_UNIT; }
@@ -26,7 +26,7 @@ float exact_value(uint first, uint i) { return half_value(cache[first + i / 2] >
 void main() {
     const uint t = gl_WorkGroupID.y;
     if (t >= tokens) return;
-    const uint head = t * p.heads + p.first_head * p.group + gl_WorkGroupID.x, at = head * part_size;
+    const uint head = t * p.heads + p.first_head * p.group + gl_WorkGroupID.x, at = head * partial_size;
     const uint first = (page_of(row_slot(t), 0) * p.slice_heads + gl_WorkGroupID.x / p.group) * FIRST_TOKENS * (head_dim / 2);
     const uint second = first + head_dim / 2;
     // A row at position 0 does not see the second token, whose vectors may never have been written.
@@ -49,6 +49,6 @@ void main() {
         partials[at + i] = sum;
     }
     if (gl_LocalInvocationID.x != 0) return;
-    partials[at + part_size - 2] = largest;
-    partials[at + part_size - 1] = first_weight + second_weight;
+    partials[at + partial_size - 2] = largest;
+    partials[at + partial_size - 1] = first_weight + second_weight;
 }

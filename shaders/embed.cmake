@@ -35,4 +35,4 @@ if(line)
   string(REPLACE "// params: " "" params ${line})
 endif()
 
-run_or_fail(${EMBED} ${NAME} ${NAMESPACE} ${DIRECTORY} ${params} ${OUTPUT})
+run_or_fail(${EMBED} ${NAME} ${STEM} ${NAMESPACE} ${DIRECTORY} ${params} ${OUTPUT})

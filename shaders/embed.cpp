@@ -38,6 +38,19 @@ std::string literal(const Interface& io) {
     return out.str();
 }
 
+// Returns the struct of a kernel's specialisation constants. All kernels of one source have the same.
+std::string constants_struct(const std::string& name, const std::vector<std::string>& constants) {
+    std::string names, fields;
+    for (const std::string& constant : constants) {
+        names += (names.empty() ? "" : " ") + constant;
+        fields += "    Constant " + constant + ";\n";
+    }
+    const std::string guard = "TQ_GENERATED_" + name;
+    return "#ifndef " + guard + "\n#define " + guard + "\nstruct " + name + " {\n" + fields +
+           "    static constexpr std::string_view names = \"" + names + "\";\n};\n#endif\nstatic_assert(" + name +
+           "::names == \"" + names + "\", \"all kernels of one source have the same specialisation constants\");\n";
+}
+
 bool write(const std::string& path, const std::string& text) {
     std::ofstream file(path, std::ios::binary);
     file << text;
@@ -53,22 +66,24 @@ bool write_if_changed(const std::string& path, const std::string& text) {
 } // namespace
 
 int main(int count, char** arguments) {
-    if (count != 6) {
-        std::fprintf(stderr, "usage: %s NAME NAMESPACE DIRECTORY PARAMS OUTPUT, which reads OUTPUT.spv\n", arguments[0]);
+    if (count != 7) {
+        std::fprintf(stderr, "usage: %s NAME STEM NAMESPACE DIRECTORY PARAMS OUTPUT, which reads OUTPUT.spv\n", arguments[0]);
         return 2;
     }
-    const std::string name = arguments[1], space = arguments[2], directory = arguments[3], params = arguments[4],
-                      output = arguments[5];
+    const std::string name = arguments[1], constants = std::string(arguments[2]) + "_constants", space = arguments[3],
+                      directory = arguments[4], params = arguments[5], output = arguments[6];
     const std::vector<uint32_t> words = read_words(output + ".spv");
     if (words.size() < tq::spirv::header_words || words[0] != 0x07230203) {
         std::fprintf(stderr, "%s.spv is not SPIR-V\n", output.c_str());
         return 1;
     }
-    const std::string header =
-        "// Generated: the kernel " + name + " of " + directory + ".\n#pragma once\n#include \"" + directory +
-        "/params.h\"\n#include \"runtime/shader.h\"\nnamespace tq::" + space + " {\nextern const std::span<const uint32_t> " +
-        name + "_words;\ninline constexpr Shader<" + params + "> " + name + "{{\"" + name + "\", &" + name + "_words,\n    " +
-        literal(tq::reflect(words)) + "}};\nstatic_assert(well_formed<" + name + ">);\n} // namespace tq::" + space + "\n";
+    const Interface io = tq::reflect(words);
+    const std::string header = "// Generated: the kernel " + name + " of " + directory + ".\n#pragma once\n#include \"" +
+                               directory + "/params.h\"\n#include \"runtime/shader.h\"\nnamespace tq::" + space +
+                               " {\nextern const std::span<const uint32_t> " + name + "_words;\n" +
+                               constants_struct(constants, tq::constant_names(words, io)) + "inline constexpr Shader<" + params +
+                               ", " + constants + "> " + name + "{{\"" + name + "\", &" + name + "_words,\n    " + literal(io) +
+                               "}};\nstatic_assert(well_formed<" + name + ">);\n} // namespace tq::" + space + "\n";
     std::ostringstream body;
     body << "const uint32_t " << name << "_code[] = {";
     for (size_t i = 0; i < words.size(); i++) body << (i % 12 == 0 ? "\n" : "") << words[i] << "u,";

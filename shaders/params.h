@@ -118,7 +118,7 @@ struct attention_params {
     uint ring;          // WINDOW_ONLY: number of the first vector of the slots' rings
     uint ring_tokens;   // per head
     uint block_tokens;  // per head of the pass's block; 0 without one
-    uint part_step;     // the splits' lengths are multiples of this
+    uint split_step;    // the splits' lengths are multiples of this
     uint sinks;         // number of first positions that are not read here: FIRST_TOKENS if attention_sink reads them, else 0; 1 of a head for drafts
     uint page_scores;   // as in q_norm_rope_params
     uint pages;
@@ -138,9 +138,9 @@ struct attention_sink_params {
 struct attention_combine_params {
     uint heads;
     uint splits;
-    uint part_step;       // the splits' lengths are multiples of this
-    uint window_parts;    // offsets in `partials` of the window's partials, and of the first tokens', in floats
-    uint sink_parts;
+    uint split_step;      // the splits' lengths are multiples of this
+    uint window_partials; // offsets in `partials` of the window's partials, and of the first tokens', in floats
+    uint sink_partials;
     uint group;           // scaled: query heads that share the scales of a kv head's values
     uint signs[8];
 };

@@ -40,7 +40,7 @@ void find_lists(uint count) {
 }
 
 // Ties are broken by the place in `candidates`, which grows with the id.
-void find_greatest(uint count) {
+void find_top(uint count) {
     const uint used = min(count, p.stretches);
     EACH(e, used * count) {
         const uint i = e / count, j = e % count;
@@ -78,10 +78,10 @@ uint sampled_index(uint count, uint random_bits) {
     uint sum = 0u;
     for (uint i = 0; i < count; i++) sum += weights[i];
     bool more;
-    uint wanted = product(sum, settings.top_p, more);
-    if (more) wanted++;
+    uint min_mass = product(sum, settings.top_p, more);
+    if (more) min_mass++;
     uint mass = weights[0], kept = 1u;
-    for (; kept < count && mass < wanted && weights[kept] >= settings.min_p; kept++) mass += weights[kept];
+    for (; kept < count && mass < min_mass && weights[kept] >= settings.min_p; kept++) mass += weights[kept];
     const uint target = product(mass, random_bits, more);
     uint chosen = 0u;
     for (uint reached = weights[0]; chosen + 1 < kept && reached <= target; reached += weights[chosen]) chosen++;
@@ -91,11 +91,11 @@ uint sampled_index(uint count, uint random_bits) {
 void main() {
     const uint count = settings.candidates;
     find_lists(count);
-    find_greatest(count);
-    const float greatest = logit_of(chosen_key[0]);
+    find_top(count);
+    const float max_logit = logit_of(chosen_key[0]);
     EACH(i, count)
         weights[i] =
-            chosen_key[i] == NO_LOGIT ? 0u : sampling_weight(logit_of(chosen_key[i]), greatest, settings.inverse_temperature);
+            chosen_key[i] == NO_LOGIT ? 0u : sampling_weight(logit_of(chosen_key[i]), max_logit, settings.inverse_temperature);
     barrier();
     if (gl_LocalInvocationID.x != 0) return;
     const bool none = chosen_key[0] == NO_LOGIT || chosen_key[0] == NONFINITE_LOGIT;

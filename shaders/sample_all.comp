@@ -30,8 +30,8 @@ CONTEXT_OF(3, )
 const uint bins = SAMPLING_STRETCHES; // as many as a digit has values
 shared uint low_sums[bins], high_sums[bins]; // of weights: of their low 12 bits, and of the others
 shared uint counts[bins];
-shared uint greatest; // key
 // Kept are the keys greater than last_key, and `ties` keys equal to it, in the order of ids.
+shared uint max_key; // key
 shared uint last_key, ties;
 shared uint prefix; // the digits found so far, and `left`: the rest that they
 shared uvec2 left;  // leave of a number of keys, or of a mass
@@ -63,7 +63,7 @@ uvec2 fraction_of(uvec2 a, uint fraction, bool up) {
     return plus(times(a.y, fraction), uvec2(low.y + (up && low.x != 0u ? 1u : 0u), 0u));
 }
 
-uint weight_of(uint key) { return sampling_weight(logit_of(key), logit_of(greatest), settings.inverse_temperature); }
+uint weight_of(uint key) { return sampling_weight(logit_of(key), logit_of(max_key), settings.inverse_temperature); }
 uvec2 sum_of_bin(uint b) { return plus(times(high_sums[b], 1u << 12), uvec2(low_sums[b], 0u)); }
 void add_weight(uint b, uint weight) {
     atomicAdd(low_sums[b], weight & 0xfffu);
@@ -75,12 +75,12 @@ void clear_bins() {
     barrier();
 }
 
-void find_greatest() {
-    if (gl_LocalInvocationID.x == 0) greatest = NO_LOGIT;
+void find_max_key() {
+    if (gl_LocalInvocationID.x == 0) max_key = NO_LOGIT;
     barrier();
-    uint max_key = NO_LOGIT;
-    EACH(id, p.vocab_size) max_key = max(max_key, key_at(id, p.vocab_size));
-    atomicMax(greatest, max_key);
+    uint own_max = NO_LOGIT;
+    EACH(id, p.vocab_size) own_max = max(own_max, key_at(id, p.vocab_size));
+    atomicMax(max_key, own_max);
     barrier();
 }
 
@@ -227,12 +227,12 @@ void weigh_kept(uint random_bits) {
 }
 
 void main() {
-    find_greatest();
+    find_max_key();
     keep_candidates();
     keep_nucleus();
     barrier();
     weigh_kept(random[sampled_tokens]);
     if (gl_LocalInvocationID.x != 0) return;
-    const bool none = greatest == NO_LOGIT || greatest == NONFINITE_LOGIT;
+    const bool none = max_key == NO_LOGIT || max_key == NONFINITE_LOGIT;
     take_token(none ? NO_TOKEN : chosen_stretch * SAMPLING_STRETCH + choose_in_stretch(), (p.vocab_size + 31) / 32);
 }

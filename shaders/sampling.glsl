@@ -38,9 +38,9 @@ uint penalised_key(uint key, sampling_settings s, token_use use) {
 // True if the logit with key a at place i precedes that with key b at place j: the greater one, on a tie the earlier.
 bool precedes(uint a, uint i, uint b, uint j) { return a > b || (a == b && i < j); }
 
-// Returns exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded: model/engine/sampling/device_sampling.h.
-uint sampling_weight(float logit, float greatest, float inverse_temperature) {
-    precise float x = (logit - greatest) * inverse_temperature;
+// Returns exp((logit - max_logit) * inverse_temperature) in units of 2^-24, rounded: model/engine/sampling/device_sampling.h.
+uint sampling_weight(float logit, float max_logit, float inverse_temperature) {
+    precise float x = (logit - max_logit) * inverse_temperature;
     if (!(x > -18.0)) return 0u;
     precise float y = x * EXP_LOG2_E;
     precise float shifted = y + EXP_ROUND;

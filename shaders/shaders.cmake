@@ -41,7 +41,7 @@ function(tq_family stem suffix left_out)
     list(TRANSFORM members REPLACE "^&${stem}_${format}${suffix}$" "nullptr")
   endforeach()
   list(JOIN members ", " members)
-  set(family "inline constexpr auto ${stem}${suffix} = make_family<ParamsOf<${stem}_${last}${suffix}>>(${members});\n" PARENT_SCOPE)
+  set(family "inline constexpr auto ${stem}${suffix} = make_family<${stem}_${last}${suffix}>(${members});\n" PARENT_SCOPE)
 endfunction()
 
 # tq_included(FILE DIRECTORY): adds to `included` the files that FILE includes, and those that they include, in the compiler's order: beside

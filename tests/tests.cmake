@@ -415,6 +415,7 @@ include(tests/packages/packages.cmake)
 
 if(UNIX)
   tq_test(check_layers "" ${CMAKE_SOURCE_DIR}/tests/check_layers)
+  tq_test(check_aggregates "" ${CMAKE_SOURCE_DIR}/tests/check_aggregates)
   tq_test(check_scripts "" ${CMAKE_SOURCE_DIR}/tests/check_scripts)
   tq_test(mutants_apply "" ${CMAKE_SOURCE_DIR}/tests/mutants --list)
   tq_test(quickstart_compilers "" ${CMAKE_SOURCE_DIR}/tests/quickstart_compilers)

@@ -198,7 +198,7 @@ void attend_sink(const LayerCache& cache, const Row& row, const float* q, const 
     const Sinks sinks(cache, row.slot, head, row.position);
     const size_t d = cache.k.head_dim();
     for (size_t g = 0; g < parts.size(); g++) {
-        const Sinks::Weights weights = sinks.weights(q + g * d, d, row.position, pages.at(g, 0));
+        const Sinks::SoftmaxWeights weights = sinks.weights(q + g * d, d, row.position, pages.at(g, 0));
         parts[g].largest = weights.largest;
         parts[g].total = weights.total;
         for (size_t c = 0; c < d; c++) parts[g].sums[c] = sinks.sum(weights, row.position, c);
@@ -269,11 +269,11 @@ struct RowPieces {
 std::vector<RowPieces> divide(const Operands& of, uint32_t threads, uint32_t& pieces, uint32_t& parts) {
     constexpr uint32_t shortest = 256; // minimum positions of a piece
     const uint32_t kv_heads = of.cache.k.heads, window = of.cache.window ? 1 : 0, sink = of.cache.reads_sinks() ? 1 : 0;
-    const uint32_t wanted = (4 * threads + kv_heads - 1) / kv_heads; // so that a slow thread takes few
+    const uint32_t target = (4 * threads + kv_heads - 1) / kv_heads; // so that a slow thread takes few
     std::vector<RowPieces> all;
     for (uint32_t row = 0; row < of.rows.size(); row++) {
         const uint32_t coded = first_in_window(of.cache, of.rows[row]);
-        all.push_back({row, coded, std::min(wanted, (coded + shortest - 1) / shortest), pieces, parts});
+        all.push_back({row, coded, std::min(target, (coded + shortest - 1) / shortest), pieces, parts});
         pieces += kv_heads * (all.back().ranges + window + sink);
         parts += of.heads * (all.back().ranges + 2 * window + sink);
     }

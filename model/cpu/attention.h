@@ -118,13 +118,13 @@ struct Sinks {
 
     // The softmax of a query at `position` over the keys that it sees: its greatest score, the sum of the weights, which are
     // given.
-    struct Weights {
+    struct SoftmaxWeights {
         float largest, total;
         std::array<float, FIRST_TOKENS> of;
     };
-    Weights weights(const float* q, size_t d, uint32_t position, float added) const {
+    SoftmaxWeights weights(const float* q, size_t d, uint32_t position, float added) const {
         const uint32_t count = std::min(position + 1, FIRST_TOKENS);
-        Weights out{-std::numeric_limits<float>::infinity(), 0, {}};
+        SoftmaxWeights out{-std::numeric_limits<float>::infinity(), 0, {}};
         for (uint32_t t = 0; t < count; t++) {
             for (size_t c = 0; c < d; c++) out.of[t] += q[c] * keys[t][c];
             out.of[t] += added;
@@ -134,7 +134,7 @@ struct Sinks {
         return out;
     }
     // Returns channel c of the weighted sum of the values that a query at `position` sees.
-    float sum(const Weights& weights, uint32_t position, size_t c) const {
+    float sum(const SoftmaxWeights& weights, uint32_t position, size_t c) const {
         float out = weights.of[0] * values[0][c];
         for (uint32_t t = 1; t < FIRST_TOKENS && t <= position; t++) out += weights.of[t] * values[t][c];
         return out;

@@ -93,7 +93,8 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
     const Sinks sinks(of.cache, of.row(first).slot, of.head, of.row(first + count - 1).position);
     for (size_t i = 0; i < count; i++) {
         const uint32_t position = of.row(first + i).position;
-        const Sinks::Weights weights = sinks.weights(&of.q[of.at(first + i)], d, position, of.pages.at(of.number(first + i), 0));
+        const Sinks::SoftmaxWeights weights =
+            sinks.weights(&of.q[of.at(first + i)], d, position, of.pages.at(of.number(first + i), 0));
         t.largest[i] = weights.largest;
         t.total[i] = weights.total;
         for (size_t c = 0; c < d; c++) t.sums[c * width + i] = sinks.sum(weights, position, c);

@@ -96,7 +96,7 @@ class CodeTile {
     void load_scales(const uint16_t* from) {
         size_t p = 0;
         for (; p + lanes <= count_; p += lanes)
-            hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(from + p)), F(), scales + p);
+            hn::StoreU(load_fp16(reinterpret_cast<const uint8_t*>(from + p)), F(), scales + p);
         for (; p < kv_tile; p++) scales[p] = p < count_ ? half_to_float(from[p]) : 0;
     }
 
@@ -107,11 +107,11 @@ class CodeTile {
         for (size_t p = 0; p < count_; p++)
             for (size_t i = 0; i < KV_QUARTERS; i++) of_quarter[i][p] = from[KV_QUARTERS * p + quarter_order[i]];
         for (size_t p = 0; p < kv_tile; p += lanes) {
-            V scale = load_halves(reinterpret_cast<const uint8_t*>(of_quarter[0] + p));
+            V scale = load_fp16(reinterpret_cast<const uint8_t*>(of_quarter[0] + p));
             for (size_t i = 1; i < KV_QUARTERS; i++) {
-                const V next = load_halves(reinterpret_cast<const uint8_t*>(of_quarter[i] + p)),
-                        least = hn::Mul(scale, hn::Set(F(), 0x1p-30f));
-                const V positive = hn::IfThenElse(hn::Gt(next, least), next, hn::Add(least, hn::Set(F(), 0x1p-100f)));
+                const V next = load_fp16(reinterpret_cast<const uint8_t*>(of_quarter[i] + p)),
+                        min_next = hn::Mul(scale, hn::Set(F(), 0x1p-30f));
+                const V positive = hn::IfThenElse(hn::Gt(next, min_next), next, hn::Add(min_next, hn::Set(F(), 0x1p-100f)));
                 hn::StoreU(hn::Div(scale, positive), F(), ratios[i - 1] + p);
                 scale = positive;
             }

@@ -40,10 +40,10 @@ constexpr uint32_t min_pages = 4; // with fewer, unless they are all, nothing is
 // Returns the options with as many pages as the memory of their plan has room for beside the weights. Throws Error if that is too
 // few. If the weights leave no room, the pages are counted as if there were none.
 ForwardOptions with_pages(const Config& config, MemoryPlan plan, ForwardOptions options) {
-    const uint32_t wanted = options.pages(), min = std::min(wanted, min_pages);
+    const uint32_t requested = options.pages(), min = std::min(requested, min_pages);
     if (plan.runs()) return options;
     const uint64_t page_bytes = held_page_bytes(config, options);
-    plan.kv_cache -= (wanted - min) * page_bytes;
+    plan.kv_cache -= (requested - min) * page_bytes;
     if (!plan.runs())
         fail("this machine: {}. Choose smaller cache types with -ctk and -ctv (now {}) or a smaller model", describe(plan),
              describe(options.kv));

@@ -1,13 +1,13 @@
 // Integer products with AVX2: digits are of base 128, so that sums of two products with unsigned bytes fit 16 bits, where they
 // would saturate.
-#include "model/cpu/fixed_point_halves.h"
+#include "model/cpu/fixed_point_half_registers.h"
 
 #if HWY_ARCH_X86_64
 
 HWY_PUSH_ATTRIBUTES(TQ_AVX2_TARGET)
 namespace tq::cpu::avx2 {
 
-using namespace halves;
+using namespace half_registers;
 #include "model/cpu/fixed_point_formats-inl.h"
 
 namespace {
@@ -61,7 +61,7 @@ template <class Format> struct Products {
 
 } // namespace
 
-#include "model/cpu/fixed_point_halves-inl.h"
+#include "model/cpu/fixed_point_half_registers-inl.h"
 
 } // namespace tq::cpu::avx2
 HWY_POP_ATTRIBUTES

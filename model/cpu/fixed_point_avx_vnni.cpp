@@ -1,6 +1,6 @@
 // Integer products with AVX-VNNI, the instructions of AVX-512 VNNI in 256 bits that laptops and desktops have. Digits and sums
 // are those of fixed_point_vnni.cpp, and so are all bits.
-#include "model/cpu/fixed_point_halves.h"
+#include "model/cpu/fixed_point_half_registers.h"
 
 #if HWY_ARCH_X86_64
 
@@ -8,7 +8,7 @@
 HWY_PUSH_ATTRIBUTES(TQ_AVX_VNNI_TARGET)
 namespace tq::cpu::avx_vnni {
 
-using namespace halves;
+using namespace half_registers;
 #include "model/cpu/fixed_point_formats-inl.h"
 
 namespace {
@@ -34,7 +34,7 @@ template <class Format> struct Products {
 
 } // namespace
 
-#include "model/cpu/fixed_point_halves-inl.h"
+#include "model/cpu/fixed_point_half_registers-inl.h"
 
 } // namespace tq::cpu::avx_vnni
 HWY_POP_ATTRIBUTES

@@ -2,14 +2,14 @@
 // Digits are made from the last to the first. Half a base is added before each shift, so a digit is the one nearest to 0, from
 // -base / 2 to base / 2 - 1, and the rest is an exact multiple of the base. Without that, digits would be 0 to base - 1, and
 // those of base 256 would not fit signed bytes. The first digit is the last rest.
-#include "model/cpu/fixed_point_halves.h"
+#include "model/cpu/fixed_point_half_registers.h"
 
 #if HWY_ARCH_X86_64
 
 HWY_PUSH_ATTRIBUTES(TQ_AVX2_TARGET)
 namespace tq::cpu {
 
-using namespace halves;
+using namespace half_registers;
 
 namespace {
 

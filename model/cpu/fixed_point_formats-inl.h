@@ -27,15 +27,13 @@ template <size_t block_bytes, int bits> struct BlocksOf32 {
 template <size_t block_bytes, int bits> struct ScaledBlocks : BlocksOf32<block_bytes, bits> {
     static constexpr bool has_minimum = false;
     static constexpr int offset_bits = bits - 1;
-    static HWY_INLINE Scales scales(const uint8_t* block) {
-        return {pairs_of_runs(eight_halves<block_bytes>(block)), no_floats()};
-    }
+    static HWY_INLINE Scales scales(const uint8_t* block) { return {pairs_of_runs(eight_fp16<block_bytes>(block)), no_floats()}; }
 };
 
 template <size_t block_bytes, int bits> struct ScaledBlocksWithMinimum : BlocksOf32<block_bytes, bits> {
     static constexpr bool has_minimum = true;
     static HWY_INLINE Scales scales(const uint8_t* block) {
-        return {pairs_of_runs(eight_halves<block_bytes>(block)), pairs_of_runs(eight_halves<block_bytes>(block + 2))};
+        return {pairs_of_runs(eight_fp16<block_bytes>(block)), pairs_of_runs(eight_fp16<block_bytes>(block + 2))};
     }
 };
 

@@ -46,7 +46,7 @@ HWY_INLINE float half_at(const uint8_t* p) {
 }
 
 // Loads the fp16 numbers at p, p + stride, ... through integer registers, since a gather takes longer.
-template <size_t stride> HWY_INLINE __m256 eight_halves(const uint8_t* p) {
+template <size_t stride> HWY_INLINE __m256 eight_fp16(const uint8_t* p) {
     uint64_t packed[2] = {};
     for (size_t i = 0; i < 8; i++) {
         uint16_t half;
@@ -66,7 +66,7 @@ template <size_t count> HWY_INLINE void prefetch(const uint8_t* p, size_t distan
 }
 
 // Returns the greatest magnitude of 16 numbers as bits, whose order is that of the numbers; NaN is the greatest.
-HWY_INLINE int32_t greatest_magnitude(const float* x) {
+HWY_INLINE int32_t max_magnitude(const float* x) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const __m256i a = _mm256_castps_si256(_mm256_andnot_ps(sign, _mm256_loadu_ps(x)));
     const __m256i b = _mm256_max_epi32(a, _mm256_castps_si256(_mm256_andnot_ps(sign, _mm256_loadu_ps(x + 8))));
@@ -78,10 +78,10 @@ HWY_INLINE int32_t greatest_magnitude(const float* x) {
 // scales[16] and their inverses, of runs in the order of lanes, for numbers that are at most `limit`.
 HWY_INLINE void find_scales(float* scales, float* inverse, const float* x, float limit) {
     constexpr float min_scale = 1e-37f; // its inverse is finite
-    alignas(32) int32_t greatest[16];
-    for (size_t lane = 0; lane < 16; lane++) greatest[lane] = greatest_magnitude(x + 16 * run_of(lane));
+    alignas(32) int32_t max_magnitudes[16];
+    for (size_t lane = 0; lane < 16; lane++) max_magnitudes[lane] = max_magnitude(x + 16 * run_of(lane));
     for (size_t lane = 0; lane < 16; lane += 8) {
-        const __m256 sizes = _mm256_castsi256_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(greatest + lane)));
+        const __m256 sizes = _mm256_castsi256_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(max_magnitudes + lane)));
         const __m256 scale = _mm256_max_ps(_mm256_set1_ps(min_scale), _mm256_div_ps(sizes, _mm256_set1_ps(limit))); // NaN stays
         _mm256_store_ps(scales + lane, scale);
         _mm256_store_ps(inverse + lane, _mm256_div_ps(_mm256_set1_ps(1), scale));
@@ -89,7 +89,7 @@ HWY_INLINE void find_scales(float* scales, float* inverse, const float* x, float
 }
 
 // sums[4] = the sums of the lanes of four vectors, in an order that all instruction sets have.
-HWY_INLINE __m256 sums_of_halves(__m256 v0, __m256 v1, __m256 v2, __m256 v3) {
+HWY_INLINE __m256 sums_of_half_registers(__m256 v0, __m256 v1, __m256 v2, __m256 v3) {
     const __m256 a = _mm256_add_ps(_mm256_unpacklo_ps(v0, v1), _mm256_unpackhi_ps(v0, v1));
     const __m256 b = _mm256_add_ps(_mm256_unpacklo_ps(v2, v3), _mm256_unpackhi_ps(v2, v3));
     return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));

@@ -99,8 +99,8 @@ HWY_INLINE __m256 lower(Floats v) { return _mm512_castps512_ps256(v); }
 HWY_INLINE __m256 upper(Floats v) { return _mm512_extractf32x8_ps(v, 1); }
 
 HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
-    store_sums(sums, sums_of_halves(lower(v[0]), lower(v[1]), lower(v[2]), lower(v[3])),
-               sums_of_halves(upper(v[0]), upper(v[1]), upper(v[2]), upper(v[3])));
+    store_sums(sums, sums_of_half_registers(lower(v[0]), lower(v[1]), lower(v[2]), lower(v[3])),
+               sums_of_half_registers(upper(v[0]), upper(v[1]), upper(v[2]), upper(v[3])));
 }
 
 } // namespace

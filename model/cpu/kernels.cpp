@@ -30,9 +30,8 @@ void swiglu_range(float* gate, const float* up, size_t count) { swiglu(gate, up,
 // Like encode_window of model/kv/window.h, but overwrites x.
 void encode_window_vector(const KvCodec& codec, uint32_t* words, std::span<float> x) {
     if (is_turboquant(codec.type)) rotate(x, codec.rotation);
-    auto* const halves = reinterpret_cast<uint16_t*>(words);
-    for (size_t i = 0; i < x.size(); i += lanes)
-        store_halves(halves + i, hn::Mul(hn::LoadU(F(), &x[i]), hn::Set(F(), window_unit)));
+    auto* const fp16 = reinterpret_cast<uint16_t*>(words);
+    for (size_t i = 0; i < x.size(); i += lanes) store_fp16(fp16 + i, hn::Mul(hn::LoadU(F(), &x[i]), hn::Set(F(), window_unit)));
 }
 
 } // namespace

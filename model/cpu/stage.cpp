@@ -51,7 +51,7 @@ class CpuStage final : public Stage {
     const ForwardOptions options_;
     const host::OnResult on_result_;
     ThreadPool pool_;
-    host::KvVectors vectors_;
+    host::HostVectors vectors_;
     const host::Network net_;
     host::Activations x_, head_;
 };

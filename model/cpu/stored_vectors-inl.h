@@ -21,7 +21,7 @@ HWY_INLINE void load_plain(float* HWY_RESTRICT to, KvType type, const uint8_t* f
     if (type == KvType::f32)
         std::memcpy(to, from, d * sizeof(float));
     else if (type == KvType::f16)
-        for (size_t i = 0; i < d; i += lanes) hn::StoreU(load_halves(from + 2 * i), F(), to + i);
+        for (size_t i = 0; i < d; i += lanes) hn::StoreU(load_fp16(from + 2 * i), F(), to + i);
     else
         for (size_t i = 0; i < d; i += lanes) hn::StoreU(load_bf16(from + 2 * i), F(), to + i);
 }

@@ -36,7 +36,7 @@ HWY_INLINE V load_floats(const uint8_t* p) {
 HWY_INLINE V to_floats(hn::Vec<U> v) { return hn::ConvertTo(F(), hn::BitCast(I(), v)); } // below 2^31
 
 // Loads [lanes] fp16 values at p, which need not be aligned.
-HWY_INLINE V load_halves(const uint8_t* p) {
+HWY_INLINE V load_fp16(const uint8_t* p) {
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
     const hn::Rebind<hwy::float16_t, F> halves;
     return hn::PromoteTo(F(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
@@ -53,7 +53,7 @@ HWY_INLINE V load_halves(const uint8_t* p) {
 }
 
 // Stores the fp16 bits of [lanes] values, as float_to_half of base/half.h.
-HWY_INLINE void store_halves(uint16_t* p, V v) {
+HWY_INLINE void store_fp16(uint16_t* p, V v) {
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
     const hn::Rebind<hwy::float16_t, F> halves;
     const V nan = hn::BitCast(F(), hn::Or(hn::And(hn::BitCast(U(), v), hn::Set(U(), 0x80000000)), hn::Set(U(), 0x7fc00000)));

@@ -37,7 +37,7 @@ template <class Use> HWY_INLINE void each_f16(const uint8_t* row, size_t cols, U
     Use copy = use;
     for (size_t at = 0; at < cols; at += 32)
         for (size_t k = at; k < at + 32; k += 2 * lanes)
-            copy(k, load_halves(row + 2 * k), k + lanes, load_halves(row + 2 * (k + lanes)));
+            copy(k, load_fp16(row + 2 * k), k + lanes, load_fp16(row + 2 * (k + lanes)));
     use = copy;
 }
 
@@ -56,7 +56,7 @@ HWY_INLINE void each_block(const uint8_t* row, size_t cols, const Block& block) 
     HWY_ALIGN float d[numbers * 16];
     for (size_t at = 0, i = 0; at < cols; at += 32, i = (i + 1) % 16, row += block_bytes) {
         for (size_t n = 0; i == 0 && n < numbers; n++)
-            gather_halves(d + 16 * n, row + 2 * n, block_bytes, std::min<size_t>(16, (cols - at) / 32));
+            gather_fp16(d + 16 * n, row + 2 * n, block_bytes, std::min<size_t>(16, (cols - at) / 32));
         block(at, row, d + i);
     }
 }

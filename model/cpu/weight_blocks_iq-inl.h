@@ -35,7 +35,7 @@ template <class Use> HWY_INLINE void each_tq2_0(const uint8_t* row, size_t cols,
     HWY_ALIGN float d[lanes];
     HWY_ALIGN uint8_t levels[128];
     for (size_t at = 0; at < cols; at += 256, row += 66) {
-        load_halves_near(d, row + 66 - 2 * lanes);
+        load_fp16_near(d, row + 66 - 2 * lanes);
         for (size_t n = 0; n < 2; n++) {
             load_pairs(levels, row + 32 * n);
             use_levels<128>(use, at + 128 * n, levels, 128, d + lanes - 1, d + lanes - 1);

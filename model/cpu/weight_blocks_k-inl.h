@@ -36,7 +36,7 @@ HWY_INLINE void load_scales(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT
     const uint64_t high_minimums = (c >> 4 & 0x0f0f0f0f) | (b >> 6 & 0x03030303) << 4;
     const uint64_t packed[2] = {(a & 0x3f3f3f3f) | high_scales << 32, (b & 0x3f3f3f3f) | high_minimums << 32};
     HWY_ALIGN float d[lanes];
-    load_halves_near(d, block);
+    load_fp16_near(d, block);
     scale_bytes(out, reinterpret_cast<const uint8_t*>(packed), d);
 }
 
@@ -44,7 +44,7 @@ HWY_INLINE void load_scales(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT
 HWY_INLINE void load_signed_scales(float* HWY_RESTRICT scales, float* HWY_RESTRICT minimums, const int8_t* HWY_RESTRICT bytes,
                                    const uint8_t* HWY_RESTRICT end, float offset) {
     HWY_ALIGN float d[lanes];
-    load_halves_near(d, end - 2 * lanes);
+    load_fp16_near(d, end - 2 * lanes);
     for (size_t k = 0; k < 16; k += lanes) {
         const V scale = hn::Mul(hn::Set(F(), d[lanes - 1]), load_floats(bytes + k));
         hn::Store(scale, F(), scales + k);
@@ -120,7 +120,7 @@ template <class Use> HWY_INLINE void each_q2_k(const uint8_t* row, size_t cols, 
     HWY_ALIGN float d[lanes], scales[16], minimums[16];
     HWY_ALIGN uint8_t levels[128];
     for (size_t at = 0; at < cols; at += 256, row += 84) {
-        load_halves_near(d, row + 84 - 2 * lanes);
+        load_fp16_near(d, row + 84 - 2 * lanes);
         for (size_t k = 0; k < 16; k += lanes) {
             const auto both = load_bytes(row + k);
             hn::Store(hn::Mul(hn::Set(F(), d[lanes - 2]), to_floats(hn::And(both, hn::Set(U(), 15)))), F(), scales + k);
@@ -171,7 +171,7 @@ template <class Use> HWY_INLINE void each_iq4_xs(const uint8_t* row, size_t cols
         uint32_t low;
         std::memcpy(&high, row + 2, 2);
         std::memcpy(&low, row + 4, 4);
-        load_halves_near(d, row); // d, and bytes that are not a number
+        load_fp16_near(d, row); // d, and bytes that are not a number
         for (size_t j = 0; j < 8; j++) {
             const float scale = d[0] * float(int((low >> 4 * j & 15) | (high >> 2 * j & 3) << 4) - 32);
             use_table(use, at + 32 * j, row + 8 + 16 * j, iq4_levels, scale);

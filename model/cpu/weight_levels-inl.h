@@ -25,24 +25,23 @@ template <class T> HWY_INLINE const T* in_memory(const T* p) {
 
 // scales[count] = the fp16 numbers at p, p + stride, ...; up to 16, the size of the array. Four are combined in a register: a
 // vector load from recently stored numbers waits for the stores.
-HWY_INLINE void gather_halves(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p, size_t stride, size_t count) {
-    uint64_t halves[4] = {};
+HWY_INLINE void gather_fp16(float* HWY_RESTRICT scales, const uint8_t* HWY_RESTRICT p, size_t stride, size_t count) {
+    uint64_t fp16[4] = {};
     const auto half = [&](size_t i) {
         uint16_t value;
         std::memcpy(&value, p + i * stride, 2);
         return uint64_t(value) << 16 * (i % 4);
     };
     if (count == 16)
-        for (size_t i = 0; i < 16; i += 4) halves[i / 4] = half(i) | half(i + 1) | half(i + 2) | half(i + 3);
+        for (size_t i = 0; i < 16; i += 4) fp16[i / 4] = half(i) | half(i + 1) | half(i + 2) | half(i + 3);
     else
-        for (size_t i = 0; i < count; i++) halves[i / 4] |= half(i);
-    for (size_t i = 0; i < 16; i += lanes)
-        hn::StoreU(load_halves(reinterpret_cast<const uint8_t*>(halves) + 2 * i), F(), scales + i);
+        for (size_t i = 0; i < count; i++) fp16[i / 4] |= half(i);
+    for (size_t i = 0; i < 16; i += lanes) hn::StoreU(load_fp16(reinterpret_cast<const uint8_t*>(fp16) + 2 * i), F(), scales + i);
 }
 
 // out[lanes] = the fp16 numbers from p on: those around the one or two that are needed, since a vector takes as long as a
 // number. All of its bytes must belong to the block.
-HWY_INLINE void load_halves_near(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT p) { hn::StoreU(load_halves(p), F(), out); }
+HWY_INLINE void load_fp16_near(float* HWY_RESTRICT out, const uint8_t* HWY_RESTRICT p) { hn::StoreU(load_fp16(p), F(), out); }
 
 // Levels of four bits, two in a byte, whose values are scale * level - minimum, or scale * (level - 8). A vector of 16 lanes
 // holds all of them, and its lookups use only four bits of an index; other targets compute each.

@@ -53,7 +53,7 @@ class Planner {
 
     Conversion plan() {
         put_gguf_keys(out_.writer, model_, options_.mix->file_type);
-        if (model_.file.rope_halves())
+        if (model_.file.rope_is_split())
             add_huggingface();
         else
             for (const FileTensor& t : model_.file.tensors()) add(file_tensor(t), dimensions(t));
@@ -67,7 +67,7 @@ class Planner {
         if (!block_format(t.type) || rows > UINT32_MAX || t.ne[0] > UINT32_MAX)
             fail("{}: tensor '{}' has the format {}, which tq-run cannot read", utf8_text(model_.file.path()), printable(t.name),
                  type_name(t.type));
-        return {t.name, t.type, uint32_t(rows), uint32_t(t.ne[0]), t.data};
+        return {.name = t.name, .type = t.type, .rows = uint32_t(rows), .cols = uint32_t(t.ne[0]), .data = t.data};
     }
 
     // Adds the tensors that the loader makes of a Hugging Face directory: as GGUF has them, except heads that RoPE turns in
@@ -97,7 +97,7 @@ class Planner {
         const Config& c = model_.config;
         const bool pairs = c.architecture->gguf_pairs == RopePairs::neighbours;
         if (pairs && (t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight")))
-            return in_neighbours(t, c.head_dim);
+            return rope_neighbours(t, c.head_dim);
         return c.architecture->tiled_heads && c.recurrent ? in_tiled_order(t, *c.recurrent) : t;
     }
 
@@ -110,7 +110,7 @@ class Planner {
     }
 
     void add(Tensor from, std::vector<uint64_t> ne) {
-        const GgmlType kept = model_.file.rope_halves() ? GgmlType::F32 : from.type;
+        const GgmlType kept = model_.file.rope_is_split() ? GgmlType::F32 : from.type;
         out_.tensors.push_back({std::move(from), std::move(ne), kept});
     }
 
@@ -123,7 +123,7 @@ class Planner {
             std::array<uint64_t, 4> all{1, 1, 1, 1};
             std::copy(t.ne.begin(), t.ne.end(), all.begin());
             const std::optional<GgmlType> chosen = types.of(t.from.name, all);
-            if (chosen && *chosen != types.wanted(t.from.name)) ++replaced[{types.wanted(t.from.name), *chosen}];
+            if (chosen && *chosen != types.requested(t.from.name)) ++replaced[{types.requested(t.from.name), *chosen}];
             t.type = chosen.value_or(t.type);
             check(t.from, t.type);
             out_.writer.add_tensor(t.from.name, t.type, t.ne);

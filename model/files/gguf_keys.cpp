@@ -66,7 +66,7 @@ void put_huggingface(GgufWriter& writer, const Model& model) {
 void put_gguf_keys(GgufWriter& writer, const Model& model, uint32_t file_type) {
     constexpr uint64_t quantization_version = 2; // of ggml's blocks
     writer.set(architecture_key, model.config.architecture->name);
-    if (model.file.rope_halves())
+    if (model.file.rope_is_split())
         put_huggingface(writer, model);
     else
         for (const auto& [key, value] : model.file.stored_metadata())

@@ -247,8 +247,8 @@ SavedSlot PromptCacheFile::beside(uint32_t window_tokens) const {
 void PromptCacheFile::read(uint32_t position, std::span<std::byte> bytes) const {
     ENSURE(position % page_tokens == 0 && position / page_tokens < pages_.size(), "{} of {}", position, ids_.size());
     const auto& [head, file] = pages_[position / page_tokens];
-    const uint32_t tokens = head.tokens(), wanted = layout_.tokens(bytes.size());
-    ENSURE(wanted <= tokens && bytes.size() == layout_.bytes(wanted), "{} bytes of {} tokens", bytes.size(), tokens);
+    const uint32_t tokens = head.tokens(), requested = layout_.tokens(bytes.size());
+    ENSURE(requested <= tokens && bytes.size() == layout_.bytes(requested), "{} bytes of {} tokens", bytes.size(), tokens);
     std::span<const std::byte> content;
     try {
         content = page_content(file, head, layout_.bytes(tokens));
@@ -256,7 +256,7 @@ void PromptCacheFile::read(uint32_t position, std::span<std::byte> bytes) const 
     } catch (const Error& error) {
         fail("{}: at token {}: {}: the file is damaged; {}", shown_, position, error.what(), another_file);
     }
-    copy_first_tokens(layout_, bytes, wanted, content, tokens);
+    copy_first_tokens(layout_, bytes, requested, content, tokens);
 }
 
 } // namespace tq

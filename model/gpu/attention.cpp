@@ -9,6 +9,7 @@
 // length.
 #include "model/gpu/attention.h"
 #include "base/ensure.h"
+#include "model/gpu/attention_constants.h"
 #include "model/gpu/kv_append.h"
 #include "shaders.gen.h"
 #include "shaders/level_table.h"
@@ -24,8 +25,6 @@ constexpr KvTypes window_types{KvType::f16, KvType::f16};
 struct Tile {
     uint32_t heads, tokens;
 };
-
-uint32_t lanes_of(const Tuning& t, uint32_t head_dim) { return std::min(t.workgroup, head_dim); }
 
 // Returns the most rows of a workgroup whose sums stay in registers: on a GPU those of the tuning, or a group of Qwen3-14B's five
 // query heads. attention_per_lane takes seconds to compile with more than five.
@@ -92,7 +91,12 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
         const bool fits = subgroups * t.matrix_subgroup <= t.max_workgroup &&
                           keys * shape.head_dim / 32 % t.matrix_subgroup == 0 &&
                           shared_bytes_of_matrices(t, tile, keys, shape) <= t.shared_bytes;
-        if (fits) return AttentionPlan{AttentionKernel::coopmat, tile.heads, tile.tokens, keys, subgroups};
+        if (fits)
+            return AttentionPlan{.kernel = AttentionKernel::coopmat,
+                                 .heads = tile.heads,
+                                 .tokens = tile.tokens,
+                                 .split_step = keys,
+                                 .subgroups = subgroups};
         if (rows > t.matrix.m)
             rows /= 2;
         else if (keys > min_keys)
@@ -105,9 +109,9 @@ std::optional<AttentionPlan> plan_of_matrices(const Tuning& t, const AttentionSh
 
 // Returns the bytes of shared memory that shaders/attention_decode.comp takes beside its tables of levels.
 uint64_t shared_bytes_of_decode(const Tuning& t, const AttentionShape& shape, uint32_t heads, uint32_t batch) {
-    const bool in_halves = KV_HALF_LEVELS(uint32_t(shape.types.k)) != 0; // the query
+    const bool in_fp16 = KV_HALF_LEVELS(uint32_t(shape.types.k)) != 0; // the query
     const uint64_t weights = t.decode_subgroups * batch * heads, maxima_and_sums = (2 * t.decode_subgroups + 2) * heads,
-                   joined = heads * shape.head_dim, query = in_halves ? joined / 2 + 4 : joined + 2,
+                   joined = heads * shape.head_dim, query = in_fp16 ? joined / 2 + 4 : joined + 2,
                    single_levels = level_table_entries(shape.types);
     return 4 * (weights + maxima_and_sums + joined + query + single_levels);
 }
@@ -128,7 +132,7 @@ std::optional<AttentionPlan> plan_of_decode(const Tuning& t, const AttentionShap
                 return AttentionPlan{.kernel = AttentionKernel::decode,
                                      .heads = heads,
                                      .tokens = 1,
-                                     .part_step = batch * t.decode_subgroups,
+                                     .split_step = batch * t.decode_subgroups,
                                      .copies = copies};
     }
     return std::nullopt;
@@ -168,9 +172,9 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
     const uint32_t count = splits.count, rotation = values.rotation_constant();
     const auto params = with_signs(attention_combine_params{.heads = heads,
                                                             .splits = count,
-                                                            .part_step = splits.step,
-                                                            .window_parts = uint32_t(splits.window_at / 4),
-                                                            .sink_parts = uint32_t(splits.sinks_at / 4),
+                                                            .split_step = splits.step,
+                                                            .window_partials = uint32_t(splits.window_at / 4),
+                                                            .sink_partials = uint32_t(splits.sinks_at / 4),
                                                             .group = group},
                                    values.rotation);
     const uint64_t row = uint64_t(heads) * pass.head_dim;
@@ -178,8 +182,12 @@ void combine(Pass& pass, const Buffer& y, const View& partials, const CacheCodec
         return Work{s.tokens * row * 4 * (count + 1), s.tokens * row * (count * 4 + 14)};
     });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation);
-    const ConstantsOf<shader::attention_combine> constants{
-        subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation, splits.window, v_scales != nullptr, splits.sinks};
+    const shader::attention_combine_constants constants{.workgroup = subgroup ? subgroup : pass.tuning.workgroup,
+                                                        .head_dim = pass.head_dim,
+                                                        .rotation = rotation,
+                                                        .window = splits.window,
+                                                        .scaled = v_scales != nullptr,
+                                                        .sinks = splits.sinks};
     const Groups grid{heads, pass.tokens};
     const Buffer& matrix = v_scales ? *v_scales : matrix_or(pass.context, values);
     if (subgroup)
@@ -199,7 +207,8 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
         const Work work = per_step(pass.step, [=](const Step& s) {
             return Work{s.tokens * row * (8 + 4 * FIRST_TOKENS), s.tokens * row * 4 * FIRST_TOKENS};
         });
-        pass.recorder.dispatch<shader::attention_sink>({slice.heads * group, pass.tokens}, {pass.tuning.workgroup, pass.head_dim},
+        pass.recorder.dispatch<shader::attention_sink>({slice.heads * group, pass.tokens},
+                                                       {.workgroup = pass.tuning.workgroup, .head_dim = pass.head_dim},
                                                        attention_sink_params{.heads = heads,
                                                                              .first_head = slice.first_head,
                                                                              .slice_heads = slice.heads,
@@ -211,12 +220,6 @@ void attend_sinks(Pass& pass, const View& partials, const Buffer& q, const PageS
                                                        work, partials, q, slice.buffer, pass.context);
     }
 }
-
-// The keys that a dispatch of attention reads, and their form: one of WINDOW_*.
-struct AttendedKeys {
-    KvTypes types;
-    uint32_t heads, group, window;
-};
 
 Work work_of(const Pass& pass, uint32_t kv_heads, const AttendedKeys& what, uint64_t window_tokens) {
     const uint64_t d = pass.head_dim, all_heads = uint64_t(kv_heads) * what.group,
@@ -234,7 +237,7 @@ Work work_of(const Pass& pass, uint32_t kv_heads, const AttendedKeys& what, uint
 void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const Buffer& q, const Buffer& cache, uint32_t kv_heads,
             const AttendedKeys& what, const attention_params& params) {
     const Tuning& t = pass.tuning;
-    const uint32_t d = pass.head_dim, k = uint32_t(what.types.k), v = uint32_t(what.types.v), lanes = lanes_of(t, d);
+    const uint32_t d = pass.head_dim;
     const Work work = work_of(pass, kv_heads, what, params.window_tokens);
     const uint32_t tiles = groups(pass.tokens, plan.tokens) + (plan.tokens == 1 ? 0 : pass.spans - 1); // some may end early
     const Groups grid{what.window == WINDOW_ONLY ? 1 : params.splits, kv_heads * (what.group / plan.heads), tiles};
@@ -243,19 +246,14 @@ void attend(Pass& pass, const AttentionPlan& plan, const View& partials, const B
     };
 #if TQ_COOPERATIVE_MATRIX
     if (plan.kernel == AttentionKernel::coopmat)
-        return dispatch.operator()<shader::attention_coopmat>({plan.subgroups * t.matrix_subgroup, d, k, v, what.group,
-                                                               plan.heads, plan.tokens, what.window, t.matrix.m, t.matrix.n,
-                                                               t.matrix.k, plan.part_step});
+        return dispatch.operator()<shader::attention_coopmat>(attention_coopmat_constants(t, d, plan, what));
 #endif
     if (plan.kernel == AttentionKernel::decode)
-        return dispatch.operator()<shader::attention_decode>(
-            {t.decode_subgroups * t.subgroup, d, k, v, what.group, plan.heads, 1, what.window, t.subgroup, plan.copies});
+        return dispatch.operator()<shader::attention_decode>(attention_decode_constants(t, d, plan, what));
     const bool texel = reads_texels(pass, {q, cache});
     if (texel && plan.kernel == AttentionKernel::per_lane)
-        return dispatch.operator()<shader::attention_per_lane>(
-            {lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window});
-    const ConstantsOf<shader::attention> constants{
-        lanes, d, k, v, what.group, plan.heads, plan.tokens, what.window, t.attention_keys, t.subgroup};
+        return dispatch.operator()<shader::attention_per_lane>(attention_per_lane_constants(t, d, plan, what));
+    const shader::attention_constants constants = attention_constants(t, d, plan, what);
     if (texel)
         dispatch.operator()<shader::attention_texel>(constants);
     else if (t.subgroup)
@@ -294,7 +292,7 @@ struct LayerAttention {
                     .v_scales = at.v_scales,
                     .window_tokens = window_tokens,
                     .ring_tokens = 1,
-                    .part_step = splits.step,
+                    .split_step = splits.step,
                     .sinks = first_key(),
                     .page_scores = page_scores.at,
                     .pages = page_scores.pages});
@@ -312,7 +310,7 @@ struct LayerAttention {
                 .ring = *here.ring,
                 .ring_tokens = window.ring_tokens(),
                 .block_tokens = pass.rows_are_separate() ? 0 : window.block_tokens,
-                .part_step = splits.step,
+                .split_step = splits.step,
                 .sinks = first_key(),
                 .page_scores = page_scores.at,
                 .pages = page_scores.pages});
@@ -328,16 +326,18 @@ AttentionPlan attention_plan(const Tuning& t, const AttentionShape& shape) {
     if (const auto plan = plan_of_decode(t, shape)) return *plan;
     const Tile tile = tile_of_vectors(t, shape);
     const uint32_t lanes = lanes_of(t, shape.head_dim);
-    if (t.attention_per_lane) return {AttentionKernel::per_lane, tile.heads, tile.tokens, lanes};
-    return {AttentionKernel::vectors, tile.heads, tile.tokens, lanes * t.attention_keys};
+    return {.kernel = t.attention_per_lane ? AttentionKernel::per_lane : AttentionKernel::vectors,
+            .heads = tile.heads,
+            .tokens = tile.tokens,
+            .split_step = t.attention_per_lane ? lanes : lanes * t.attention_keys};
 }
 
 void attention(Pass& pass, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores,
-               const DeviceCache& cache, uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
+               const DeviceStorage& cache, uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     const uint32_t group = heads / kv_heads, block = pass.rows_are_separate() ? 1 : pass.kernel_rows();
     const AttentionPlan plan = attention_plan(pass.tuning, {pass.head_dim, here.types(), group, block});
-    const Splits splits = split_keys(pass, partials.bytes, heads, plan.part_step, here);
+    const Splits splits = split_keys(pass, partials.bytes, heads, plan.split_step, here);
     const LayerAttention of{.pass = pass,
                             .partials = partials,
                             .q = q,

@@ -10,7 +10,7 @@ namespace tq::gpu {
 // q_norm_rope. y: [tokens][heads][head_dim]. partials: at least partials_bytes() for these rows; a larger buffer allows more
 // splits for a short block. page_scores: as q_norm_rope filled them; empty if the layer's keys are not mean-centred. v_scales:
 // those of v_append; the result is multiplied by them.
-void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const DeviceCache& cache,
+void attention(Pass&, const Buffer& y, View partials, const Buffer& q, const PageScores& page_scores, const DeviceStorage& cache,
                uint32_t layer, uint32_t heads, uint32_t kv_heads, const Buffer* v_scales = nullptr);
 
 // Returns the size in bytes of `partials` for passes of up to `tokens` rows, and of up to `separate` separate ones:
@@ -37,7 +37,7 @@ enum class AttentionKernel {
 struct AttentionPlan {
     AttentionKernel kernel;
     uint32_t heads, tokens; // those of a kv head's query heads, and of the tokens, that share a workgroup
-    uint32_t part_step;     // the lengths of splits are multiples of this number of keys
+    uint32_t split_step;    // the lengths of splits are multiples of this number of keys
     uint32_t subgroups = 0; // coopmat: those of a workgroup; one, or two if heads are long, for each matrix.m rows
     uint32_t copies = 0;    // decode: number of copies of the tables of levels in shared memory
 };

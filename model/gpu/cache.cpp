@@ -116,7 +116,7 @@ constexpr std::array both_sides{KvSide::key, KvSide::value};
 
 // A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales, then the first tokens'
 // vectors. Calls use(part of the page, its part of the copy) for each of these, for all layers.
-template <class Use> void each_copied_part(const DeviceCache& cache, uint32_t page, const Buffer& copy, const Use& use) {
+template <class Use> void each_copied_part(const DeviceStorage& cache, uint32_t page, const Buffer& copy, const Use& use) {
     uint64_t at = 0;
     for (const LayerCache& layer : cache.layers)
         for (const CacheSlice& slice : layer.slices)
@@ -129,7 +129,7 @@ template <class Use> void each_copied_part(const DeviceCache& cache, uint32_t pa
 }
 
 // Calls use(layer, side, head, offset of its codes in the copy, that of its scales, that of its first tokens' vectors).
-template <class Use> void each_copied_head(const DeviceCache& cache, const Use& use) {
+template <class Use> void each_copied_head(const DeviceStorage& cache, const Use& use) {
     uint64_t at = 0;
     for (uint32_t layer = 0; layer < cache.layers.size(); layer++)
         for (const CacheSlice& slice : cache.layers[layer].slices)
@@ -163,7 +163,7 @@ CacheCodec::CacheCodec(Device& device, KvCodec codec) : KvCodec(std::move(codec)
     if (rotation.matrix) matrix = upload(device, *rotation.matrix);
 }
 
-DeviceCache::DeviceCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held)
+DeviceStorage::DeviceStorage(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held)
     : head_dim(config.head_dim), kv_heads(config.num_key_value_heads), pages(pages) {
     const uint32_t count = config.num_hidden_layers;
     for (uint32_t layer = 0; layer < config.cache_layers(); layer++) {
@@ -177,7 +177,7 @@ DeviceCache::DeviceCache(Device& device, const Config& config, const KvOptions& 
     }
 }
 
-void DeviceCache::keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens) {
+void DeviceStorage::keep_window(Device& device, uint32_t slots, uint32_t tokens, uint32_t block_tokens) {
     uint32_t vectors = kv_heads * block_tokens;
     for (LayerCache& layer : layers) {
         if (!layer.types().coded() || layer.slices.empty()) continue;
@@ -193,11 +193,11 @@ void DeviceCache::keep_window(Device& device, uint32_t slots, uint32_t tokens, u
     window.emplace(WindowVectors{device.allocate("window", bytes, Memory::device, Placement::own), tokens, block_tokens});
 }
 
-void DeviceCache::keep_states(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held) {
+void DeviceStorage::keep_states(Device& device, const Config& config, uint32_t slots, uint32_t pending, const HeldHalves& held) {
     if (config.has_states()) states.emplace(device, config, slots, pending, held);
 }
 
-void DeviceCache::copy_page(Device& device, uint32_t from, uint32_t to) const {
+void DeviceStorage::copy_page(Device& device, uint32_t from, uint32_t to) const {
     Recorder recorder(device);
     for (const LayerCache& layer : layers)
         for (const CacheSlice& slice : layer.slices)
@@ -211,7 +211,7 @@ void DeviceCache::copy_page(Device& device, uint32_t from, uint32_t to) const {
 }
 
 // Copies the rings of a slot to `copy`, or back: one after the other, of each layer that has one and each side.
-static void move_rings(Recorder& recorder, const DeviceCache& cache, uint32_t slot, const Buffer& copy, bool back) {
+static void move_rings(Recorder& recorder, const DeviceStorage& cache, uint32_t slot, const Buffer& copy, bool back) {
     const WindowVectors& window = *cache.window;
     const uint64_t vector = cache.head_dim * 2, ring = uint64_t(cache.kv_heads) * window.ring_tokens() * vector;
     uint64_t at = 0;
@@ -225,8 +225,8 @@ static void move_rings(Recorder& recorder, const DeviceCache& cache, uint32_t sl
 }
 
 // Calls use(vector in `bytes`, offset of the vector in a copy of the rings) for each vector of these positions.
-template <class Byte, class Use>
-static void each_window_vector(const DeviceCache& cache, uint32_t first, uint32_t tokens, std::span<Byte> bytes, const Use& use) {
+template <class Byte, class Use> static void each_window_vector(const DeviceStorage& cache, uint32_t first, uint32_t tokens,
+                                                                std::span<Byte> bytes, const Use& use) {
     const PageLayout layout = window_layout(cache.page_layout());
     const uint32_t ring_tokens = cache.window->ring_tokens();
     ENSURE(bytes.size() == layout.bytes(tokens) && tokens <= ring_tokens, "{} bytes of {} tokens", bytes.size(), tokens);
@@ -245,13 +245,14 @@ static void each_window_vector(const DeviceCache& cache, uint32_t first, uint32_
         }
 }
 
-static uint64_t bytes_of_rings(const DeviceCache& cache) {
+static uint64_t bytes_of_rings(const DeviceStorage& cache) {
     const auto rings =
         uint64_t(std::ranges::count_if(cache.layers, [](const LayerCache& layer) { return layer.ring.has_value(); }));
     return 2 * rings * cache.kv_heads * cache.window->ring_tokens() * cache.head_dim * 2;
 }
 
-void DeviceCache::read_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
+void DeviceStorage::read_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens,
+                                std::span<std::byte> bytes) const {
     if (!window || bytes.empty()) return;
     const Buffer copy = device.allocate("window read back", bytes_of_rings(*this), Memory::readback);
     Recorder recorder(device);
@@ -263,8 +264,8 @@ void DeviceCache::read_window(Device& device, uint32_t slot, uint32_t first, uin
 }
 
 // Other positions of the ring get zeros: no query reads them (WindowPositions::begin).
-void DeviceCache::write_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens,
-                               std::span<const std::byte> bytes) const {
+void DeviceStorage::write_window(Device& device, uint32_t slot, uint32_t first, uint32_t tokens,
+                                 std::span<const std::byte> bytes) const {
     if (!window || bytes.empty()) return;
     const Buffer copy = device.allocate("window to write", bytes_of_rings(*this), Memory::upload);
     std::ranges::fill(copy.host(), std::byte(0));
@@ -276,7 +277,7 @@ void DeviceCache::write_window(Device& device, uint32_t slot, uint32_t first, ui
     recorder.finish().run();
 }
 
-void DeviceCache::copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const {
+void DeviceStorage::copy_window(Device& device, uint32_t from_slot, uint32_t to_slot) const {
     if (!window) return;
     const uint64_t vector = head_dim * 2, ring = uint64_t(kv_heads) * window->ring_tokens() * vector;
     Recorder recorder(device);
@@ -290,7 +291,7 @@ void DeviceCache::copy_window(Device& device, uint32_t from_slot, uint32_t to_sl
     recorder.finish().run();
 }
 
-void DeviceCache::repeat(Device& device, Table table, uint32_t length, uint32_t to) const {
+void DeviceStorage::repeat(Device& device, Table table, uint32_t length, uint32_t to) const {
     ENSURE(length > 0 && length % 2 == 0 && to <= table.size() * page_tokens, "{} to {}", length, to);
     to += to % 2; // scales are copied in whole words
     for (const LayerCache& layer : layers) {
@@ -314,7 +315,7 @@ void DeviceCache::repeat(Device& device, Table table, uint32_t length, uint32_t 
     }
 }
 
-StoredSide DeviceCache::stored(Device& device, Table table, uint32_t layer, KvSide side, uint32_t length) const {
+StoredSide DeviceStorage::stored(Device& device, Table table, uint32_t layer, KvSide side, uint32_t length) const {
     const LayerCache& cache = layers[layer];
     StoredSide out(cache.side(side), kv_heads, length);
     if (length == 0) return out;
@@ -333,19 +334,19 @@ StoredSide DeviceCache::stored(Device& device, Table table, uint32_t layer, KvSi
         }
         recorder.finish().run();
         const auto* codes = reinterpret_cast<const uint32_t*>(copy.host().data());
-        const auto* halves = reinterpret_cast<const uint16_t*>(copy.host().data() + used * size.code_bytes);
+        const auto* fp16 = reinterpret_cast<const uint16_t*>(copy.host().data() + used * size.code_bytes);
         for (uint32_t head = 0; head < slice.heads; head++)
             for (uint32_t begin = 0; begin < length; begin += page_tokens) {
                 const size_t at = (size_t(begin / page_tokens) * slice.heads + head) * page_tokens,
                              count = std::min(page_tokens, length - begin);
                 std::copy_n(codes + at * words, count * words, out.codes_of(slice.first_head + head).data() + begin * words);
-                std::copy_n(halves + at * scales, count * scales, out.scales_of(slice.first_head + head).data() + begin * scales);
+                std::copy_n(fp16 + at * scales, count * scales, out.scales_of(slice.first_head + head).data() + begin * scales);
             }
     }
     return out;
 }
 
-PageLayout DeviceCache::page_layout() const {
+PageLayout DeviceStorage::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers)
         for (const KvSide side : both_sides)
@@ -355,7 +356,7 @@ PageLayout DeviceCache::page_layout() const {
     return {kv_heads, std::move(vectors)};
 }
 
-void DeviceCache::read_page(Device& device, uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+void DeviceStorage::read_page(Device& device, uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
     const PageLayout layout = page_layout();
     ENSURE(page < pages && tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens of page {}",
            bytes.size(), tokens, page);
@@ -371,7 +372,7 @@ void DeviceCache::read_page(Device& device, uint32_t page, uint32_t tokens, std:
     });
 }
 
-void DeviceCache::write_page(Device& device, uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const {
+void DeviceStorage::write_page(Device& device, uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) const {
     const PageLayout layout = page_layout();
     ENSURE(page < pages && tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens of page {}",
            bytes.size(), tokens, page);
@@ -387,7 +388,7 @@ void DeviceCache::write_page(Device& device, uint32_t page, uint32_t tokens, std
     recorder.finish().run();
 }
 
-std::optional<std::string> DeviceCache::find_nonfinite(Device& device, Table table, uint32_t length) const {
+std::optional<std::string> DeviceStorage::find_nonfinite(Device& device, Table table, uint32_t length) const {
     for (uint32_t layer = 0; layer < layers.size(); layer++) {
         if (layers[layer].slices.empty()) continue;
         StoredSide keys = stored(device, table, layer, KvSide::key, length),

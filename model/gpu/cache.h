@@ -74,7 +74,7 @@ struct WindowVectors {
 // The pages of a slot, in order (Cache::table).
 using Table = std::span<const uint32_t>;
 
-struct DeviceCache {
+struct DeviceStorage {
     uint32_t head_dim, kv_heads, pages;
     std::vector<LayerCache> layers;
     std::optional<WindowVectors> window = {};
@@ -82,8 +82,8 @@ struct DeviceCache {
 
     // Allocates the pages of the layers whose attention is held; others, and recurrent ones, have no slices. Throws Error when a
     // single head's part exceeds the device's limit of a binding, or memory runs out.
-    DeviceCache(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held = {});
-    DeviceCache(uint32_t head_dim, uint32_t kv_heads, uint32_t pages, std::vector<LayerCache> layers)
+    DeviceStorage(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held = {});
+    DeviceStorage(uint32_t head_dim, uint32_t kv_heads, uint32_t pages, std::vector<LayerCache> layers)
         : head_dim(head_dim), kv_heads(kv_heads), pages(pages), layers(std::move(layers)) {}
 
     // Adds a window of `tokens` tokens, a ring for each slot, to every layer that stores codes, for passes of at most
@@ -114,12 +114,12 @@ struct DeviceCache {
     std::optional<std::string> find_nonfinite(Device& device, Table table, uint32_t length) const;
 };
 
-// A DeviceCache as the vectors of slots that a Cache keeps the books of. All arguments must outlive it.
+// A DeviceStorage as the vectors of slots that a Cache keeps the books of. All arguments must outlive it.
 class DeviceVectors final : public CacheVectors {
   public:
     // settle: settle_state(), by kernels that need more than these.
     using Settle = std::function<void(uint32_t slot, uint32_t settled, uint32_t tokens)>;
-    DeviceVectors(Device& device, const DeviceCache& vectors, const Cache& sequences, Settle settle)
+    DeviceVectors(Device& device, const DeviceStorage& vectors, const Cache& sequences, Settle settle)
         : device_(device), vectors_(vectors), sequences_(sequences), settle_(std::move(settle)) {}
 
     PageLayout page_layout() const override { return vectors_.page_layout(); }
@@ -161,12 +161,12 @@ class DeviceVectors final : public CacheVectors {
 
   private:
     Device& device_;
-    const DeviceCache& vectors_;
+    const DeviceStorage& vectors_;
     const Cache& sequences_;
     const Settle settle_;
 };
 
-// Returns the number of bytes that DeviceCache allocates.
+// Returns the number of bytes that DeviceStorage allocates.
 uint64_t cache_bytes(const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held = {});
 
 // Returns the number of bytes that its keep_window() allocates.

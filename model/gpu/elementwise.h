@@ -16,8 +16,8 @@ inline void embed(Pass& pass, const Buffer& h, const Matrix& embedding, const Bu
         const uint64_t cols = embedding.cols, row = device_row_bytes(embedding.type, embedding.cols);
         const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * (row + cols * 4), s.tokens * cols}; });
         pass.recorder.dispatch<shader::embed>(family_member(embedding.type), {pass.tokens},
-                                              {pass.tuning.workgroup, embedding.interleave}, params, work, h, slice.buffer, ids,
-                                              pass.context);
+                                              {.workgroup = pass.tuning.workgroup, .interleave = embedding.interleave}, params,
+                                              work, h, slice.buffer, ids, pass.context);
     }
 }
 

@@ -18,8 +18,8 @@ ForwardOptions with_cache_that_fits(const Device& device, const Config& config, 
     MemoryPlan plan = plan_memory(device, config, weights, options);
     if (!plan.fits()) {
         const uint64_t over = plan.total() - plan.available, page = cache_bytes(config, options.kv, 1);
-        const uint32_t pages = options.pages(), fewest = std::min(pages, min_pages);
-        options.cache_tokens = std::max(pages - uint32_t(std::min<uint64_t>(pages, over / page + 1)), fewest) * page_tokens;
+        const uint32_t pages = options.pages(), min = std::min(pages, min_pages);
+        options.cache_tokens = std::max(pages - uint32_t(std::min<uint64_t>(pages, over / page + 1)), min) * page_tokens;
         plan = plan_memory(device, config, weights, options);
     }
     if (!plan.fits())

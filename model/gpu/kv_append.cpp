@@ -37,8 +37,11 @@ void norm_rope(Pass& pass, const Buffer& q, const HeadNorm& norm, uint32_t heads
     const Work work = per_step(pass.step, [=](const Step& s) { return Work{s.tokens * row * 8, s.tokens * row * 20}; });
     const uint32_t subgroup = head_subgroup(pass.tuning, pass.head_dim, rotation, pass.rotary() / 2);
     if (norm.kv_heads == 0) conditioned = CONDITION_NONE;
-    const ConstantsOf<shader::q_norm_rope> constants{subgroup ? subgroup : pass.tuning.workgroup, pass.head_dim, rotation,
-                                                     conditioned, pass.rotary()};
+    const shader::q_norm_rope_constants constants{.workgroup = subgroup ? subgroup : pass.tuning.workgroup,
+                                                  .head_dim = pass.head_dim,
+                                                  .rotation = rotation,
+                                                  .conditioned = conditioned,
+                                                  .rotary = pass.rotary()};
     params = with_signs(params, keys.rotation);
     params.group = norm.kv_heads != 0 ? heads / norm.kv_heads : 1;
     ENSURE(!norm.has_means || conditioned != CONDITION_QUERIES || params.pages != 0, "no room for page scores");
@@ -91,15 +94,15 @@ struct AppendTarget {
 void append(Pass& pass, const AppendSource& from, const AppendTarget& to) {
     const uint32_t rotation = from.codec.rotation_constant();
     const uint32_t subgroup = append_subgroup(pass, to.type, rotation);
-    const ConstantsOf<shader::kv_append> constants{subgroup ? subgroup : pass.tuning.workgroup,
-                                                   pass.head_dim,
-                                                   uint32_t(to.type),
-                                                   from.is_key,
-                                                   rotation,
-                                                   uint32_t(from.codec.scale_rule),
-                                                   from.w.kv_heads != 0,
-                                                   to.window,
-                                                   from.is_key ? pass.rotary() : pass.head_dim};
+    const shader::kv_append_constants constants{.workgroup = subgroup ? subgroup : pass.tuning.workgroup,
+                                                .head_dim = pass.head_dim,
+                                                .type = uint32_t(to.type),
+                                                .is_key = from.is_key,
+                                                .rotation = rotation,
+                                                .scale_rule = uint32_t(from.codec.scale_rule),
+                                                .conditioned = from.w.kv_heads != 0,
+                                                .window = to.window,
+                                                .rotary = from.is_key ? pass.rotary() : pass.head_dim};
     const auto params = with_signs(kv_append_params{.heads = from.kv_heads,
                                                     .first_head = to.first_head,
                                                     .slice_heads = to.heads,
@@ -146,7 +149,7 @@ void append_window(Pass& pass, const AppendSource& from, const WindowVectors& wi
             .window = where});
 }
 
-void append(Pass& pass, const DeviceCache& cache, uint32_t layer, KvSide side, const AppendSource& from) {
+void append(Pass& pass, const DeviceStorage& cache, uint32_t layer, KvSide side, const AppendSource& from) {
     const LayerCache& here = cache.layers[layer];
     for (const CacheSlice& slice : here.slices) {
         const SideOfSlice to(slice, side);
@@ -218,7 +221,7 @@ void q_norm_rope(Pass& pass, const Buffer& q, const PageScores& page_scores, con
         rotation, keys, CONDITION_QUERIES);
 }
 
-void k_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
+void k_append(Pass& pass, const DeviceStorage& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps) {
     const CacheCodec& codec = cache.layers[layer].k;
     const bool dense = codec.matrix.has_value(); // its binding is taken: the norm has a dispatch of its own
@@ -228,11 +231,12 @@ void k_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer
     append(pass, cache, layer, KvSide::key, keys_of(codec, k, w, kv_heads, eps));
 }
 
-void v_append(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads, const Buffer* v_scales) {
+void v_append(Pass& pass, const DeviceStorage& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads,
+              const Buffer* v_scales) {
     append(pass, cache, layer, KvSide::value, values_of(cache.layers[layer].v, v, kv_heads, v_scales));
 }
 
-void keep_window(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+void keep_window(Pass& pass, const DeviceStorage& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, std::optional<float> eps, const Buffer* v_scales) {
     const LayerCache& here = cache.layers[layer];
     if (!here.ring || pass.rows_are_separate()) return;
@@ -240,7 +244,7 @@ void keep_window(Pass& pass, const DeviceCache& cache, uint32_t layer, const Buf
     append_window(pass, values_of(here.v, v, kv_heads, v_scales), *cache.window, *here.ring, KvSide::value, WINDOW_RING);
 }
 
-void kv_decode(Pass& pass, const Buffer& x, const DeviceCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads) {
+void kv_decode(Pass& pass, const Buffer& x, const DeviceStorage& cache, uint32_t layer, KvSide side, uint32_t kv_heads) {
     const LayerCache& here = cache.layers[layer];
     const CacheCodec& codec = here.side(side);
     for (const CacheSlice& slice : here.slices) {
@@ -252,9 +256,13 @@ void kv_decode(Pass& pass, const Buffer& x, const DeviceCache& cache, uint32_t l
                                       .scales = at.scales(side)};
         const uint64_t vectors = uint64_t(slice.heads) * pass.tokens, d = pass.head_dim;
         const Work work{vectors * (d * 4 + kv_vector_bytes(codec.type, pass.head_dim)), vectors * d * 16};
-        pass.recorder.dispatch<shader::kv_decode>(
-            {slice.heads, pass.tokens}, {pass.tuning.workgroup, pass.head_dim, uint32_t(codec.type), codec.rotation_constant()},
-            with_signs(params, codec.rotation), work, x, slice.buffer, matrix_or(pass.context, codec), pass.context);
+        pass.recorder.dispatch<shader::kv_decode>({slice.heads, pass.tokens},
+                                                  {.workgroup = pass.tuning.workgroup,
+                                                   .head_dim = pass.head_dim,
+                                                   .type = uint32_t(codec.type),
+                                                   .rotation = codec.rotation_constant()},
+                                                  with_signs(params, codec.rotation), work, x, slice.buffer,
+                                                  matrix_or(pass.context, codec), pass.context);
     }
 }
 

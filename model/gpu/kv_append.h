@@ -41,17 +41,17 @@ void q_norm_rope(Pass&, const Buffer& q, const PageScores& page_scores, const He
 // Stores keys (after k-norm if there is an eps, RoPE and the channel scaling of w) and values of the rows at their positions;
 // k may be overwritten. k, v: [tokens][kv_heads][head_dim]; v_scales: value_scale_floats(); null: values are stored as they
 // are
-void k_append(Pass&, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
+void k_append(Pass&, const DeviceStorage& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, uint32_t kv_heads,
               std::optional<float> eps);
-void v_append(Pass&, const DeviceCache& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads,
+void v_append(Pass&, const DeviceStorage& cache, uint32_t layer, const Buffer& v, uint32_t kv_heads,
               const Buffer* v_scales = nullptr);
 // If the cache has a window and the pass is a block: copies its last tokens to the layer's ring. Call it after attention, which
 // reads the old content. k and v as k_append and v_append left them.
-void keep_window(Pass&, const DeviceCache& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
+void keep_window(Pass&, const DeviceStorage& cache, uint32_t layer, const Buffer& k, const HeadNorm& w, const Buffer& v,
                  uint32_t kv_heads, std::optional<float> eps, const Buffer* v_scales = nullptr);
 
 // x[t][head] = the decoded key or value at the row's position. x: [tokens][kv_heads][head_dim]
-void kv_decode(Pass&, const Buffer& x, const DeviceCache& cache, uint32_t layer, KvSide side, uint32_t kv_heads);
+void kv_decode(Pass&, const Buffer& x, const DeviceStorage& cache, uint32_t layer, KvSide side, uint32_t kv_heads);
 
 // Returns the invocations of the subgroup variants of kernels that work on one head vector; 0: there is no variant for it. half:
 // an invocation owns channels c and c + half; 0: half = head_dim / 2.

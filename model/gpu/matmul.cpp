@@ -65,10 +65,7 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
                       : v.columns > 1 ? View(pass.context)
                                       : v.next_norm.value_or(v.x); // never empty
     const MatvecTile tile = matvec_tile(t, w.type, rows * used, w.cols, v.output, v.columns);
-    const ConstantsOf<shader::matvec_dot> dot_constants{tile.workgroup, tile.lanes, tile.rows, v.output,          w.interleave,
-                                                        v.normed,       t.subgroup, v.columns, v.pairs != nullptr};
-    const ConstantsOf<shader::matvec> constants{tile.workgroup, tile.lanes, tile.rows, v.output,           w.interleave,
-                                                v.normed,       t.subgroup, v.columns, v.pairs != nullptr, t.matvec_blocks};
+    const shader::matvec_constants constants = matvec_constants(t, tile, v, w);
     uint32_t all_groups = 0;
     for (const MatrixSlice& slice : slices_of(pass, w)) {
         const uint32_t squares = v.squares + (v.output == MATVEC_RESIDUAL ? all_groups : 0);
@@ -90,7 +87,8 @@ uint32_t record_matvec(Pass& pass, const Matvec& v, const Matrix& w) {
         if (!folds && reads_texels(pass, {slice.buffer, v.x}))
             recorder.dispatch<shader::matvec_texel>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else if (multiplies_digits(t, w.type))
-            recorder.dispatch<shader::matvec_dot>(format, grid, dot_constants, params, work, v.y, slice.buffer, v.x, last);
+            recorder.dispatch<shader::matvec_dot>(format, grid, matvec_dot_constants(t, tile, v, w), params, work, v.y,
+                                                  slice.buffer, v.x, last);
         else if (tile.lanes > 1 && t.subgroup != 0)
             recorder.dispatch<shader::matvec_subgroup>(format, grid, constants, params, work, v.y, slice.buffer, v.x, last);
         else
@@ -174,14 +172,14 @@ namespace {
 // Divides a tile among subgroups until a workgroup has four of them: in subgroups of 32 each invocation has 64 sums in registers
 // then. In smaller ones (Intel), until it has 256 invocations with 32 sums each.
 void divide(CoopmatTile& tile, const Tuning& t) {
-    const uint32_t wanted =
+    const uint32_t target =
         std::min(std::max((t.matrix_subgroup < 32 ? 256 : 128) / t.matrix_subgroup, 4u), t.max_workgroup / t.matrix_subgroup);
     const auto halves = [](uint32_t& parts, uint32_t length, uint32_t side) {
         if (length / (2 * parts) % side != 0) return false;
         parts *= 2;
         return true;
     };
-    while (tile.subgroups() < wanted) {
+    while (tile.subgroups() < target) {
         const bool rows_first = tile.row_subgroups <= tile.token_subgroups;
         if (rows_first && halves(tile.row_subgroups, tile.rows, t.matrix.m)) continue;
         if (halves(tile.token_subgroups, tile.tokens, t.matrix.n)) continue;

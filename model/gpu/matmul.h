@@ -72,8 +72,13 @@ bool multiplies_digits(const Tuning& t, GgmlType type);
 // The tile for a matrix of `type`, rows x cols, and `columns` vectors. `output`: one of shaders/matvec_outputs.h.
 MatvecTile matvec_tile(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols, uint32_t output, uint32_t columns);
 
-inline ConstantsOf<shader::matmul> matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate, bool experts = false) {
-    return {t.workgroup, t.matmul_tokens, t.matmul_rows, accumulate, interleave, experts};
+inline shader::matmul_constants matmul_constants(const Tuning& t, uint32_t interleave, bool accumulate, bool experts = false) {
+    return {.workgroup = t.workgroup,
+            .tile = t.matmul_tokens,
+            .rows = t.matmul_rows,
+            .accumulate = accumulate,
+            .interleave = interleave,
+            .experts = experts};
 }
 
 // The shared memory of a format's tables of levels: at least that of 16 levels, which several formats have; of a grid its
@@ -89,11 +94,17 @@ struct MatmulTile {
 };
 MatmulTile matmul_tiled_tile(const Tuning& t, bool experts = false, uint32_t tables = level_table_bytes);
 
-inline ConstantsOf<shader::matmul_tiled> matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate,
-                                                                bool experts = false, uint32_t tables = level_table_bytes) {
+inline shader::matmul_tiled_constants matmul_tiled_constants(const Tuning& t, uint32_t interleave, bool accumulate,
+                                                             bool experts = false, uint32_t tables = level_table_bytes) {
     const MatmulTile tile = matmul_tiled_tile(t, experts, tables);
-    return {tile.workgroup(),       tile.rows,  tile.tokens, tile.invocation_rows,
-            tile.invocation_tokens, accumulate, interleave,  experts};
+    return {.workgroup = tile.workgroup(),
+            .tile_rows = tile.rows,
+            .tile_tokens = tile.tokens,
+            .rows = tile.invocation_rows,
+            .columns = tile.invocation_tokens,
+            .accumulate = accumulate,
+            .interleave = interleave,
+            .experts = experts};
 }
 
 // The tile of matmul_dot. blocks: 32-column blocks that it multiplies at a time.
@@ -102,11 +113,18 @@ struct DotTile : MatmulTile {
 };
 DotTile matmul_dot_tile(const Tuning& t, bool experts = false, uint32_t tables = level_table_bytes);
 
-inline ConstantsOf<shader::matmul_dot> matmul_dot_constants(const Tuning& t, uint32_t interleave, bool accumulate,
-                                                            bool experts = false, uint32_t tables = level_table_bytes) {
+inline shader::matmul_dot_constants matmul_dot_constants(const Tuning& t, uint32_t interleave, bool accumulate,
+                                                         bool experts = false, uint32_t tables = level_table_bytes) {
     const DotTile tile = matmul_dot_tile(t, experts, tables);
-    return {tile.workgroup(), tile.rows,  tile.tokens, tile.invocation_rows, tile.invocation_tokens, tile.blocks,
-            accumulate,       interleave, experts};
+    return {.workgroup = tile.workgroup(),
+            .tile_rows = tile.rows,
+            .tile_tokens = tile.tokens,
+            .rows = tile.invocation_rows,
+            .columns = tile.invocation_tokens,
+            .blocks = tile.blocks,
+            .accumulate = accumulate,
+            .interleave = interleave,
+            .experts = experts};
 }
 
 #if TQ_COOPERATIVE_MATRIX
@@ -119,22 +137,22 @@ struct CoopmatTile {
 };
 CoopmatTile coopmat_tile(const Tuning& t, bool experts = false, uint32_t tables = level_table_bytes);
 
-inline ConstantsOf<shader::matmul_coopmat> matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate,
-                                                                    bool experts = false, uint32_t tables = level_table_bytes) {
+inline shader::matmul_coopmat_constants matmul_coopmat_constants(const Tuning& t, uint32_t interleave, bool accumulate,
+                                                                 bool experts = false, uint32_t tables = level_table_bytes) {
     const CoopmatTile tile = coopmat_tile(t, experts, tables);
-    return {tile.subgroups() * t.matrix_subgroup,
-            tile.rows,
-            tile.tokens,
-            t.matrix.m,
-            t.matrix.n,
-            t.matrix.k,
-            tile.blocks,
-            t.matrix_subgroup,
-            tile.row_subgroups,
-            tile.ahead,
-            accumulate,
-            interleave,
-            experts};
+    return {.workgroup = tile.subgroups() * t.matrix_subgroup,
+            .tile_rows = tile.rows,
+            .tile_tokens = tile.tokens,
+            .m = t.matrix.m,
+            .n = t.matrix.n,
+            .k = t.matrix.k,
+            .blocks = tile.blocks,
+            .subgroup = t.matrix_subgroup,
+            .row_subgroups = tile.row_subgroups,
+            .ahead = tile.ahead,
+            .accumulate = accumulate,
+            .interleave = interleave,
+            .experts = experts};
 }
 #endif
 

@@ -49,7 +49,4 @@ inline bool reads_texels(const Pass& pass, std::initializer_list<View> reads) {
     return pass.tuning.texel_buffers && std::ranges::all_of(reads, fits);
 }
 
-// The values of a kernel's specialisation constants.
-template <const auto& shader> using ConstantsOf = Constants<shader.interface.constants>;
-
 } // namespace tq::gpu

@@ -26,6 +26,32 @@ struct Matvec {
     const Pairs* pairs = nullptr;
 };
 
+inline shader::matvec_dot_constants matvec_dot_constants(const Tuning& t, const MatvecTile& tile, const Matvec& v,
+                                                         const Matrix& w) {
+    return {.workgroup = tile.workgroup,
+            .lanes = tile.lanes,
+            .rows = tile.rows,
+            .matvec_output = v.output,
+            .interleave = w.interleave,
+            .normed = v.normed,
+            .subgroup = t.subgroup,
+            .columns = v.columns,
+            .experts = v.pairs != nullptr};
+}
+
+inline shader::matvec_constants matvec_constants(const Tuning& t, const MatvecTile& tile, const Matvec& v, const Matrix& w) {
+    return {.workgroup = tile.workgroup,
+            .lanes = tile.lanes,
+            .rows = tile.rows,
+            .matvec_output = v.output,
+            .interleave = w.interleave,
+            .normed = v.normed,
+            .subgroup = t.subgroup,
+            .columns = v.columns,
+            .experts = v.pairs != nullptr,
+            .blocks = t.matvec_blocks};
+}
+
 // Returns its number of workgroups.
 uint32_t record_matvec(Pass&, const Matvec&, const Matrix& w);
 

@@ -34,7 +34,7 @@ PassLimits Recordings::limits(const ForwardOptions& o, const Tuning& tuning) {
 }
 
 Recordings::Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
-                       const Tuning& tuning, const DeviceCache& vectors, const Cache& cache, double layer_seconds)
+                       const Tuning& tuning, const DeviceStorage& vectors, const Cache& cache, double layer_seconds)
     : device_(device), config_(config), options_(options), tuning_(tuning), cache_(cache),
       head_norms_(upload_head_norms(device, config, weights, options.kv)), net_(config, weights, head_norms_, vectors),
       layout_(context_layout(config, options)), context_(make_context(device, config, layout_)),

@@ -19,7 +19,7 @@ class Recordings {
   public:
     // All arguments must outlive it; options with their batch size. layer_seconds: of BlockPace
     Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
-               const Tuning& tuning, const DeviceCache& vectors, const Cache& cache, double layer_seconds);
+               const Tuning& tuning, const DeviceStorage& vectors, const Cache& cache, double layer_seconds);
 
     // The limits of a pass of blocks with these kernels.
     static PassLimits limits(const ForwardOptions& options, const Tuning& tuning);

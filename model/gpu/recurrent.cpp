@@ -81,11 +81,11 @@ static void run_delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer
     const HeadWorkgroup workgroup(pass.tuning);
     const Groups grid{uint32_t(channels / r.head_dim) + 1, pass.tokens};
     if (workgroup.subgroup)
-        pass.recorder.dispatch<shader::delta_inputs_subgroup>(grid, {workgroup.size, r.head_dim}, params, work, step.rows,
-                                                              step.states, weights, pass.context);
+        pass.recorder.dispatch<shader::delta_inputs_subgroup>(grid, {.workgroup = workgroup.size, .head_dim = r.head_dim}, params,
+                                                              work, step.rows, step.states, weights, pass.context);
     else
-        pass.recorder.dispatch<shader::delta_inputs>(grid, {workgroup.size, r.head_dim}, params, work, step.rows, step.states,
-                                                     weights, pass.context);
+        pass.recorder.dispatch<shader::delta_inputs>(grid, {.workgroup = workgroup.size, .head_dim = r.head_dim}, params, work,
+                                                     step.rows, step.states, weights, pass.context);
 }
 
 void delta_inputs(Pass& pass, const RecurrentStep& step, const Buffer& weights, float eps) {
@@ -150,11 +150,11 @@ void gated_norm(Pass& pass, const Buffer& y, View z, const Buffer& w, uint32_t h
     const Groups grid{heads, pass.tokens};
     const gated_norm_params params{heads, eps};
     if (workgroup.subgroup)
-        pass.recorder.dispatch<shader::gated_norm_subgroup>(grid, {workgroup.size, recurrent_head_dim}, params, work, y, z, w,
-                                                            pass.context);
+        pass.recorder.dispatch<shader::gated_norm_subgroup>(grid, {.workgroup = workgroup.size, .head_dim = recurrent_head_dim},
+                                                            params, work, y, z, w, pass.context);
     else
-        pass.recorder.dispatch<shader::gated_norm>(grid, {workgroup.size, recurrent_head_dim}, params, work, y, z, w,
-                                                   pass.context);
+        pass.recorder.dispatch<shader::gated_norm>(grid, {.workgroup = workgroup.size, .head_dim = recurrent_head_dim}, params,
+                                                   work, y, z, w, pass.context);
 }
 
 void split_gates(Pass& pass, const Buffer& q, const Buffer& gate, const Buffer& both, uint32_t cols) {

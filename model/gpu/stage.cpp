@@ -15,8 +15,8 @@ namespace {
 using namespace gpu;
 
 // Makes the vectors of the layers that options hold, with their windows.
-DeviceCache make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
-    DeviceCache out(device, config, options.kv, options.pages(), options.held);
+DeviceStorage make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
+    DeviceStorage out(device, config, options.kv, options.pages(), options.held);
     if (window_bytes(config, options) != 0) out.keep_window(device, options.slots, options.kv.window, options.batch_size);
     out.keep_states(device, config, options.slots, options.pending, options.held);
     return out;
@@ -92,7 +92,7 @@ class GpuStage final : public Stage {
     const Tuning tuning_;
     const std::shared_ptr<const DeviceWeights> weights_;
     const std::unique_ptr<WeightStream> stream_;
-    const DeviceCache vectors_;
+    const DeviceStorage vectors_;
     DeviceVectors cache_vectors_;
     Recordings recordings_;
 };

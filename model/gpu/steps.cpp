@@ -108,7 +108,7 @@ static std::optional<SharedExpert> shared_expert_of(const LayerMatrices& w, cons
 
 // Returns layer i, or that of the head for multi-token prediction; next: the norm after it.
 static Layer make_layer(uint32_t i, const LayerMatrices& w, const HeadNormBuffers& head, const Buffer& next,
-                        const DeviceCache& cache) {
+                        const DeviceStorage& cache) {
     return {.number = i,
             .attn_norm = {w.attn_norm, "attn_norm"},
             .attn_q = {w.attn_q, {}, nullptr, w.attn_q_bias ? &*w.attn_q_bias : nullptr},
@@ -128,7 +128,7 @@ static Layer make_layer(uint32_t i, const LayerMatrices& w, const HeadNormBuffer
 }
 
 Network::Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
-                 const DeviceCache& cache)
+                 const DeviceStorage& cache)
     : token_embd{weights.token_embd}, output{weights.output(), "logits"}, output_norm{weights.output_norm, "output_norm"} {
     const uint32_t count = config.num_hidden_layers;
     for (uint32_t i = 0; i < count; i++) {

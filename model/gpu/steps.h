@@ -55,7 +55,7 @@ struct Layer {
     Linear attn_q, attn_k, attn_v, attn_output; // without rows in a recurrent layer
     HeadNorm q_norm, k_norm;
     const Buffer* value_scales; // null: none
-    const DeviceCache& cache;
+    const DeviceStorage& cache;
     Norm ffn_norm;
     std::optional<Linear> router; // of a mixture of experts: the matrices that follow are stacks of theirs
     GatedLinear ffn_gate_up;
@@ -81,7 +81,7 @@ struct Network {
     std::optional<Mtp> mtp;
 
     Network(const Config& config, const DeviceWeights& weights, const std::vector<HeadNormBuffers>& head_norms,
-            const DeviceCache& cache);
+            const DeviceStorage& cache);
 };
 
 // Activations of a block of `tokens` tokens, fp32; `rounded` as in Inputs.

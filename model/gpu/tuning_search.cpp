@@ -98,7 +98,7 @@ class Search {
 };
 
 GroupChoice Search::choose(const TuningGroup& group, double until_left) {
-    GroupChoice choice{&group, best_, best_, {}};
+    GroupChoice choice{.group = &group, .before = best_, .after = best_, .gain = {}};
     if (options_.seconds_left() <= until_left) {
         for (const TuningField& field : group.fields) choice.left_out += uint32_t(candidates(device_, best_, field).size());
         return choice;

@@ -51,14 +51,14 @@ constexpr CacheKind kinds_with_window[] = {
     {.types = {KvType::q8_0, KvType::q8_0}, .window = true},
 };
 
-DeviceCache cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
+DeviceStorage cache_of(const CacheKind& kind, uint32_t head_dim, uint32_t block_tokens) {
     const CacheLayout layout(kind.types, head_dim, kv_heads, 1);
     std::vector<LayerCache> layers;
     layers.push_back({codec_of(kind.types.k, head_dim, kind.rotation, kind.rule),
                       codec_of(kind.types.v, head_dim, kind.rotation, kind.rule),
                       {}});
     layers[0].slices.push_back({floats(layout.words), 0, kv_heads, layout});
-    DeviceCache cache(head_dim, kv_heads, 1, std::move(layers));
+    DeviceStorage cache(head_dim, kv_heads, 1, std::move(layers));
     if (!kind.window) return cache;
     const uint32_t tokens = 16, vectors = kv_heads * (block_tokens + kept_window_tokens(tokens));
     cache.layers[0].ring = kv_heads * block_tokens;
@@ -81,7 +81,7 @@ struct Model {
                   .rms_norm_eps = eps};
     DeviceWeights weights;
     std::vector<HeadNormBuffers> head_norms;
-    DeviceCache cache = cache_of({{KvType::f16, KvType::f16}}, config.head_dim, 1);
+    DeviceStorage cache = cache_of({{KvType::f16, KvType::f16}}, config.head_dim, 1);
 
     Model(const Tuning& t, GgmlType type, bool apart)
         : weights{matrix(t, type, config.vocab_size, config.hidden_size), {}, floats(config.hidden_size), {}} {
@@ -108,7 +108,7 @@ struct Model {
     }
 
     static Matrix matrix(const Tuning& t, GgmlType type, uint32_t rows, uint32_t cols) {
-        Matrix out{type, rows, cols, t.weight_interleave, {}};
+        Matrix out{.type = type, .rows = rows, .cols = cols, .interleave = t.weight_interleave, .slices = {}};
         out.slices.push_back({Buffer::of_size(device_matrix_bytes(type, rows, cols, t.weight_interleave)), 0, rows});
         return out;
     }
@@ -222,7 +222,7 @@ void record_experts(Recorder& recorder, const Tuning& t, GgmlType type) {
 struct Heads {
     const Tuning& tuning;
     uint32_t head_dim, heads, tokens;
-    DeviceCache cache;
+    DeviceStorage cache;
     Buffer context = Buffer::of_size(1 << 16), q, k, v, y, weights, partials;
     Step step;
     uint32_t rotary_dim = 0; // Config::rotary_dim

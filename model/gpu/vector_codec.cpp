@@ -19,7 +19,7 @@ uint32_t batch_within(const Capabilities& caps, uint32_t head_dim, uint32_t batc
     return uint32_t(std::min<uint64_t>({batch, caps.max_workgroup_count[1], room}));
 }
 
-DeviceCache one_layer(Device& device, KvCodec codec, uint32_t batch) {
+DeviceStorage one_layer(Device& device, KvCodec codec, uint32_t batch) {
     const uint32_t d = codec.head_dim(), pages = pages_of(batch);
     const CacheLayout layout({unused_keys, codec.type}, d, 1, pages);
     std::vector<LayerCache> layers;

@@ -33,7 +33,7 @@ class VectorCodec {
     Device& device_;
     Tuning tuning_;
     ContextLayout layout_; // of context_
-    DeviceCache cache_;    // one layer of one head: vector i is the value at position i
+    DeviceStorage cache_;  // one layer of one head: vector i is the value at position i
     Buffer context_, x_in_, x_device_, x_out_, stored_in_, stored_out_;
     Step step_;
     Commands upload_vectors_, download_stored_, upload_stored_, download_vectors_;

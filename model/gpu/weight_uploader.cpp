@@ -25,7 +25,7 @@ Matrix WeightUploader::shape_of(std::span<const Tensor> tensors) const {
                    limit = std::min(caps.storage_range_bytes, caps.allocation_bytes) - device_grid(tensor.type).size();
     const uint32_t unit = std::lcm(interleave_, step);
     const uint32_t max = uint32_t(std::min<uint64_t>(limit / row, max_slice_rows)) / unit * unit;
-    Matrix matrix{tensor.type, all_rows, tensor.cols, interleave_, {}};
+    Matrix matrix{.type = tensor.type, .rows = all_rows, .cols = tensor.cols, .interleave = interleave_, .slices = {}};
     for (uint32_t first = 0; first < all_rows; first += max) {
         const uint32_t count = std::min(max, all_rows - first);
         matrix.slices.push_back(

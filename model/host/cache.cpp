@@ -92,8 +92,8 @@ static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const
     return WindowVectors{side(k), side(v)};
 }
 
-KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
-                     const HeldHalves& held, SettleStates settle, uint32_t hidden_size)
+HostVectors::HostVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
+                         const HeldHalves& held, SettleStates settle, uint32_t hidden_size)
     : sequences_(sequences), kv_heads_(kv_heads), settle_(settle) {
     const Cache::Shape& shape = sequences.shape();
     if (hidden_size != 0) last_states_ = std::make_unique<LastStates>(shape.slots, hidden_ring(shape.pending), hidden_size);
@@ -115,19 +115,19 @@ KvVectors::KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vecto
     }
 }
 
-void KvVectors::copy_page(uint32_t from, uint32_t to, uint32_t tokens) {
+void HostVectors::copy_page(uint32_t from, uint32_t to, uint32_t tokens) {
     for (const LayerCache& layer : layers_)
         if (layer.held())
             for (const CacheSide* side : {&layer.k, &layer.v}) side->copy({from, 0}, {to, 0}, tokens);
 }
 
-void KvVectors::copy_window(uint32_t from, uint32_t to) {
+void HostVectors::copy_window(uint32_t from, uint32_t to) {
     for (const LayerCache& layer : layers_)
         if (layer.window)
             for (const CacheSide* side : {&layer.window->k, &layer.window->v}) side->copy({from, 0}, {to, 0}, side->block_tokens);
 }
 
-StoredSide KvVectors::stored(uint32_t slot, uint32_t layer, KvSide which) const {
+StoredSide HostVectors::stored(uint32_t slot, uint32_t layer, KvSide which) const {
     ENSURE(layer < layers_.size(), "layer {} of {}", layer, layers_.size());
     ENSURE(!layers_[layer].recurrent, "layer {} is recurrent", layer);
     const CacheSide& side = layers_[layer].side(which);
@@ -142,7 +142,7 @@ StoredSide KvVectors::stored(uint32_t slot, uint32_t layer, KvSide which) const 
     return out;
 }
 
-PageLayout KvVectors::page_layout() const {
+PageLayout HostVectors::page_layout() const {
     std::vector<PageLayout::Vector> vectors;
     for (const LayerCache& layer : layers_)
         for (const CacheSide* side : {&layer.k, &layer.v})
@@ -159,7 +159,7 @@ static void transfer(std::span<const std::byte> bytes, void* here) {
     if (!bytes.empty()) std::memcpy(here, bytes.data(), bytes.size());
 }
 
-template <class Byte> void KvVectors::transfer_page(uint32_t page, uint32_t tokens, std::span<Byte> bytes) const {
+template <class Byte> void HostVectors::transfer_page(uint32_t page, uint32_t tokens, std::span<Byte> bytes) const {
     const PageLayout layout = page_layout();
     ENSURE(tokens <= page_tokens && bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
@@ -175,7 +175,7 @@ template <class Byte> void KvVectors::transfer_page(uint32_t page, uint32_t toke
 
 // Each vector of a slot's window at these positions.
 template <class Byte>
-void KvVectors::transfer_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes) const {
+void HostVectors::transfer_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<Byte> bytes) const {
     const PageLayout layout = window_layout(page_layout());
     ENSURE(bytes.size() == layout.bytes(tokens), "{} bytes of {} tokens", bytes.size(), tokens);
     for (uint32_t layer = 0; layer < layers_.size(); layer++)
@@ -192,7 +192,7 @@ void KvVectors::transfer_window(uint32_t slot, uint32_t first, uint32_t tokens, 
 }
 
 // The states of each layer that is held, and at the end the last hidden state.
-template <class Byte> void KvVectors::transfer_state(uint32_t slot, uint32_t tokens, std::span<Byte> bytes) const {
+template <class Byte> void HostVectors::transfer_state(uint32_t slot, uint32_t tokens, std::span<Byte> bytes) const {
     ENSURE(bytes.size() == state_bytes(), "{} bytes of states", bytes.size());
     for (const LayerCache& layer : layers_) {
         if (!layer.recurrent) continue;
@@ -203,33 +203,33 @@ template <class Byte> void KvVectors::transfer_state(uint32_t slot, uint32_t tok
     if (last_states_) transfer(bytes, last_states_->at({slot, tokens - 1}).data());
 }
 
-uint64_t KvVectors::state_bytes() const {
+uint64_t HostVectors::state_bytes() const {
     uint64_t bytes = 0;
     for (const LayerCache& layer : layers_) bytes += layer.recurrent ? layer.recurrent->state_bytes() : 0;
     return bytes + (last_states_ ? 4ull * last_states_->cols : 0);
 }
 
-void KvVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
+void HostVectors::read_page(uint32_t page, uint32_t tokens, std::span<std::byte> bytes) const {
     transfer_page(page, tokens, bytes);
 }
-void KvVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
+void HostVectors::write_page(uint32_t page, uint32_t tokens, std::span<const std::byte> bytes) {
     transfer_page(page, tokens, bytes);
 }
-void KvVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
+void HostVectors::read_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<std::byte> bytes) const {
     transfer_window(slot, first, tokens, bytes);
 }
-void KvVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) {
+void HostVectors::write_window(uint32_t slot, uint32_t first, uint32_t tokens, std::span<const std::byte> bytes) {
     transfer_window(slot, first, tokens, bytes);
 }
-void KvVectors::read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const {
+void HostVectors::read_state(uint32_t slot, uint32_t tokens, std::span<std::byte> bytes) const {
     transfer_state(slot, tokens, bytes);
 }
-void KvVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) {
+void HostVectors::write_state(uint32_t slot, uint32_t tokens, std::span<const std::byte> bytes) {
     transfer_state(slot, tokens, bytes);
 }
 
 // Pending inputs are copied with the state: it does not have their tokens yet.
-void KvVectors::copy_state(uint32_t from, uint32_t to) {
+void HostVectors::copy_state(uint32_t from, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.states) continue;
         std::ranges::copy(layer.states->of(from), layer.states->of(to).begin());
@@ -238,13 +238,13 @@ void KvVectors::copy_state(uint32_t from, uint32_t to) {
     if (last_states_) std::ranges::copy(last_states_->of(from), last_states_->of(to).begin());
 }
 
-void KvVectors::settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) {
+void HostVectors::settle_state(uint32_t slot, uint32_t settled, uint32_t tokens) {
     ENSURE(settle_ != nullptr, "{} of {} tokens", settled, tokens);
     for (const LayerCache& layer : layers_)
         if (layer.states) settle_(*layer.states, slot, settled, tokens);
 }
 
-void KvVectors::clear_state(uint32_t slot) {
+void HostVectors::clear_state(uint32_t slot) {
     for (const LayerCache& layer : layers_)
         if (layer.states) std::ranges::fill(layer.states->of(slot), 0.0f);
 }
@@ -257,7 +257,7 @@ static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t l
 
 // Fills a cache for benchmarks, instead of tokens that would have to be computed. Runs end where the page of the source, the page
 // of the target, or the repeated part ends.
-void KvVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
+void HostVectors::repeat(uint32_t slot, uint32_t length, uint32_t to) {
     for (const LayerCache& layer : layers_) {
         if (!layer.held()) continue;
         for (uint32_t at = length, count; at < to; at += count) { // runs that end with a page, or with the repeated part
@@ -274,13 +274,13 @@ static bool is_finite(const CacheSide& side, Place at, uint32_t head) {
     return tq::is_finite(side.codec, side.codes(at, head), side.scales(at, head));
 }
 
-std::string KvVectors::where(std::string what, uint32_t slot) const {
+std::string HostVectors::where(std::string what, uint32_t slot) const {
     return sequences_.shape().slots > 1 ? fmt::format("{} of slot {}", what, slot) : what;
 }
 
 // Asked only after a pass has given logits that are not finite, so it may take its time: it reads all that the slot has, layer by
 // layer, and names the first place.
-std::optional<std::string> KvVectors::find_nonfinite(uint32_t slot) const {
+std::optional<std::string> HostVectors::find_nonfinite(uint32_t slot) const {
     for (size_t i = 0; i < layers_.size(); i++) {
         if (layers_[i].states && sequences_.position(slot) > 0 &&
             !std::ranges::all_of(std::as_const(*layers_[i].states).of(slot), [](float v) { return std::isfinite(v); }))

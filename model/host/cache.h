@@ -161,14 +161,14 @@ struct LayerCodecs {
 };
 
 // The vectors of the slots that a Cache keeps the books of, or of some layers of them.
-class KvVectors final : public CacheVectors {
+class HostVectors final : public CacheVectors {
   public:
     // Allocates all pages and windows of the layers that are held; a pass stores at most `pass_tokens` tokens of a slot.
     // `sequences` must outlive it. settle: that of the kernels that advance the states. hidden_size: not 0 if there is a head for
     // multi-token prediction. Throws std::bad_alloc.
-    KvVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
-              const HeldHalves& held = {}, SettleStates settle = nullptr, uint32_t hidden_size = 0);
-    KvVectors(const KvVectors&) = delete;
+    HostVectors(const Cache& sequences, uint32_t kv_heads, const std::vector<LayerCodecs>& layers, uint32_t pass_tokens,
+                const HeldHalves& held = {}, SettleStates settle = nullptr, uint32_t hidden_size = 0);
+    HostVectors(const HostVectors&) = delete;
 
     const std::vector<LayerCache>& layers() const { return layers_; }
     LastStates* last_states() const { return last_states_.get(); } // null: no head for multi-token prediction
@@ -212,11 +212,11 @@ class HostCache final : public Cache {
         store_in(vectors_);
     }
 
-    const KvVectors& vectors() const { return vectors_; }
+    const HostVectors& vectors() const { return vectors_; }
     const std::vector<LayerCache>& layers() const { return vectors_.layers(); }
 
   private:
-    KvVectors vectors_;
+    HostVectors vectors_;
 };
 
 } // namespace tq::host

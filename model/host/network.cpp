@@ -46,7 +46,7 @@ static std::vector<float> bias(const std::optional<Tensor>& tensor) { return ten
 
 // Returns layer i, or that of the head for multi-token prediction. w: a layer of `loaded`
 static Layer make_layer(const Config& c, uint32_t i, const LayerWeights& w, const LoadedWeights& loaded, const KvOptions& kv,
-                        const KvVectors& vectors) {
+                        const HostVectors& vectors) {
     const AttentionSquares& squares = loaded.attention_squares[i];
     const KvCodec& keys = vectors.layers()[i].k.codec;
     const Rotation* rotation = is_turboquant(keys.type) ? &keys.rotation : nullptr;
@@ -71,7 +71,7 @@ static Layer make_layer(const Config& c, uint32_t i, const LayerWeights& w, cons
             .shared = shared_expert_of(w.shared_expert)};
 }
 
-Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const KvVectors& vectors,
+Network::Network(const Config& c, std::shared_ptr<const LoadedWeights> loaded, const KvOptions& kv, const HostVectors& vectors,
                  uint32_t context_size)
     : config(c), weights(std::move(loaded)), rope_table(tq::rope_table(c, context_size)),
       token_embd{weights->weights.token_embd, "embed"}, output{weights->weights.output, "logits"},

@@ -90,7 +90,7 @@ struct Network {
     std::optional<Mtp> mtp;
 
     // Makes a rotary table for the context of `vectors`, which make_cache() made for `kv` and must outlive it.
-    Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, const KvVectors& vectors,
+    Network(const Config& config, std::shared_ptr<const LoadedWeights> weights, const KvOptions& kv, const HostVectors& vectors,
             uint32_t context_size);
     Network(const Network&) = delete;
 };

@@ -1,8 +1,8 @@
 // Downloads one file from the hub to its blob in the cache.
 #pragma once
-#include "model/hub/cache.h"
 #include "model/hub/http.h"
 #include "model/hub/hub.h"
+#include "model/hub/hub_cache.h"
 
 namespace tq {
 

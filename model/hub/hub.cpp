@@ -116,15 +116,15 @@ fs::path download(const HubCache& cache, const HubTarget& target, const HubOptio
                  [&](const HubFile& file) { return !cache.has(commit, file); });
     cache.make_folders();
     require_space(cache, missing);
-    const uint64_t total = total_bytes(choice.files), wanted = total_bytes(missing);
+    const uint64_t total = total_bytes(choice.files), missing_bytes = total_bytes(missing);
     Download all{.http = http,
                  .cache = cache,
                  .options = options,
                  .repository = target.repository,
                  .commit = commit,
-                 .progress = {"", total - wanted, total, 0}};
-    if (wanted > 0 && options.note)
-        options.note(fmt::format("downloading {}: {} in {} {} to {}", target.repository, mebibytes(wanted), missing.size(),
+                 .progress = {"", total - missing_bytes, total, 0}};
+    if (missing_bytes > 0 && options.note)
+        options.note(fmt::format("downloading {}: {} in {} {} to {}", target.repository, mebibytes(missing_bytes), missing.size(),
                                  missing.size() == 1 ? "file" : "files", utf8_text(cache.root())));
     for (const HubFile& file : missing) {
         all.fetch(file);

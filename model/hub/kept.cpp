@@ -9,7 +9,7 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "model/hub/cache.h"
+#include "model/hub/hub_cache.h"
 #include "model/hub/names.h"
 #include <algorithm>
 
@@ -125,12 +125,12 @@ void remove_model(const HubCache& kept, const std::string& commit, const HubChoi
     for (const HubFile& file : choice.files) {
         const fs::path path = kept.snapshot(commit) / utf8_path(file.path), blob = blob_of(kept.folder() / "blobs", path);
         remove_file(path);
-        bool wanted = blob.empty();
+        bool is_used = blob.empty();
         for_each_below(kept.folder() / "snapshots", [&](const fs::directory_entry& entry) {
             std::error_code error;
-            wanted |= fs::equivalent(entry.path(), blob, error) && !error;
+            is_used |= fs::equivalent(entry.path(), blob, error) && !error;
         });
-        if (!wanted) remove_file(blob);
+        if (!is_used) remove_file(blob);
     }
 }
 

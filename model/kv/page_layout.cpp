@@ -19,7 +19,7 @@ PageLayout window_layout(const PageLayout& pages) {
     return {pages.kv_heads(), std::move(vectors)};
 }
 
-void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> page,
+void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t requested, std::span<const std::byte> page,
                        uint32_t tokens) {
     const auto copy = [](std::span<std::byte> part, std::span<const std::byte> from) {
         std::ranges::copy(from.first(part.size()), part.begin());
@@ -27,18 +27,18 @@ void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32
     for (uint32_t layer = 0; layer < layout.layers(); layer++)
         for (const KvSide side : {KvSide::key, KvSide::value})
             for (uint32_t head = 0; head < layout.kv_heads(); head++) {
-                copy(layout.codes(to, wanted, layer, side, head), layout.codes(page, tokens, layer, side, head));
-                copy(layout.scales(to, wanted, layer, side, head), layout.scales(page, tokens, layer, side, head));
-                copy(layout.sink(to, wanted, layer, side, head), layout.sink(page, tokens, layer, side, head));
+                copy(layout.codes(to, requested, layer, side, head), layout.codes(page, tokens, layer, side, head));
+                copy(layout.scales(to, requested, layer, side, head), layout.scales(page, tokens, layer, side, head));
+                copy(layout.sink(to, requested, layer, side, head), layout.sink(page, tokens, layer, side, head));
             }
 }
 
-void copy_last_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> window,
+void copy_last_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t requested, std::span<const std::byte> window,
                       uint32_t tokens) {
     for (uint32_t layer = 0; layer < layout.layers(); layer++)
         for (const KvSide side : {KvSide::key, KvSide::value})
             for (uint32_t head = 0; head < layout.kv_heads(); head++) {
-                const auto last = layout.codes(to, wanted, layer, side, head);
+                const auto last = layout.codes(to, requested, layer, side, head);
                 std::ranges::copy(layout.codes(window, tokens, layer, side, head).last(last.size()), last.begin());
             }
 }

@@ -70,11 +70,11 @@ class PageLayout {
 // fp16 [kv_heads][tokens][head_dim]; other layers have no bytes.
 PageLayout window_layout(const PageLayout& pages);
 
-// Copies the first `wanted` of a page's tokens: to[layout.bytes(wanted)], page[layout.bytes(tokens)].
-void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> page,
+// Copies the first `requested` of a page's tokens: to[layout.bytes(requested)], page[layout.bytes(tokens)].
+void copy_first_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t requested, std::span<const std::byte> page,
                        uint32_t tokens);
-// The last `wanted` tokens of a window, in the same way.
-void copy_last_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t wanted, std::span<const std::byte> window,
+// the last `requested` tokens of a window, in the same way.
+void copy_last_tokens(const PageLayout& layout, std::span<std::byte> to, uint32_t requested, std::span<const std::byte> window,
                       uint32_t tokens);
 
 } // namespace tq

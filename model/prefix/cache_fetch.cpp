@@ -33,23 +33,27 @@ std::shared_ptr<PromptFetch> PrefixCache::fetch(std::span<const uint32_t> ids, u
                                                 bool asks_machine, std::span<const uint32_t> marks) {
     const bool has_beside = cache().shape().has_beside();
     if ((!shared_ && (!remote_ || has_beside)) || ids.empty()) return nullptr;
-    const uint32_t wanted = usable(uint32_t(ids.size()), ids.size(), true);
+    const uint32_t requested = usable(uint32_t(ids.size()), ids.size(), true);
     const PrefixTree::Found found = tree_.find(tree_.root(tenant), ids.first(ids.size() - 1), true,
                                                [&](PrefixNode& node, std::span<const uint32_t> rest) { expand(node, rest); });
     const uint32_t here = has_beside ? nearest_state(found, ids.size()) : found.tokens;
-    if (wanted < std::max(own, usable(here, ids.size(), true)) + min_gain) return nullptr;
+    if (requested < std::max(own, usable(here, ids.size(), true)) + min_gain) return nullptr;
     PrefixNode* node = &tree_.root(tenant);
     const PageName owner = node->head.owner;
     std::vector<PageHead> pages;
     uint32_t known = 0;
-    for (uint32_t at = 0; at < wanted && at + page_tokens <= ids.size(); at += page_tokens) {
+    for (uint32_t at = 0; at < requested && at + page_tokens <= ids.size(); at += page_tokens) {
         const PageName parent = pages.empty() ? node->head.name : pages.back().name;
         pages.push_back(make_page_head(owner, parent, ids.subspan(at, page_tokens), page_tokens));
         if (node) node = known_child(*node, pages.back().name);
         known += node ? 1 : 0;
     }
     if (pages.size() * page_tokens < std::max(own, here) + min_gain) return nullptr;
-    PromptFetch fetch{uint32_t(ids.size()), std::max(own, here), asks_machine && remote_ && !has_beside, {}, {}};
+    PromptFetch fetch{.tokens = uint32_t(ids.size()),
+                      .own = std::max(own, here),
+                      .asks_machine = asks_machine && remote_ && !has_beside,
+                      .store = {},
+                      .machine = {}};
     if (has_beside) {
         fetch.pages = std::move(pages);
         fetch.states = ask_for_state(fetch, std::string(tenant), marks);

@@ -60,11 +60,12 @@ std::shared_ptr<PageFetch> FetchedPages::fetch_state(std::string tenant, std::ve
 }
 
 // Each page or state that is fetched may take as long as `pages` pages.
-std::shared_ptr<PageFetch> FetchedPages::begin(PageFetch wanted, uint32_t pages) {
+std::shared_ptr<PageFetch> FetchedPages::begin(PageFetch requested, uint32_t pages) {
     const std::lock_guard lock(state_->mutex);
     const auto now = State::Clock::now();
-    if (wanted.next >= wanted.pages.size() || !state_->accepts(wanted.pages.size() - wanted.next, now)) return nullptr;
-    auto fetch = std::make_shared<PageFetch>(std::move(wanted));
+    if (requested.next >= requested.pages.size() || !state_->accepts(requested.pages.size() - requested.next, now))
+        return nullptr;
+    auto fetch = std::make_shared<PageFetch>(std::move(requested));
     fetch->asked_at = now;
     fetch->page_time = std::min<std::chrono::nanoseconds>(state_->page_time() * pages, state_->limits.max);
     fetch->first = fetch->asked = fetch->next;

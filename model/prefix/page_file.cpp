@@ -38,7 +38,11 @@ PageName name_of(const PageHead& head) {
 
 PageHead make_page_head(PageName owner, PageName parent, std::span<const uint32_t> ids, uint32_t cold) {
     ENSURE(!ids.empty() && ids.size() <= page_tokens && cold <= ids.size(), "{} of {} tokens", cold, ids.size());
-    return {owner, parent, name_of_page(owner, parent, ids, cold == ids.size()), {ids.begin(), ids.end()}, cold};
+    return {.owner = owner,
+            .parent = parent,
+            .name = name_of_page(owner, parent, ids, cold == ids.size()),
+            .ids = {ids.begin(), ids.end()},
+            .cold = cold};
 }
 
 PageHead make_state_head(const PageHead& page) {

@@ -130,10 +130,10 @@ struct RemotePages::Shared::Asking {
     }
     // With the mutex locked: whether somebody waits for more.
     bool is_waited_for() const { return !shared.stopping && fetch.use_count() > 1; }
-    bool is_wanted() const { return is_waited_for() && !shared.is_over(*fetch, Clock::now()); }
+    bool is_requested() const { return is_waited_for() && !shared.is_over(*fetch, Clock::now()); }
     bool keep_going() const {
         const Lock lock(shared.mutex);
-        return is_wanted();
+        return is_requested();
     }
     bool take(std::vector<std::byte> page);
 };
@@ -147,9 +147,9 @@ bool RemotePages::Shared::Asking::take(std::vector<std::byte> page) {
     Lock lock(shared.mutex);
     shared.counts.read_bytes += bytes;
     const auto has_room = [&] { return (fetch->arrived.size() + 1) * bytes <= shared.options.max_waiting_bytes; };
-    while (is_wanted() && !fetch->arrived.empty() && !has_room())
-        shared.changed.wait_for(lock, std::chrono::milliseconds(100)); // is_wanted() may change without a notice
-    if (!is_wanted()) return false;
+    while (is_requested() && !fetch->arrived.empty() && !has_room())
+        shared.changed.wait_for(lock, std::chrono::milliseconds(100)); // is_requested() may change without a notice
+    if (!is_requested()) return false;
     last_at = Clock::now();
     if (fetch->asked == fetch->first) first_at = last_at;
     fetch->asked++;
@@ -198,20 +198,20 @@ void RemotePages::Shared::ask(Lock& lock, const std::shared_ptr<PageFetch>& fetc
 
 void RemotePages::Shared::end(Asking& asking, const std::string& problem) {
     PageFetch& fetch = *asking.fetch;
-    const uint64_t wanted = fetch.pages.size() - fetch.first, came = fetch.asked - fetch.first;
-    counts.missing += wanted - came;
+    const uint64_t requested = fetch.pages.size() - fetch.first, came = fetch.asked - fetch.first;
+    counts.missing += requested - came;
     if (came > 0) measure(asking);
     if (is_over(fetch, Clock::now()) || !asking.is_waited_for()) return;
     if (!problem.empty()) {
         (asking.rejected ? counts.rejected : counts.failed)++;
         reads.failed(Clock::now());
         warnings.add(fmt::format("{} is left alone for a while, and prompts are computed here: {}", options.place, problem));
-    } else if (came < wanted) {
+    } else if (came < requested) {
         counts.failed++;
         reads.failed(Clock::now());
         warnings.add(
             fmt::format("{} sent {} of {} pages of a prompt; the others are computed here, and it is left alone for a while",
-                        options.place, came, wanted));
+                        options.place, came, requested));
     } else {
         reads.succeeded();
     }

@@ -130,9 +130,9 @@ class ReferenceForward final : public Forward {
         for (const Span& span : spans) total += uint32_t(span.ids.size());
         results_.resize(spans.size());
         for (size_t i = 0; i < spans.size(); i++) {
-            const uint32_t wanted = wanted_rows(spans[i]);
-            run_span(spans[i], wanted);
-            deliver(spans[i], i, wanted, each, starts);
+            const uint32_t requested = requested_rows(spans[i]);
+            run_span(spans[i], requested);
+            deliver(spans[i], i, requested, each, starts);
             done += uint32_t(spans[i].ids.size());
             if (progress && !progress(done, total)) return false;
         }
@@ -149,7 +149,7 @@ class ReferenceForward final : public Forward {
     const ForwardFacts& facts() const override { return facts_; }
 
   private:
-    static uint32_t wanted_rows(const Span& span) {
+    static uint32_t requested_rows(const Span& span) {
         return span.logits == Span::Logits::none ? 0 : span.logits == Span::Logits::all ? uint32_t(span.ids.size()) : 1;
     }
 
@@ -166,7 +166,7 @@ class ReferenceForward final : public Forward {
     }
 
     // Leaves the logits of the last `wanted` ids in x_, or the last one's state.
-    void run_span(const Span& span, uint32_t wanted) {
+    void run_span(const Span& span, uint32_t requested) {
         const uint32_t start = cache().position(span.slot), settled = settled_after(span, start);
         const auto rows = host::make_rows(span.slot, start, uint32_t(span.ids.size()), {cache().settled(span.slot), settled});
         x_.ids = span.ids;
@@ -174,18 +174,19 @@ class ReferenceForward final : public Forward {
         host::Pass pass(pool_, net_, rows, on_result_);
         ref::layers(pass, net_, x_);
         x_.ids = {};
-        x_.h.erase(x_.h.begin(), x_.h.end() - std::ptrdiff_t(wanted * net_.config.hidden_size));
-        x_.resize_head(net_.config, wanted);
-        host::Pass last(pool_, net_, std::span(rows).last(wanted), on_result_);
+        x_.h.erase(x_.h.begin(), x_.h.end() - std::ptrdiff_t(requested * net_.config.hidden_size));
+        x_.resize_head(net_.config, requested);
+        host::Pass last(pool_, net_, std::span(rows).last(requested), on_result_);
         if (span.logits == Span::Logits::hidden)
             ref::last_norm(last, net_, x_);
-        else if (wanted > 0)
+        else if (requested > 0)
             ref::head(last, net_, x_);
         check_mapped_files();
         cache().advance(span.slot, uint32_t(rows.size()), settled);
     }
 
-    void deliver(const Span& span, size_t number, uint32_t wanted, const SpanLogits& each, std::span<const Cache::Need> starts) {
+    void deliver(const Span& span, size_t number, uint32_t requested, const SpanLogits& each,
+                 std::span<const Cache::Need> starts) {
         const bool hidden = span.logits == Span::Logits::hidden;
         const uint32_t cols = hidden ? net_.config.hidden_size : net_.config.vocab_size;
         std::vector<float>& result = hidden ? x_.a : x_.logits;
@@ -196,7 +197,7 @@ class ReferenceForward final : public Forward {
         }
         std::swap(results_[number], result); // kept until the next run
         const auto count = uint32_t(span.ids.size());
-        for (uint32_t t = count - wanted, at = 0; t < count; t++, at += cols)
+        for (uint32_t t = count - requested, at = 0; t < count; t++, at += cols)
             each(number, t, std::span(results_[number]).subspan(at, cols));
     }
 

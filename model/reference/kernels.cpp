@@ -163,9 +163,9 @@ uint32_t sample_all(std::span<const Candidate> candidates, const sampling_settin
         all.push_back({c.id, sampling_weight(c.logit, candidates[0].logit, settings.inverse_temperature)});
         sum += all.back().weight;
     }
-    const uint64_t wanted = settings.top_p == UINT32_MAX ? sum : fraction_of(sum, settings.top_p, true);
+    const uint64_t min_mass = settings.top_p == UINT32_MAX ? sum : fraction_of(sum, settings.top_p, true);
     for (const Weighed& one : all) {
-        if (!kept.empty() && (mass >= wanted || one.weight == 0)) break;
+        if (!kept.empty() && (mass >= min_mass || one.weight == 0)) break;
         if (one.weight >= settings.min_p) kept.push_back(one);
         mass += one.weight;
     }

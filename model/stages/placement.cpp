@@ -179,14 +179,14 @@ std::string ranges_text(const std::vector<uint32_t>& numbers) {
 Split place(uint32_t layers, const PlacementWishes& wishes, std::span<const Candidate> candidates) {
     Placer placer(layers, candidates);
     const auto by_share = uint32_t(layers * (1 - wishes.cpu_share) + 0.5);
-    const uint32_t wanted = std::min(wishes.gpu_layers.value_or(by_share), layers), first = layers - wanted;
+    const uint32_t target = std::min(wishes.gpu_layers.value_or(by_share), layers), first = layers - target;
     const std::vector<double> shares = shares_of(candidates);
     double until = 0;
     uint32_t last = 0; // that has layers
     for (uint32_t device = 0, begin = first; device < candidates.size(); device++) {
         until += shares[device];
         const bool rest = device + 1 == candidates.size();
-        const uint32_t end = rest ? layers : first + uint32_t(std::min(1.0, until) * wanted + 0.5);
+        const uint32_t end = rest ? layers : first + uint32_t(std::min(1.0, until) * target + 0.5);
         placer.wish(device, begin, end, wishes.cpu_feed_forwards);
         if (end > begin) last = device;
         begin = end;

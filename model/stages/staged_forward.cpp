@@ -34,12 +34,12 @@ class StagedForward final : public Forward {
                                              const DraftLogits& each) override {
         RunDraftsAhead ahead;
         if (stage_->max_sampled() > 0)
-            ahead = [&](const PassRows& row, uint32_t count, DraftIds wanted) {
-                return stage_->run_drafts_ahead(row, count, wanted);
+            ahead = [&](const PassRows& row, uint32_t count, DraftIds requested) {
+                return stage_->run_drafts_ahead(row, count, requested);
             };
         return run_drafts(
             cache_, starts, n, ids, max_separate_rows(),
-            [&](const PassRows& rows, DraftIds wanted) { return stage_->run_draft(rows, wanted); }, each, ahead);
+            [&](const PassRows& rows, DraftIds requested) { return stage_->run_draft(rows, requested); }, each, ahead);
     }
     void record_again() override { stage_->record_again(); }
     Cache& cache() override { return cache_; }

@@ -95,10 +95,10 @@ bool has_more_bits(uint32_t layer, uint32_t layers) {
 }
 
 const Mix* find_mix(std::string_view name) {
-    std::string wanted = lowercase(name);
-    if (wanted == "q3_k" || wanted == "q4_k" || wanted == "q5_k") wanted += "_m";
+    std::string requested = lowercase(name);
+    if (requested == "q3_k" || requested == "q4_k" || requested == "q5_k") requested += "_m";
     const std::span all = mixes();
-    const auto found = std::ranges::find_if(all, [&](const Mix& m) { return lowercase(m.name) == wanted; });
+    const auto found = std::ranges::find_if(all, [&](const Mix& m) { return lowercase(m.name) == requested; });
     return found == all.end() ? nullptr : &*found;
 }
 
@@ -123,7 +123,7 @@ MixedTypes::MixedTypes(const ModelFile& file, std::span<const std::string_view> 
     is_70b_ = layers_ == 80 && (a.name == "llama" || a.name == "qwen2");
 }
 
-GgmlType MixedTypes::wanted(std::string_view name) const {
+GgmlType MixedTypes::requested(std::string_view name) const {
     using enum GgmlType;
     const bool is_head = name == "output.weight" || (tied_ && name == "token_embd.weight");
     if (is_head && options_.output_type) return *options_.output_type;
@@ -157,7 +157,7 @@ std::optional<GgmlType> MixedTypes::of(std::string_view name, const std::array<u
     if (!is_matrix || needs_all_bits(name) || is_in(name, "ssm_conv1d") || is_in(name, "ssm_ba") || name.starts_with("v.") ||
         name.starts_with("mm."))
         return std::nullopt;
-    GgmlType type = wanted(name);
+    GgmlType type = requested(name);
     if (ne[0] % block_format(type)->elements != 0) type = in_blocks_of_32(type);
     return ne[0] % block_format(type)->elements == 0 ? type : GgmlType::F16;
 }

@@ -48,7 +48,7 @@ class MixedTypes {
     std::optional<GgmlType> of(std::string_view name, const std::array<uint64_t, 4>& ne) const;
 
     // The same for rows that are a multiple of any block, of a matrix that does not keep its format.
-    GgmlType wanted(std::string_view name) const;
+    GgmlType requested(std::string_view name) const;
 
   private:
     GgmlType of_values(std::string_view name) const;

@@ -27,7 +27,7 @@ class PairedRows final : public RowSource {
 
 } // namespace
 
-Tensor in_halves(const Tensor& t, uint32_t head_dim) {
+Tensor rope_split(const Tensor& t, uint32_t head_dim) {
     ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
     return {.name = t.name,
             .type = t.type,
@@ -38,7 +38,7 @@ Tensor in_halves(const Tensor& t, uint32_t head_dim) {
             .factors = t.factors};
 }
 
-Tensor in_neighbours(const Tensor& t, uint32_t head_dim) {
+Tensor rope_neighbours(const Tensor& t, uint32_t head_dim) {
     ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
     std::vector<uint32_t> rows;
     for (uint32_t r = 0; r < t.rows; ++r) {

@@ -47,12 +47,22 @@ bool can_quantise(const Tensor& t) { return t.type == GgmlType::F32 || t.type ==
 
 Tensor quantised(const Tensor& t, GgmlType type) {
     ENSURE(can_quantise(t) && t.cols % 32 == 0, "{}: {} columns of {}", t.name, t.cols, type_name(t.type));
-    return {t.name, type, t.rows, t.cols, {}, std::make_shared<QuantisedRows>(t, type)};
+    return {.name = t.name,
+            .type = type,
+            .rows = t.rows,
+            .cols = t.cols,
+            .data = {},
+            .source = std::make_shared<QuantisedRows>(t, type)};
 }
 
 Tensor in_tq2_0(const Tensor& t) {
     ENSURE(t.type == GgmlType::TQ1_0, "{}: {}", t.name, type_name(t.type));
-    return {t.name, GgmlType::TQ2_0, t.rows, t.cols, {}, std::make_shared<Tq2Rows>(t)};
+    return {.name = t.name,
+            .type = GgmlType::TQ2_0,
+            .rows = t.rows,
+            .cols = t.cols,
+            .data = {},
+            .source = std::make_shared<Tq2Rows>(t)};
 }
 
 } // namespace tq

@@ -24,7 +24,7 @@ namespace {
 class FileSource final : public TensorSource {
   public:
     FileSource(const ModelFile& file, const Config& c)
-        : path_(utf8_text(file.path())), pytorch_(c.architecture->hybrid && file.rope_halves()) {
+        : path_(utf8_text(file.path())), pytorch_(c.architecture->hybrid && file.rope_is_split()) {
         for (const FileTensor& t : file.tensors()) left_.emplace(t.name, &t);
         if (c.architecture->rope_factors) left_.erase("rope_freqs.weight"); // which is in the Config
         if (c.architecture->hybrid) std::erase_if(left_, [&](const auto& t) { return is_beside_trunk(t.first, c); });
@@ -58,7 +58,7 @@ class FileSource final : public TensorSource {
         const FileTensor& t = take(name);
         check_plain(t);
         check_shape(t, {cols, 1, 1, 1});
-        Tensor vector{name, t.type, 1, cols, t.data};
+        Tensor vector{.name = name, .type = t.type, .rows = 1, .cols = cols, .data = t.data};
         return pytorch_ ? from_pytorch(std::move(vector)) : vector;
     }
 
@@ -66,7 +66,7 @@ class FileSource final : public TensorSource {
         const FileTensor& t = take(name);
         check_plain(t);
         check_shape(t, {cols, rows, 1, 1});
-        return {name, t.type, 1, rows * cols, t.data};
+        return {.name = name, .type = t.type, .rows = 1, .cols = rows * cols, .data = t.data};
     }
 
     void expect_empty(const Config& c) const {
@@ -177,7 +177,11 @@ class Projections {
         const std::string name = fmt::format("{}attn_{}.bias", blk_, of);
         if (!all_bias_) return in_.vector(name, rows(of));
         const uint64_t bytes = all_bias_->row_bytes() / all_bias_->cols;
-        return Tensor{name, all_bias_->type, 1, rows(of), all_bias_->data.subspan(first(of) * bytes, rows(of) * bytes)};
+        return Tensor{.name = name,
+                      .type = all_bias_->type,
+                      .rows = 1,
+                      .cols = rows(of),
+                      .data = all_bias_->data.subspan(first(of) * bytes, rows(of) * bytes)};
     }
 
   private:
@@ -344,9 +348,9 @@ Weights read_weights(const ModelFile& file, const Config& c) {
     FileSource in(file, c);
     Weights w = collect_weights(in, c);
     in.expect_empty(c);
-    if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves())
+    if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_is_split())
         for (LayerWeights& l : w.layers)
-            for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = in_halves(*t, c.head_dim);
+            for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = rope_split(*t, c.head_dim);
     for_each_tensor(w, [](Tensor& t) {
         if (t.type == GgmlType::TQ1_0) t = in_tq2_0(t);
     });

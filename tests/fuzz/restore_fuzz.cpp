@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const tq::PromptCacheFile file(tq::fuzz::directory() / "cache.kv", owner);
         const uint32_t tokens = uint32_t(file.ids().size());
         if (tokens > 4096) return;
-        const tq::gpu::DeviceCache cache(device, owner.config, owner.kv, tq::pages_of(tokens) + 1);
+        const tq::gpu::DeviceStorage cache(device, owner.config, owner.kv, tq::pages_of(tokens) + 1);
         for (uint32_t at = 0; at < tokens; at += tq::page_tokens) {
             const uint32_t count = std::min(tq::page_tokens, tokens - at), page = tq::pages_of(tokens) - at / tq::page_tokens;
             std::vector<std::byte> meant(cache.page_layout().bytes(count)), there(meant.size());

@@ -296,7 +296,7 @@ TEST_CASE("weights of experts are divided by their sum where the file says so") 
 TEST_CASE("rows in pairs come in halves of each head") {
     std::vector<float> values(3 * 8 * 2); // three heads of 8 rows
     std::iota(values.begin(), values.end(), 0.0f);
-    const Tensor pairs{"q", GgmlType::F32, 24, 2, std::as_bytes(std::span(values))}, halves = in_halves(pairs, 8);
+    const Tensor pairs{"q", GgmlType::F32, 24, 2, std::as_bytes(std::span(values))}, halves = rope_split(pairs, 8);
     const std::vector<float> got = to_floats(halves);
     for (uint32_t head = 0; head < 3; head++)
         for (uint32_t i = 0; i < 4; i++)

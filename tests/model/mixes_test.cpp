@@ -145,7 +145,7 @@ TEST_CASE("what keeps its own format, and rows that no block of 256 divides") {
     CHECK(types_of(file, "Q5_K_S").of("blk.0.attn_q.weight", {96, 64, 1, 1}) == GgmlType::Q5_1);
     for (const char* mix : {"Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L"}) {
         CHECK(types_of(file, mix).of("blk.0.attn_q.weight", {96, 64, 1, 1}) == GgmlType::Q4_0);
-        CHECK(types_of(file, mix).wanted("blk.0.attn_q.weight") == find_mix(mix)->type);
+        CHECK(types_of(file, mix).requested("blk.0.attn_q.weight") == find_mix(mix)->type);
     }
     CHECK(types.of("blk.0.attn_q.weight", {40, 64, 1, 1}) == GgmlType::F16);
     CHECK(find_mix("Q2_K_S") == nullptr);

@@ -79,8 +79,8 @@ TEST_CASE("other tensors, and heads in one order already, stay") {
 
 TEST_CASE("rows of heads in pairs of neighbours are those that halves are made of") {
     const Numbered from("blk.0.attn_q.weight", 16, 3);
-    const Tensor neighbours = in_neighbours(from.tensor, 8);
+    const Tensor neighbours = rope_neighbours(from.tensor, 8);
     CHECK(values_of(neighbours) != from.values);
-    CHECK(values_of(in_halves(neighbours, 8)) == from.values);
+    CHECK(values_of(rope_split(neighbours, 8)) == from.values);
     CHECK(values_of(neighbours)[3] == 4 * 3); // row 1 is the first of the second half
 }

@@ -27,8 +27,8 @@ Buffer zeros(Device& device, const char* label) {
 
 // y = a + b
 void add(Recorder& recorder, View y, View a, View b) {
-    recorder.dispatch<sum>({uint32_t(y.bytes / 4 + 127) / 128}, {0, 0}, {uint32_t(y.bytes / 4), {}}, {y.bytes * 3, y.bytes / 4},
-                           y, a, b);
+    recorder.dispatch<sum>({uint32_t(y.bytes / 4 + 127) / 128}, {.which = 0, .bias = 0}, {uint32_t(y.bytes / 4), {}},
+                           {y.bytes * 3, y.bytes / 4}, y, a, b);
 }
 
 void up(Recorder& recorder, View x, Work work = {}) {
@@ -168,7 +168,7 @@ TEST_CASE("specialisation constants and params reach the kernel, one pipeline fo
     for (uint32_t which = 0; which < 3; which++)
         for (const uint32_t bias : {0u, 1000u}) {
             Recorder recorder(device);
-            recorder.dispatch<sum>({2}, {which, bias}, {n, {10, 20, 30}}, {}, y, zero, zero);
+            recorder.dispatch<sum>({2}, {.which = which, .bias = bias}, {n, {10, 20, 30}}, {}, y, zero, zero);
             recorder.finish().run();
             CHECK(all_are(y, 10 * (which + 1) + bias));
         }

@@ -21,18 +21,29 @@ static_assert(sum.constants == 2 && sum.workgroup == std::array<uint32_t, 3>{128
 
 static_assert(count_up.bindings == 1 && count_up.reads == 1 && count_up.writes == 1 && count_up.push_bytes == 0);
 
-template <const auto& shader, class Params, size_t constants, class... Views>
-concept dispatches = requires(Recorder recorder, Params params, Constants<constants> values, Views... views) {
-    recorder.template dispatch<shader>(Groups{}, values, params, Work{}, views...);
+template <const auto& shader, class Params, class Constants, class... Views>
+concept dispatches = requires(Recorder recorder, Params params, Constants constants, Views... views) {
+    recorder.template dispatch<shader>(Groups{}, constants, params, Work{}, views...);
 };
-static_assert(dispatches<test_shader::scale, scale_params, 1, View, View>);
-static_assert(!dispatches<test_shader::scale, scale_params, 1, View>, "a buffer is missing");
-static_assert(!dispatches<test_shader::scale, scale_params, 1, View, View, View>, "a buffer too many");
-static_assert(!dispatches<test_shader::scale, sum_params, 1, View, View>, "another kernel's params");
-static_assert(!dispatches<test_shader::scale, scale_params, 0, View, View>, "a constant is missing");
-static_assert(!dispatches<test_shader::scale, scale_params, 1, View, int>, "not a buffer");
-static_assert(!std::is_constructible_v<Constants<2>, uint32_t>, "none of the constants has a default");
-static_assert(!std::is_constructible_v<Constants<1>, const char*>);
+static_assert(dispatches<test_shader::scale, scale_params, test_shader::scale_constants, View, View>);
+static_assert(!dispatches<test_shader::scale, scale_params, test_shader::scale_constants, View>, "a buffer is missing");
+static_assert(!dispatches<test_shader::scale, scale_params, test_shader::scale_constants, View, View, View>, "a buffer too many");
+static_assert(!dispatches<test_shader::scale, sum_params, test_shader::scale_constants, View, View>, "another kernel's params");
+static_assert(!dispatches<test_shader::scale, scale_params, test_shader::sum_constants, View, View>,
+              "another kernel's constants");
+static_assert(!dispatches<test_shader::scale, scale_params, test_shader::scale_constants, View, int>, "not a buffer");
+
+template <class C>
+concept with_both = requires { C{.which = 1u, .bias = 2u}; };
+template <class C>
+concept with_one = requires { C{.which = 1u}; };
+template <class C>
+concept with_text = requires { C{.which = 1u, .bias = "2"}; };
+static_assert(with_both<test_shader::sum_constants> && !with_both<test_shader::scale_constants>);
+static_assert(!with_one<test_shader::sum_constants>, "none of the constants has a default");
+static_assert(!with_text<test_shader::sum_constants>);
+static_assert(test_shader::sum_constants::names == "which bias" && test_shader::count_up_constants::names.empty());
+static_assert(constant_values(test_shader::sum_constants{.which = 1, .bias = 2}) == std::array<uint32_t, 2>{1, 2});
 
 // A module made of instructions without their first words.
 struct Module {

@@ -56,7 +56,7 @@ void lie(std::span<const uint32_t> code, std::span<uint32_t, lying_words> out) {
 
 std::array<uint32_t, lying_words> lying_code;
 const std::span<const uint32_t> lying_span = lying_code;
-constexpr Shader<matvec_params> lying_matvec{
+constexpr Shader<matvec_params, shader::matvec_constants> lying_matvec{
     {"matvec_f32_subgroup where subgroups lie", &lying_span, shader::matvec_f32_subgroup.interface}};
 
 Capabilities device_of(uint32_t vendor, uint32_t own, uint32_t min, uint32_t max) {
@@ -120,7 +120,16 @@ TEST_CASE("matvec writes every row where gl_SubgroupSize is not the size of subg
     for (uint32_t i = 0; i < cols; i++) floats(x)[i] = float(i % 5);
     Recorder recorder(device);
     recorder.dispatch<lying_matvec>({(rows + 31) / 32},
-                                    {workgroup, lanes, 2, MATVEC_STORE, 1, 0, c.kernel_subgroup_size, 1, 0, 1},
+                                    {.workgroup = workgroup,
+                                     .lanes = lanes,
+                                     .rows = 2,
+                                     .matvec_output = MATVEC_STORE,
+                                     .interleave = 1,
+                                     .normed = 0,
+                                     .subgroup = c.kernel_subgroup_size,
+                                     .columns = 1,
+                                     .experts = 0,
+                                     .blocks = 1},
                                     {.cols = cols, .rows = rows}, {}, y, w, x, x);
     recorder.finish().run();
     for (uint32_t r = 0; r < rows; r++) {

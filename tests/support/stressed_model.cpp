@@ -162,7 +162,7 @@ void change(ModelFile& file, const WeightStress& stress) {
         if (c.is_recurrent(layer)) fail("layer {} is recurrent, and stores neither keys nor values", layer);
     if (c.gated_attention && stress.value_directions != 0)
         fail("the gates of this model's attention are of channels, and other directions of values would pass others");
-    const bool neighbours = c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_halves();
+    const bool neighbours = c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_is_split();
     if (stress.real_keys) give_real_keys(tensors, c, *stress.real_keys, neighbours);
     Draws keys(stress.seed, stress.tails), values(~stress.seed, stress.tails);
     for (uint32_t layer = 0; layer < c.num_hidden_layers; layer++) {

@@ -86,9 +86,9 @@ void allow_origin(HttpReply& reply, const HttpRequest& request, std::span<const 
     reply.headers["Access-Control-Allow-Origin"] = origin;
     reply.headers["Access-Control-Expose-Headers"] = "x-request-id, request-id, retry-after";
     if (request.method != "OPTIONS") return;
-    const std::string_view wanted = request.header("access-control-request-headers");
+    const std::string_view requested = request.header("access-control-request-headers");
     reply.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS";
-    reply.headers["Access-Control-Allow-Headers"] = wanted.empty() ? "authorization, content-type, x-api-key" : wanted;
+    reply.headers["Access-Control-Allow-Headers"] = requested.empty() ? "authorization, content-type, x-api-key" : requested;
     reply.headers["Access-Control-Max-Age"] = "86400";
     if (!request.header("access-control-request-private-network").empty())
         reply.headers["Access-Control-Allow-Private-Network"] = "true";

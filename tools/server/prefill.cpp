@@ -119,12 +119,12 @@ HttpReply prefill(Service& service, const HttpRequest& request) {
     task.known = uint32_t(integer_field(body, "known", 0, task.pages() - 1).value_or(0));
     const OwnerTexts owner = service.options.prefill.owner();
     require_same_owner(owner, body);
-    serving::Request wanted;
-    wanted.prompt = task.ids;
-    wanted.max_tokens = 0;
-    wanted.tenant = request.tenant;
-    wanted.from_machine = true;
-    auto stream = submit_prompt(service.scheduler, std::move(wanted));
+    serving::Request submitted;
+    submitted.prompt = task.ids;
+    submitted.max_tokens = 0;
+    submitted.tenant = request.tenant;
+    submitted.from_machine = true;
+    auto stream = submit_prompt(service.scheduler, std::move(submitted));
     HttpReply reply;
     reply.type = "application/octet-stream";
     reply.headers = {{"Cache-Control", "no-store"}};

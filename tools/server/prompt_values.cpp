@@ -100,13 +100,13 @@ PromptValues run_prompts(Service& service, const HttpRequest& request, const std
     for (size_t next = 0; out.values.size() < prompts.size();) {
         std::shared_ptr<serving::Stream> stream;
         if (next < prompts.size() && running.size() < max) {
-            serving::Request wanted;
-            wanted.prompt = prompts[next];
-            wanted.max_tokens = 1;
-            wanted.tenant = request.tenant;
-            wanted.hidden = scored.empty();
-            wanted.scored = scored;
-            stream = submit_or_wait(service.scheduler, std::move(wanted), next > 0);
+            serving::Request submitted;
+            submitted.prompt = prompts[next];
+            submitted.max_tokens = 1;
+            submitted.tenant = request.tenant;
+            submitted.hidden = scored.empty();
+            submitted.scored = scored;
+            stream = submit_or_wait(service.scheduler, std::move(submitted), next > 0);
         }
         if (stream) {
             running.add(std::move(stream));

@@ -49,8 +49,8 @@ float penalised_logit(float logit, const sampling_settings& settings, const toke
     return logit;
 }
 
-uint32_t sampling_weight(float logit, float greatest, float inverse_temperature) {
-    const float x = (logit - greatest) * inverse_temperature;
+uint32_t sampling_weight(float logit, float max_logit, float inverse_temperature) {
+    const float x = (logit - max_logit) * inverse_temperature;
     if (!(x > -18.0f)) return 0; // a quarter of the unit
     const float y = x * EXP_LOG2_E, shifted = y + EXP_ROUND, r = y - (shifted - EXP_ROUND);
     float p = EXP_6 * r + EXP_5; // the build disables contraction
@@ -69,10 +69,10 @@ uint32_t sampling_weight(float logit, float greatest, float inverse_temperature)
 size_t sampled_index(std::span<const uint32_t> weights, const sampling_settings& settings, uint32_t random) {
     uint32_t sum = 0;
     for (const uint32_t weight : weights) sum += weight;
-    const auto wanted = uint32_t((uint64_t(sum) * settings.top_p + 0xffffffff) >> 32);
+    const auto min_mass = uint32_t((uint64_t(sum) * settings.top_p + 0xffffffff) >> 32);
     uint32_t mass = weights[0];
     size_t kept = 1;
-    for (; kept < weights.size() && mass < wanted && weights[kept] >= settings.min_p; kept++) mass += weights[kept];
+    for (; kept < weights.size() && mass < min_mass && weights[kept] >= settings.min_p; kept++) mass += weights[kept];
     const auto target = uint32_t(uint64_t(mass) * random >> 32);
     size_t chosen = 0;
     for (uint32_t reached = weights[0]; chosen + 1 < kept && reached <= target; reached += weights[chosen]) chosen++;

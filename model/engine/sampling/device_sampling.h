@@ -21,10 +21,10 @@ void set_penalties(sampling_settings& settings, const Penalties& penalties, size
 // Returns the logit of a token that was used before: penalised for being recent, then for its uses in the answer.
 float penalised_logit(float logit, const sampling_settings& settings, const token_use& use);
 
-// Returns exp((logit - greatest) * inverse_temperature) in units of 2^-24, rounded, within 1 unit or a relative 6e-7 of it,
-// whichever is more; logit <= greatest. Computed as 2^n 2^r with an integer n and |r| <= 1/2; 2^r by the polynomial of
+// Returns exp((logit - max_logit) * inverse_temperature) in units of 2^-24, rounded, within 1 unit or a relative 6e-7 of it,
+// whichever is more; logit <= max_logit. Computed as 2^n 2^r with an integer n and |r| <= 1/2; 2^r by the polynomial of
 // shaders/sampling.h.
-uint32_t sampling_weight(float logit, float greatest, float inverse_temperature);
+uint32_t sampling_weight(float logit, float max_logit, float inverse_temperature);
 
 // True if few candidates are sampled from, by sampled_index(); otherwise by sampled_id().
 inline bool has_few_candidates(const sampling_settings& settings) {

@@ -163,10 +163,10 @@ uint32_t Sampler::sample_few() {
 }
 
 // Keeps the fewest candidates whose weights sum to at least `wanted`: a part of those collected, most often a small one.
-void Sampler::keep_nucleus(uint64_t wanted, float inverse_temperature) {
+void Sampler::keep_nucleus(uint64_t min_mass, float inverse_temperature) {
     uint64_t mass = 0;
     size_t kept = 0;
-    while (kept < candidates_.size() && (kept == 0 || mass < wanted)) {
+    while (kept < candidates_.size() && (kept == 0 || mass < min_mass)) {
         if (kept == ordered_) order(std::min(candidates_.size(), std::max<size_t>(128, ordered_ * 4)));
         mass += sampling_weight(candidates_[kept++].logit, greatest_, inverse_temperature);
     }

@@ -83,7 +83,7 @@ class Sampler {
     void order(size_t n);
     uint32_t sample_few();
     uint32_t sample_many();
-    void keep_nucleus(uint64_t wanted, float inverse_temperature);
+    void keep_nucleus(uint64_t min_mass, float inverse_temperature);
 
     SamplerOptions options_;
     std::vector<uint32_t> excluded_, excluded_bits_; // ids; bit id % 32 of word id / 32

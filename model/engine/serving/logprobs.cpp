@@ -6,10 +6,10 @@
 namespace tq::serving {
 
 Token with_logprobs(uint32_t id, std::span<const float> logits, uint32_t top) {
-    const float greatest = *std::ranges::max_element(logits);
+    const float max_logit = *std::ranges::max_element(logits);
     double sum = 0;
-    for (const float logit : logits) sum += std::exp(double(logit) - greatest);
-    const double log_sum = greatest + std::log(sum);
+    for (const float logit : logits) sum += std::exp(double(logit) - max_logit);
+    const double log_sum = max_logit + std::log(sum);
     const auto logprob = [&](uint32_t i) { return float(logits[i] - log_sum); };
     Token token{id, logprob(id), {}};
     std::vector<uint32_t> ids(logits.size());

@@ -10,7 +10,7 @@ namespace tq {
 
 // The rows of a head of q and k that RoPE turns together, in GGUF files: i and i + head_dim / 2, or 2 i and 2 i + 1. In Hugging
 // Face's they are always the halves, which weights.h makes of the others.
-enum class RopePairs { halves, neighbours };
+enum class RopePairs { split, neighbours };
 
 // The values are those that most have.
 struct Architecture {
@@ -20,7 +20,7 @@ struct Architecture {
     bool qk_norm = true;         // the heads of q and k are normalised before RoPE
     bool qkv_bias = false;       // q, k and v have biases
     bool experts = false;        // its feed-forward is a mixture of experts
-    RopePairs gguf_pairs = RopePairs::halves;
+    RopePairs gguf_pairs = RopePairs::split;
     bool rope_factors = false; // files may have rope_freqs.weight
     // complete: every file has the keys of head_dim, num_key_value_heads and rope_theta. For other architectures they default to
     // hidden_size / num_attention_heads, num_attention_heads and 10000, as in llama.cpp and transformers.

@@ -4,7 +4,7 @@
 // - A head for multi-token prediction is "mtp." in one, and layers after the last in the other.
 // - A model for pictures and texts has its text model nested; the encoders are dropped.
 // - Experts are single matrices or stacks; both are accepted.
-// Two things are not translated: rows of heads that RoPE turns stay in halves (rope_halves()), and the experts are not stacked.
+// Two things are not translated: rows of heads that RoPE turns stay in halves (rope_is_split()), and the experts are not stacked.
 // The loader does both, by views.
 // Nothing is copied: tensors stay views into the mapped files.
 #include "model/files/formats/huggingface.h"
@@ -177,7 +177,7 @@ std::string gguf_tensor_name(const std::string& name) {
 
 ModelFile read_huggingface(const fs::path& directory) {
     ModelFile file(directory);
-    file.set_rope_halves();
+    file.set_rope_split();
     read_huggingface_config(file, directory);
     std::vector<FileTensor> tensors = read_safetensors_directory(file, directory);
     // Frequencies of RoPE that older files repeat; transformers ignores them, too.

@@ -203,9 +203,9 @@ const char* read_pre_tokenizer(const Document& from) {
     const json* pre = member(from.root, "pre_tokenizer");
     const json* list =
         pre && member(*pre, "type") && *member(*pre, "type") == "Sequence" ? member(*pre, "pretokenizers") : nullptr;
-    const auto is = [](const json& in, const char* key, const json& wanted) {
+    const auto is = [](const json& in, const char* key, const json& expected) {
         const json* found = member(in, key);
-        return found && *found == wanted;
+        return found && *found == expected;
     };
     const auto is_split = [&](const json& part, const std::string& pattern) {
         return is(part, "type", "Split") && is(part, "pattern", {{"Regex", pattern}}) && is(part, "behavior", "Isolated") &&

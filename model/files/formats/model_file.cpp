@@ -15,8 +15,8 @@ constexpr std::array value_kind_names{
     "a list of unsigned integers", "a list of integers", "a list of numbers", "a list of texts", "a list of lists"};
 static_assert(value_kind_names.size() == std::variant_size_v<ModelFile::Value>);
 
-[[noreturn]] void fail_key(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* wanted) {
-    fail("{} is {}, not {}", file.label(key), value_kind_names[value.index()], wanted);
+[[noreturn]] void fail_key(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* expected) {
+    fail("{} is {}, not {}", file.label(key), value_kind_names[value.index()], expected);
 }
 
 const ModelFile::Value& required(const ModelFile& file, std::string_view key) {
@@ -26,9 +26,9 @@ const ModelFile::Value& required(const ModelFile& file, std::string_view key) {
 }
 
 template <class T>
-const T& expect(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* wanted) {
+const T& expect(const ModelFile& file, std::string_view key, const ModelFile::Value& value, const char* expected) {
     const T* typed = std::get_if<T>(&value);
-    if (!typed) fail_key(file, key, value, wanted);
+    if (!typed) fail_key(file, key, value, expected);
     return *typed;
 }
 

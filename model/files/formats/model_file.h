@@ -65,7 +65,7 @@ class ModelFile {
     bool has_own_label(std::string_view key) const { return labels_.contains(key); }
 
     // True if the rows of each head of q and k are in two halves for every architecture, as Hugging Face has them.
-    bool rope_halves() const { return rope_halves_; }
+    bool rope_is_split() const { return rope_split_; }
 
     // Notes about what was ignored in the files, a sentence each.
     const std::vector<std::string>& notes() const { return notes_; }
@@ -75,7 +75,7 @@ class ModelFile {
     const MappedFile& add_mapping(MappedFile file) { return mappings_.emplace_back(std::move(file)); }
     std::string_view add_text(std::string text) { return texts_.emplace_back(std::move(text)); } // owned from now on
     void set_label(std::string key, std::string label) { labels_.insert_or_assign(std::move(key), std::move(label)); }
-    void set_rope_halves() { rope_halves_ = true; }
+    void set_rope_split() { rope_split_ = true; }
     void absorb_tensors(ModelFile other); // and the memory that they point into; drops its metadata
     Metadata& mutable_metadata() { return metadata_; }
     void add_stored(std::string key, Stored value) { stored_.emplace(std::move(key), value); }
@@ -90,7 +90,7 @@ class ModelFile {
     std::map<std::string, std::string, std::less<>> labels_; // of keys that have another name in their file
     std::vector<FileTensor> tensors_;
     std::vector<std::string> notes_;
-    bool rope_halves_ = false;
+    bool rope_split_ = false;
 };
 
 } // namespace tq

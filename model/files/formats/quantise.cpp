@@ -18,9 +18,9 @@ constexpr uint16_t half_nan = 0x7e00;
 
 // Returns the greatest |x| as bits, which are ordered like the values; infinity and every NaN are above all others.
 int32_t greatest_magnitude(const float* x) {
-    int32_t greatest = 0;
-    for (int i = 0; i < block; ++i) greatest = std::max(greatest, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
-    return greatest;
+    int32_t max = 0;
+    for (int i = 0; i < block; ++i) max = std::max(max, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
+    return max;
 }
 
 // Returns 1 / d; 0 if that is not finite, since such a d is 0 in fp16.
@@ -87,7 +87,7 @@ void quantise_q4_0(std::byte* to, const float* x) {
 
 // The least and the greatest element; both NaN if one is NaN or infinite.
 struct Range {
-    float least, greatest;
+    float min, max;
 };
 Range range_of(const float* x) {
     if (greatest_magnitude(x) >= 0x7f800000) return {NAN, NAN};
@@ -108,13 +108,13 @@ Packed pack(const std::array<int32_t, block>& codes) {
 
 // d = (greatest - least) / 15, m = least, codes (x - m) / d to the nearest. half d, m; nibbles
 void quantise_q4_1(std::byte* to, const float* x) {
-    const auto [least, greatest] = range_of(x);
-    if (!std::isfinite(least)) return store_nonfinite(to, 20);
-    const float d = (greatest - least) / 15, id = inverse(d);
+    const auto [min, max] = range_of(x);
+    if (!std::isfinite(min)) return store_nonfinite(to, 20);
+    const float d = (max - min) / 15, id = inverse(d);
     store_half(to, d);
-    store_half(to + 2, least);
+    store_half(to + 2, min);
     std::array<int32_t, block> codes;
-    for (int i = 0; i < block; ++i) codes[i] = std::min(15, int((x[i] - least) * id + 0.5f));
+    for (int i = 0; i < block; ++i) codes[i] = std::min(15, int((x[i] - min) * id + 0.5f));
     const Packed packed = pack(codes);
     std::memcpy(to + 4, packed.nibbles.data(), packed.nibbles.size());
 }
@@ -134,13 +134,13 @@ void quantise_q5_0(std::byte* to, const float* x) {
 
 // Like Q4_1, with d = (greatest - least) / 31. half d, m; 32 fifth bits; nibbles
 void quantise_q5_1(std::byte* to, const float* x) {
-    const auto [least, greatest] = range_of(x);
-    if (!std::isfinite(least)) return store_nonfinite(to, 24);
-    const float d = (greatest - least) / 31, id = inverse(d);
+    const auto [min, max] = range_of(x);
+    if (!std::isfinite(min)) return store_nonfinite(to, 24);
+    const float d = (max - min) / 31, id = inverse(d);
     store_half(to, d);
-    store_half(to + 2, least);
+    store_half(to + 2, min);
     std::array<int32_t, block> codes;
-    for (int i = 0; i < block; ++i) codes[i] = int((x[i] - least) * id + 0.5f);
+    for (int i = 0; i < block; ++i) codes[i] = int((x[i] - min) * id + 0.5f);
     const Packed packed = pack(codes);
     std::memcpy(to + 4, &packed.fifth, 4);
     std::memcpy(to + 8, packed.nibbles.data(), packed.nibbles.size());

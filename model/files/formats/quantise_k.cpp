@@ -30,10 +30,10 @@ template <int n> std::array<float, n> weights_of(const float* x, const float* im
     const float rms = std::sqrt(sum(squares) / n);
     std::array<float, n> w;
     for (int i = 0; i < n; ++i) w[i] = rms + std::fabs(x[i]);
-    const float greatest = importance ? *std::max_element(importance, importance + n) : 0;
-    if (!(greatest > 0)) return w;
+    const float max = importance ? *std::max_element(importance, importance + n) : 0;
+    if (!(max > 0)) return w;
     // The greatest is 1 to 2 then, so that sums of products neither overflow nor vanish. A power of two changes no other bits.
-    const float unit = std::ldexp(1.0f, -std::max(std::ilogb(greatest), -126));
+    const float unit = std::ldexp(1.0f, -std::max(std::ilogb(max), -126));
     for (int i = 0; i < n; ++i) w[i] *= importance[i] * unit;
     return w;
 }
@@ -84,24 +84,24 @@ struct Start {
 
 // Many levels: scales around that of the line that spans all elements. Four: lines that end before or after the least and the
 // greatest element, because a clipped end may cost less than the steps that would reach it, and one outlier less than all else.
-template <int top> auto starts(float least, float range) {
+template <int top> auto starts(float min, float range) {
     constexpr bool is_few = top == 3;
     std::array<Start, is_few ? 8 : 10> out;
     for (int k = 0; k < int(out.size()); ++k) {
         constexpr std::array beyond{0.3f, 0.1f, 0.0f, -0.12f};
         const float low = k < 4 ? 0 : 0.12f; // shares of the range
         if constexpr (is_few)
-            out[k] = {float(top) / ((1 - low + beyond[k % 4]) * range), least + low * range};
+            out[k] = {float(top) / ((1 - low + beyond[k % 4]) * range), min + low * range};
         else
-            out[k] = {(float(top) + 0.2f * float(k - 4)) / range, least};
+            out[k] = {(float(top) + 0.2f * float(k - 4)) / range, min};
     }
     return out;
 }
 
 // The best of the lines from starts(), each fitted twice.
 template <int n, int top> Line best_line(const float* x, const Sub<n>& w) {
-    const float least = std::min(0.0f, *std::min_element(x, x + n)), greatest = *std::max_element(x, x + n);
-    if (greatest - least <= nothing) return {0, least, 0};
+    const float min = std::min(0.0f, *std::min_element(x, x + n)), max = *std::max_element(x, x + n);
+    if (max - min <= nothing) return {0, min, 0};
     Lanes of_w{}, of_x{};
     each<n>([&](int i, int lane) {
         of_w[lane] += w[i];
@@ -109,7 +109,7 @@ template <int n, int top> Line best_line(const float* x, const Sub<n>& w) {
     });
     const float sum_w = sum(of_w), sum_x = sum(of_x);
     Line best{0, 0, INFINITY};
-    for (const auto& [inverse, offset] : starts<top>(least, greatest - least)) {
+    for (const auto& [inverse, offset] : starts<top>(min, max - min)) {
         Line line = refit<n, top>(x, w, inverse, offset, sum_w, sum_x);
         if (line.scale > nothing) {
             const Line again = refit<n, top>(x, w, 1 / line.scale, line.offset, sum_w, sum_x);
@@ -136,12 +136,12 @@ template <int n> struct Lines {
     Codes codes{};
 };
 
-// Rounds values of 0..greatest to 0..most; returns the value of 1 as fp16 has it.
-template <int most, size_t count>
+// Rounds values of 0..max to 0..max_code; returns the value of 1 as fp16 has it.
+template <int max_code, size_t count>
 float round_to(std::byte* to, const std::array<float, count>& values, std::array<int, count>& small) {
-    const float greatest = *std::ranges::max_element(values);
-    const float unit = half_to_float(store_rounded(to, greatest / most));
-    for (size_t j = 0; j < count; ++j) small[j] = unit > 0 ? std::min(most, int(values[j] / unit + 0.5f)) : 0;
+    const float max = *std::ranges::max_element(values);
+    const float unit = half_to_float(store_rounded(to, max / max_code));
+    for (size_t j = 0; j < count; ++j) small[j] = unit > 0 ? std::min(max_code, int(values[j] / unit + 0.5f)) : 0;
     return unit;
 }
 
@@ -166,21 +166,22 @@ template <int n, int top> float error_of(const float* x, const Sub<n>& w, float 
 }
 
 // Tries the neighbours of a sub-block's scale and minimum, whose rounding a better pair may undo.
-template <int n, int top, int most> void improve(const float* x, const Sub<n>& w, float d, float dmin, int& scale, int& minimum) {
-    float least = error_of<n, top>(x, w, d * float(scale), -dmin * float(minimum));
+template <int n, int top, int max_code>
+void improve(const float* x, const Sub<n>& w, float d, float dmin, int& scale, int& minimum) {
+    float min_error = error_of<n, top>(x, w, d * float(scale), -dmin * float(minimum));
     const int scale0 = scale, minimum0 = minimum;
-    for (int s = std::max(0, scale0 - 1); s <= std::min(most, scale0 + 1); ++s)
-        for (int m = std::max(0, minimum0 - 1); m <= std::min(most, minimum0 + 1); ++m) {
+    for (int s = std::max(0, scale0 - 1); s <= std::min(max_code, scale0 + 1); ++s)
+        for (int m = std::max(0, minimum0 - 1); m <= std::min(max_code, minimum0 + 1); ++m) {
             const float error = error_of<n, top>(x, w, d * float(s), -dmin * float(m));
-            if (error < least) least = error, scale = s, minimum = m;
+            if (error < min_error) min_error = error, scale = s, minimum = m;
         }
 }
 
-// Writes d and dmin, each of 2 bytes; returns the rest. Codes are 0..top, scales and minima 0..most.
+// Writes d and dmin, each of 2 bytes; returns the rest. Codes are 0..top, scales and minima 0..max_code.
 // Three steps. Each sub-block gets its line by itself, in fp32. Then the scales and minima are rounded to whole numbers in units
 // of the block's fp16 numbers. At last each pair of rounded numbers is improved among its neighbours, and the codes are chosen
 // for the stored numbers, not for the exact ones. The codes of the first step are thrown away.
-template <int n, int top, int most> Lines<n> quantise_lines(std::byte* to, const float* x, const float* importance) {
+template <int n, int top, int max_code> Lines<n> quantise_lines(std::byte* to, const float* x, const float* importance) {
     constexpr size_t count = Lines<n>::count;
     std::array<Sub<n>, count> w;
     std::array<float, count> scales, minima;
@@ -191,11 +192,11 @@ template <int n, int top, int most> Lines<n> quantise_lines(std::byte* to, const
         minima[j] = -line.offset;
     }
     Lines<n> out;
-    const float d = round_to<most>(to, scales, out.scale), dmin = round_to<most>(to + 2, minima, out.minimum);
+    const float d = round_to<max_code>(to, scales, out.scale), dmin = round_to<max_code>(to + 2, minima, out.minimum);
     if (!std::isfinite(d) || !std::isfinite(dmin)) return {};
     for (size_t j = 0; j < count; ++j) {
         const float* from = x + n * j;
-        improve<n, top, most>(from, w[j], d, dmin, out.scale[j], out.minimum[j]);
+        improve<n, top, max_code>(from, w[j], d, dmin, out.scale[j], out.minimum[j]);
         const float step = d * float(out.scale[j]), inverse = step > 0 ? 1 / step : 0, offset = -dmin * float(out.minimum[j]);
         for (int i = 0; i < n; ++i) out.codes[n * j + i] = uint8_t(code<top>(from[i], inverse, offset));
     }
@@ -241,7 +242,7 @@ template <int half> float best_scale(const float* x, const Sub<group>& w) {
     constexpr float width = half > 4 ? 0.1f : 0.25f;
     const float extreme = *std::max_element(x, x + group, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
     if (std::fabs(extreme) <= nothing) return 0;
-    float best = 0, most = 0; // of (sum w x q)^2 / sum w q^2, by which the error falls
+    float best = 0, max_gain = 0; // of (sum w x q)^2 / sum w q^2, by which the error falls
     for (int step = -steps; step <= steps; ++step) {
         const float inverse = -(half + width * float(step)) / extreme;
         Lanes of_xq{}, of_qq{};
@@ -251,7 +252,7 @@ template <int half> float best_scale(const float* x, const Sub<group>& w) {
             of_qq[lane] += wq * q;
         });
         const float xq = sum(of_xq), qq = sum(of_qq);
-        if (qq > 0 && xq * xq > most * qq) most = xq * xq / qq, best = xq / qq;
+        if (qq > 0 && xq * xq > max_gain * qq) max_gain = xq * xq / qq, best = xq / qq;
     }
     return best;
 }
@@ -263,18 +264,18 @@ struct Scales {
 };
 
 // Writes d, 2 bytes; returns the rest. Scales are -most..most - 1.
-template <int half, int most> Scales quantise_scales(std::byte* to, const float* x, const float* importance) {
+template <int half, int max_code> Scales quantise_scales(std::byte* to, const float* x, const float* importance) {
     std::array<float, groups> scales;
     for (int k = 0; k < groups; ++k)
         scales[k] =
             best_scale<half>(x + group * k, weights_of<group>(x + group * k, importance ? importance + group * k : nullptr));
     const float extreme = *std::ranges::max_element(scales, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
-    const float d = half_to_float(store_rounded(to, extreme / -most));
+    const float d = half_to_float(store_rounded(to, extreme / -max_code));
     Scales out;
     if (!std::isfinite(d)) return out;
     for (int k = 0; k < groups; ++k) {
         const float ratio = d != 0 ? scales[k] / d : 0;
-        out.scale[k] = std::clamp(int(ratio + (ratio < 0 ? -0.5f : 0.5f)), -most, most - 1);
+        out.scale[k] = std::clamp(int(ratio + (ratio < 0 ? -0.5f : 0.5f)), -max_code, max_code - 1);
         const float step = d * float(out.scale[k]), inverse = step != 0 ? 1 / step : 0;
         for (int i = 0; i < group; ++i)
             out.codes[group * k + i] = uint8_t(int(signed_code<half>(x[group * k + i], inverse)) + half);

@@ -91,10 +91,10 @@ class EntryReader {
         fail("{}: {}", subject_, fmt::format(format, std::forward<Args>(args)...));
     }
 
-    const json& member(const char* key, json::value_t type, const char* wanted) const {
+    const json& member(const char* key, json::value_t type, const char* expected) const {
         const auto found = entry_.find(key);
         if (found == entry_.end()) error("its '{}' is missing", key);
-        if (found->type() != type) error("its '{}' is {}, not {}", key, kind_of(*found), wanted);
+        if (found->type() != type) error("its '{}' is {}, not {}", key, kind_of(*found), expected);
         return *found;
     }
 

@@ -55,12 +55,12 @@ double layer_bytes(const Weights& weights) {
 std::vector<std::string> differences(std::span<const RankFacts> ranks) {
     std::vector<std::string> out;
     for (uint32_t rank = 1; rank < ranks.size(); rank++)
-        for (const auto& [what, wanted] : ranks[0].agreed) {
+        for (const auto& [what, expected] : ranks[0].agreed) {
             const auto found = ranks[rank].agreed.find(what);
             const std::string has = found == ranks[rank].agreed.end() ? "none" : found->second;
-            if (has != wanted)
+            if (has != expected)
                 out.push_back(fmt::format("{} has another {}: {}, where rank 0 has {}", name_of(rank, ranks[rank]), what,
-                                          printable(has, 200), printable(wanted, 200)));
+                                          printable(has, 200), printable(expected, 200)));
         }
     return out;
 }
@@ -101,8 +101,8 @@ std::vector<uint32_t> divide_layers(const Weights& weights, std::span<const uint
     uint32_t begin = 0;
     for (const RankFacts& rank : ranks) {
         until += double(std::max<uint64_t>(rank.available_bytes, 1)) / memory;
-        const double wanted = std::max(0.0, (until * all_bytes - (all_bytes - in_layers)) / of_layer);
-        const uint32_t end = out.size() + 1 == ranks.size() ? layers : std::min(layers, uint32_t(wanted + 0.5));
+        const double target = std::max(0.0, (until * all_bytes - (all_bytes - in_layers)) / of_layer);
+        const uint32_t end = out.size() + 1 == ranks.size() ? layers : std::min(layers, uint32_t(target + 0.5));
         out.push_back(std::max(begin, end) - begin);
         begin = std::max(begin, end);
     }

@@ -114,9 +114,9 @@ std::string gbnf_class(const std::vector<CharRange>& ranges, bool negated) {
 
 // Names are kept readable, since `tq-run grammar` shows them. numbers_ has the last number of each name: without it, a schema
 // with n properties of one name would search n times through up to n numbers.
-std::string GbnfWriter::new_name(std::string_view wanted) {
+std::string GbnfWriter::new_name(std::string_view requested) {
     std::string name;
-    for (const char c : wanted.substr(0, 60)) name += is_letter_or_digit(c) ? c : '-';
+    for (const char c : requested.substr(0, 60)) name += is_letter_or_digit(c) ? c : '-';
     if (name.empty()) name = "rule";
     const bool is_json = std::ranges::any_of(json_rules, [&](const JsonRule& rule) { return rule.name == name; });
     std::string free = is_json ? name + "-1" : name;

@@ -20,7 +20,7 @@ std::string any_text_gbnf(std::vector<std::string> texts);
 class GbnfWriter {
   public:
     // Returns a name for a rule like `wanted`, of letters, digits and '-', that no other rule has.
-    std::string new_name(std::string_view wanted);
+    std::string new_name(std::string_view requested);
     // Throws an Error when the grammar is longer than 1 MiB.
     void define(std::string_view name, std::string_view body);
     // Returns the name of a rule of JSON, defined when it is first asked for: space, string, char, integer, number, boolean,

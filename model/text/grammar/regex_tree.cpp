@@ -56,26 +56,26 @@ Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max, uint64_t max
     const Lengths unit = lengths(regex.of[0]);
     const uint64_t longest = max >= any_length ? unit.max : std::min(unit.max, max / max_repeats);
     const uint64_t needed = min == 0 ? 0 : longest == 0 ? any_length : (min + longest - 1) / longest;
-    const uint64_t fewest = std::max<uint64_t>(regex.min, needed);
-    if (fewest > max_repeats) return std::nullopt;
-    const Text one = limited(regex.of[0], fewest == 0 ? 0 : (min + fewest - 1) / fewest, longest);
+    const uint64_t min_repeats = std::max<uint64_t>(regex.min, needed);
+    if (min_repeats > max_repeats) return std::nullopt;
+    const Text one = limited(regex.of[0], min_repeats == 0 ? 0 : (min + min_repeats - 1) / min_repeats, longest);
     if (!one) return std::nullopt;
-    return *one + times(fewest, max_repeats);
+    return *one + times(min_repeats, max_repeats);
 }
 
 Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max) {
     const Lengths unit = lengths(regex.of[0]);
     const uint64_t min_unit = std::max<uint64_t>(unit.min, 1), bound = regex.max == unlimited ? any_length : regex.max;
     if (unit.min == unit.max) {
-        const uint64_t fewest = std::max<uint64_t>(regex.min, (min + min_unit - 1) / min_unit),
+        const uint64_t min_repeats = std::max<uint64_t>(regex.min, (min + min_unit - 1) / min_unit),
                        max_repeats = std::min(bound, max / min_unit);
-        if (fewest > max_repeats) return std::nullopt;
-        return regex_tree_gbnf(regex.of[0]) + times(fewest, max_repeats);
+        if (min_repeats > max_repeats) return std::nullopt;
+        return regex_tree_gbnf(regex.of[0]) + times(min_repeats, max_repeats);
     }
-    const uint64_t fewest = std::max<uint64_t>(regex.min, 1), root = uint64_t(std::ceil(std::sqrt(double(max / min_unit))));
+    const uint64_t min_repeats = std::max<uint64_t>(regex.min, 1), root = uint64_t(std::ceil(std::sqrt(double(max / min_unit))));
     const uint64_t few = unit.max < any_length ? max / unit.max : root; // long ones rather than many
-    for (const uint64_t max_repeats : {max >= any_length ? bound : few, fewest, max / min_unit})
-        if (const Text text = limited_repeat(regex, min, max, std::clamp(max_repeats, fewest, std::max(bound, fewest))))
+    for (const uint64_t max_repeats : {max >= any_length ? bound : few, min_repeats, max / min_unit})
+        if (const Text text = limited_repeat(regex, min, max, std::clamp(max_repeats, min_repeats, std::max(bound, min_repeats))))
             return text;
     return regex.min == 0 && min == 0 ? Text("\"\"") : std::nullopt;
 }

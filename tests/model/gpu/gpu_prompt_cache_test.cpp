@@ -17,7 +17,7 @@ namespace {
 void check_bytes(Device& device, const Config& config, const KvOptions& kv) {
     const std::string types = describe(kv);
     CAPTURE(types);
-    const gpu::DeviceCache cache(device, config, kv, 3);
+    const gpu::DeviceStorage cache(device, config, kv, 3);
     std::mt19937 random(17);
     const auto random_bytes = [&](uint32_t tokens) {
         std::vector<std::byte> bytes(cache.page_layout().bytes(tokens));

@@ -122,7 +122,7 @@ uint32_t waits(Device& device, DeviceType type, uint32_t layers) {
     const gpu::DeviceWeights weights =
         gpu::upload_weights(device, pool, read_weights(file, config), tuning.weight_interleave, {});
     const ForwardOptions options{.kv = {KvType::tq4, KvType::tq4}, .context_size = 512, .batch_size = 16};
-    const gpu::DeviceCache cache(device, config, options.kv, options.pages());
+    const gpu::DeviceStorage cache(device, config, options.kv, options.pages());
     const gpu::Scratch scratch = make_scratch(device, gpu::ScratchBytes(config, tuning, options));
     const Buffer context = device.allocate("context", gpu::context_layout(config, options).bytes()),
                  ids = device.allocate("ids", 4 * options.batch_size);

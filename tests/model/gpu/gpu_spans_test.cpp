@@ -35,7 +35,7 @@ uint32_t mark(size_t layer, KvSide side, uint32_t head, uint32_t position, uint3
 
 // Calls word(index, mark) for every stored word of codes, and half(index, the mark modulo 65521) for every scale.
 // Positions are expected to repeat after `period` of them.
-template <class Word, class Half> void visit_layer(const gpu::DeviceCache& cache, size_t layer, const gpu::CacheSlice& slice,
+template <class Word, class Half> void visit_layer(const gpu::DeviceStorage& cache, size_t layer, const gpu::CacheSlice& slice,
                                                    Table table, uint32_t length, uint32_t period, Word word, Half half) {
     for (const KvSide side : {KvSide::key, KvSide::value}) {
         const gpu::CacheCodec& codec = cache.layers[layer].side(side);
@@ -53,7 +53,7 @@ template <class Word, class Half> void visit_layer(const gpu::DeviceCache& cache
     }
 }
 
-void fill(Device& device, const gpu::DeviceCache& cache, Table table, uint32_t length) {
+void fill(Device& device, const gpu::DeviceStorage& cache, Table table, uint32_t length) {
     for (size_t layer = 0; layer < cache.layers.size(); layer++)
         for (const gpu::CacheSlice& slice : cache.layers[layer].slices) {
             const Buffer content = device.allocate("content", slice.buffer.bytes(), Memory::upload);
@@ -68,7 +68,7 @@ void fill(Device& device, const gpu::DeviceCache& cache, Table table, uint32_t l
         }
 }
 
-size_t differences(Device& device, const gpu::DeviceCache& cache, Table table, uint32_t length, uint32_t period = ~0u) {
+size_t differences(Device& device, const gpu::DeviceStorage& cache, Table table, uint32_t length, uint32_t period = ~0u) {
     size_t count = 0;
     for (size_t layer = 0; layer < cache.layers.size(); layer++)
         for (const gpu::CacheSlice& slice : cache.layers[layer].slices) {
@@ -162,7 +162,7 @@ TEST_CASE("every vector is in its page, across slices too, and repeated word by 
     for (const KvOptions& kv : storage_types()) {
         CAPTURE(describe(kv));
         const uint64_t before = device.allocated_bytes();
-        gpu::DeviceCache cache(device, model.config, kv, 4);
+        gpu::DeviceStorage cache(device, model.config, kv, 4);
         CHECK(device.allocated_bytes() - before <= gpu::cache_bytes(model.config, kv, 4) + (64 << 10)); // alignment
         if (kv.k == KvType::f32) CHECK(cache.layers[0].slices.size() == 4);
         for (const auto& [length, to] : {std::pair(2u, 3u), {6u, 77u}, {300u, 768u}, {256u, 700u}, {8u, 8u}}) {
@@ -178,7 +178,7 @@ TEST_CASE("every vector is in its page, across slices too, and repeated word by 
         cache.copy_page(device, 0, 1);
         CHECK(differences(device, cache, std::array{2u, 1u, 3u}, 768) == 0);
     }
-    CHECK_THROWS_WITH_AS(gpu::DeviceCache(device, model.config, {KvType::f32, KvType::f32}, 5), doctest::Contains("-c"), Error);
+    CHECK_THROWS_WITH_AS(gpu::DeviceStorage(device, model.config, {KvType::f32, KvType::f32}, 5), doctest::Contains("-c"), Error);
 }
 
 TEST_CASE("repeated vectors have the CPU's logits") {

@@ -117,6 +117,6 @@ TEST_CASE("memory for windows is planned, and more than a binding holds is refus
     const uint32_t block = gpu::with_batch_size(small_options(kv), tuning).batch_size;
     const uint64_t vectors = 4 * (block + 2 * (64 + SAMPLING_STEPS));
     CHECK(planned(kv) - planned(none) == 2 * ((vectors * model.config.head_dim * 2 + 255) / 256 * 256));
-    gpu::DeviceCache cache(device, model.config, kv, 1);
+    gpu::DeviceStorage cache(device, model.config, kv, 1);
     CHECK_THROWS_WITH_AS(cache.keep_window(device, 1, 1u << 22, 8), doctest::Contains("--kv-window"), Error);
 }

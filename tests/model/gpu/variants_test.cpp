@@ -163,7 +163,7 @@ TEST_CASE("tiles of products fill the shared memory that there is, and no more")
         CHECK(tile.tokens % tile.invocation_tokens == 0);
         CHECK(tile.rows * tile.tokens >= last);
         last = tile.rows * tile.tokens;
-        const auto constants = gpu::matmul_tiled_constants(tuning, 1, false);
+        const auto constants = constant_values(gpu::matmul_tiled_constants(tuning, 1, false));
         CHECK(shared_memory_bytes(shader::matmul_tiled_f16, constants) == (tile.rows + tile.tokens) * 36 * 4);
         CHECK(shared_memory_bytes(shader::matmul_tiled_iq4_nl, constants) <= bytes); // with its table of levels
     }
@@ -189,7 +189,7 @@ TEST_CASE("tiles of integer products: the largest that fits shared memory and th
         CHECK(tile.rows == rows);
         CHECK(tile.blocks == blocks);
         CHECK(tile.workgroup() <= workgroup);
-        const auto constants = gpu::matmul_dot_constants(tuning, 1, false);
+        const auto constants = constant_values(gpu::matmul_dot_constants(tuning, 1, false));
         CHECK(shared_memory_bytes(shader::matmul_dot_q8_0, constants) == (tile.rows * 3 + tile.tokens * 5) * 16 * blocks);
         CHECK(shared_memory_bytes(shader::matmul_dot_iq4_nl, constants) <= bytes); // with its table of levels
     }
@@ -206,14 +206,14 @@ TEST_CASE("tiles leave room for the grids of weight formats") {
         for (const uint32_t bytes : {16384u, 28672u, 32768u, 49152u})
             for (const bool experts : {false, true}) {
                 tuning.shared_bytes = bytes;
-                const auto tiled = gpu::matmul_tiled_constants(tuning, 1, false, experts, tables);
+                const auto tiled = constant_values(gpu::matmul_tiled_constants(tuning, 1, false, experts, tables));
                 const uint32_t of_tile = shared_memory_bytes(shader::matmul_tiled_f16, tiled);
                 const uint32_t all = shared_memory_bytes(*shader::matmul_tiled.members[member], tiled);
                 CHECK(all <= bytes);
                 if (!block_format(type)->grid.empty()) CHECK(all == of_tile + tables);
                 CHECK(all <= of_tile + tables);
                 if (shader::matmul_dot.members[member] == nullptr) continue;
-                const auto dot = gpu::matmul_dot_constants(tuning, 1, false, experts, tables);
+                const auto dot = constant_values(gpu::matmul_dot_constants(tuning, 1, false, experts, tables));
                 CHECK(shared_memory_bytes(*shader::matmul_dot.members[member], dot) <= bytes);
             }
     }
@@ -244,8 +244,8 @@ TEST_CASE("tiles of cooperative matrices: likewise, in matrices of 16 x 16 for e
         CHECK(tile.tokens % 32 == 0);
         CHECK(tile.rows * tile.tokens >= last);
         last = tile.rows * tile.tokens;
-        const auto constants = gpu::matmul_coopmat_constants(tuning, 1, false);
-        CHECK(constants[0] == 128);
+        const auto constants = constant_values(gpu::matmul_coopmat_constants(tuning, 1, false));
+        CHECK(gpu::matmul_coopmat_constants(tuning, 1, false).workgroup.value == 128);
         CHECK(shared_memory_bytes(shader::matmul_coopmat_q8_0, constants) ==
               (tile.rows + tile.tokens) * 80 * (tile.ahead == 2 ? 2 : 1) + 4096);
         CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, constants) <= bytes);
@@ -272,12 +272,12 @@ TEST_CASE("attention by cooperative matrices: which types and how many rows") {
     const gpu::AttentionPlan prompt = plan(4, 512), uneven = plan(5, 512), token = plan(8, 1);
     REQUIRE((by_matrices(prompt) && by_matrices(uneven)));
     CHECK(prompt.heads * prompt.tokens == 64);
-    CHECK(prompt.part_step == 32);
+    CHECK(prompt.split_step == 32);
     CHECK(uneven.heads == 5);
     CHECK(uneven.tokens == 12);
     CHECK(uneven.subgroups == 4);
     CHECK_FALSE(by_matrices(token));
-    CHECK(token.part_step == 64);
+    CHECK(token.split_step == 64);
     CHECK(by_matrices(plan(4, 512, {KvType::f16, KvType::tq3t})));
     for (const KvType other : {KvType::f32, KvType::bf16, KvType::q8_0, KvType::q4_0}) {
         CHECK_FALSE(by_matrices(plan(4, 512, {other, KvType::tq4})));
@@ -341,14 +341,16 @@ TEST_CASE("tiles of experts: of 32 tokens whatever the kernel, and no more share
             CHECK(gpu::matmul_dot_tile(tuning, true).tokens == 32);
             CHECK(gpu::matmul_tiled_tile(tuning, true).workgroup() <= 128);
             CHECK(gpu::matmul_dot_tile(tuning, true).workgroup() <= 128);
-            CHECK(shared_memory_bytes(shader::matmul_tiled_iq4_nl, gpu::matmul_tiled_constants(tuning, 1, false, true)) <= bytes);
-            CHECK(shared_memory_bytes(shader::matmul_dot_iq4_nl, gpu::matmul_dot_constants(tuning, 1, false, true)) <= bytes);
+            CHECK(shared_memory_bytes(shader::matmul_tiled_iq4_nl,
+                                      constant_values(gpu::matmul_tiled_constants(tuning, 1, false, true))) <= bytes);
+            CHECK(shared_memory_bytes(shader::matmul_dot_iq4_nl,
+                                      constant_values(gpu::matmul_dot_constants(tuning, 1, false, true))) <= bytes);
 #if TQ_COOPERATIVE_MATRIX
             if (!matrices) continue;
             CHECK(gpu::coopmat_tile(tuning, true).tokens == 32);
             CHECK(gpu::coopmat_tile(tuning, true).subgroups() == 4);
-            CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4, gpu::matmul_coopmat_constants(tuning, 1, false, true)) <=
-                  bytes);
+            CHECK(shared_memory_bytes(shader::matmul_coopmat_mxfp4,
+                                      constant_values(gpu::matmul_coopmat_constants(tuning, 1, false, true))) <= bytes);
 #endif
         }
     }

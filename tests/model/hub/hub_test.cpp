@@ -1,8 +1,8 @@
 // Functions without transfers: names, the choice of files, the cache, the environment; a hub's descriptions of repositories.
 #include "base/transfer_meter.h"
-#include "model/hub/cache.h"
 #include "model/hub/choice.h"
 #include "model/hub/hub.h"
+#include "model/hub/hub_cache.h"
 #include "model/hub/names.h"
 #include "tests/support/hub_server.h"
 #include <doctest/doctest.h>

@@ -19,23 +19,23 @@ Outcome rms_norm(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32_t to
     const auto x = rig.random.normals(size_t(tokens) * cols), w = rig.random.normals(cols);
     std::vector<float> want(x.size()), want_in_head;
     ref::rms_norm(rig.pool, want, x, w, activations_eps);
-    std::vector<uint32_t> wanted;
+    std::vector<uint32_t> requested;
     for (uint32_t end = tokens; end > 0; end -= std::min(end, 2u)) {
-        wanted.push_back(end - 1);
+        requested.push_back(end - 1);
         const auto row = std::span(want).subspan(size_t(end - 1) * cols, cols);
         want_in_head.insert(want_in_head.end(), row.begin(), row.end());
     }
     std::vector<float> apart = rig.random.normals(x.size() * 2); // each row with as many columns before it
     const Buffer y = rig.output(x.size()), in_head = rig.output(want_in_head.size()), x_buffer = rig.upload(x),
                  y_apart = rig.output(apart), w_buffer = rig.upload(w), context = rig.context(7, tokens),
-                 head = rig.head_context(wanted);
+                 head = rig.head_context(requested);
     rig.run(tuning, context, tokens + 5, 128, [&](gpu::Pass& pass) {
         gpu::rms_norm(pass, y, x_buffer, w_buffer, cols, activations_eps);
         gpu::rms_norm(pass, y_apart, x_buffer, w_buffer, cols, activations_eps, false, gpu::Columns{2 * cols, cols});
     });
     for (uint32_t t = 0; t < tokens; t++)
         std::copy_n(want.begin() + ptrdiff_t(t) * cols, cols, apart.begin() + (2 * ptrdiff_t(t) + 1) * cols);
-    rig.run(tuning, head, uint32_t(wanted.size()) + 5, 128,
+    rig.run(tuning, head, uint32_t(requested.size()) + 5, 128,
             [&](gpu::Pass& pass) { gpu::rms_norm(pass, in_head, x_buffer, w_buffer, cols, activations_eps, true); });
     return worse(rig.check(y_apart, apart, 1e-6), worse(rig.check(y, want, 1e-6), rig.check(in_head, want_in_head, 1e-6)));
 }

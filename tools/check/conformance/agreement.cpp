@@ -274,10 +274,10 @@ void Comparison::compare_side(uint32_t layer, KvSide side) {
             if (!count(out.codes(side), out.scales(side), a, b)) note_first(layer, side, head, position);
             count(noise.codes(side), noise.scales(side), c, b);
             if (side == KvSide::key) continue;
-            const size_t at = size_t(position) * want.heads + head, words = a.codes.size(), halves = a.scales.size();
+            const size_t at = size_t(position) * want.heads + head, words = a.codes.size(), scales = a.scales.size();
             out.encoded.of++;
             out.encoded.equal += std::ranges::equal(a.codes, std::span(encoded_[layer].codes).subspan(at * words, words)) &&
-                                 std::ranges::equal(a.scales, std::span(encoded_[layer].scales).subspan(at * halves, halves));
+                                 std::ranges::equal(a.scales, std::span(encoded_[layer].scales).subspan(at * scales, scales));
         }
     }
 }

@@ -222,7 +222,7 @@ Outcome integers(Rig& rig, IntegerOp op) {
 }
 
 // All 65536 numbers. Subnormal ones may be flushed to zero; which of the two happens is reported.
-Outcome halves(Rig& rig, IntegerOp op) {
+Outcome fp16_values(Rig& rig, IntegerOp op) {
     std::vector<uint32_t> u(65536), want(65536);
     uint32_t flushed = 0;
     for (uint32_t i = 0; i < u.size(); i++) u[i] = op == half_low ? i | (i * 40503) << 16 : i << 16 | (i * 40503 & 0xffff);
@@ -259,7 +259,7 @@ Outcome workgroup(Rig& rig, uint32_t invocations, uint32_t terms) {
     }
     const Buffer y = rig.upload(std::as_bytes(std::span(before))), x_buffer = rig.upload(std::as_bytes(std::span(x)));
     Recorder recorder(rig.device);
-    recorder.dispatch<probe::workgroup>({groups}, {invocations, terms}, {terms}, {}, y, x_buffer);
+    recorder.dispatch<probe::workgroup>({groups}, {.workgroup = invocations, .most = terms}, {terms}, {}, y, x_buffer);
     recorder.finish().run();
     return compare_words(rig.read(y), want);
 }
@@ -294,7 +294,7 @@ void add_arithmetic(Rows& rows, const Capabilities& device) {
                                    {"to float", to_float}})
         rows.push_back({"integers", name, elements, [op = op](Rig& rig) { return integers(rig, op); }});
     for (const auto& [name, op] : {std::pair("low half", half_low), {"high half", half_high}})
-        rows.push_back({"half to fp32", name, "all 65536 numbers", [op = op](Rig& rig) { return halves(rig, op); }});
+        rows.push_back({"half to fp32", name, "all 65536 numbers", [op = op](Rig& rig) { return fp16_values(rig, op); }});
     for (const uint32_t invocations : {1u, 4u, 32u, 64u, 128u, 256u})
         if (invocations <= std::min(device.max_workgroup_invocations, device.max_workgroup_size[0]))
             for (const uint32_t terms : {64u, 256u})

@@ -50,7 +50,7 @@ Outcome attention(Rig& rig, const gpu::Tuning& tuning, const AttentionCase& shap
     if (shape.scaled) scales = random_value_scales(rig.random, shape.kv_heads, d);
     for (size_t i = 0; i < want.size(); i++) want[i] *= scales[i / d % shape.heads / (shape.heads / shape.kv_heads) * d + i % d];
 
-    const gpu::DeviceCache cache = on_device(rig, shape, layer, pass_rows);
+    const gpu::DeviceStorage cache = on_device(rig, shape, layer, pass_rows);
     std::vector<std::vector<uint32_t>> tables;
     for (uint32_t slot = 0; slot < shape.slots; slot++) tables.emplace_back(host.table(slot).begin(), host.table(slot).end());
     const uint32_t count = pass_rows.count();

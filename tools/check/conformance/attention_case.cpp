@@ -34,7 +34,7 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
 // The windows on the device, as the pass finds them: the vectors of its rows in the block, or in the slots' rings if rows are
 // separate; NaN everywhere else.
 void put_window(Rig& rig, const AttentionCase& shape, const host::LayerCache& host, const gpu::PassRows& pass,
-                gpu::DeviceCache& cache) {
+                gpu::DeviceStorage& cache) {
     const uint32_t words = code_words(KvType::f16, shape.head_dim), block = pass.count() + 3;
     cache.keep_window(rig.device, host.sequences.shape().slots, shape.kv.window, block);
     gpu::WindowVectors& window = *cache.window;
@@ -103,8 +103,8 @@ std::vector<host::Row> rows_of(uint32_t slot, uint32_t begin, uint32_t end) {
 
 } // namespace
 
-gpu::DeviceCache on_device(Rig& rig, const AttentionCase& shape, const host::LayerCache& cache, const gpu::PassRows& pass) {
-    gpu::DeviceCache out(shape.head_dim, shape.kv_heads, cache.k.blocks, {});
+gpu::DeviceStorage on_device(Rig& rig, const AttentionCase& shape, const host::LayerCache& cache, const gpu::PassRows& pass) {
+    gpu::DeviceStorage out(shape.head_dim, shape.kv_heads, cache.k.blocks, {});
     gpu::LayerCache& layer =
         out.layers.emplace_back(gpu::LayerCache{{rig.device, cache.k.codec}, {rig.device, cache.v.codec}, {}});
     layer.is_mtp = shape.mtp;

@@ -33,6 +33,6 @@ struct AttentionCase {
 // Fills a cache's slots and returns the pass of their last tokens. Every other slot begins as the one before it.
 gpu::PassRows fill(Rig& rig, const AttentionCase& shape, host::HostCache& cache);
 // `cache` on the device, in slices of shape.heads_per_slice kv heads; with the windows that the pass finds.
-gpu::DeviceCache on_device(Rig& rig, const AttentionCase& shape, const host::LayerCache& cache, const gpu::PassRows& pass);
+gpu::DeviceStorage on_device(Rig& rig, const AttentionCase& shape, const host::LayerCache& cache, const gpu::PassRows& pass);
 
 } // namespace tq::conformance

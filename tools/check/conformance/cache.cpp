@@ -31,8 +31,8 @@ struct Format {
         if (rule != KvOptions().scale_rule) out += fmt::format(" {}", name(rule));
         return out;
     }
-    KvOptions as_values(KvType keys) const { return {keys, type, rotation, rule, {}}; }
-    KvOptions as_keys(KvType values) const { return {type, values, rotation, rule, {}}; }
+    KvOptions as_values(KvType keys) const { return {.k = keys, .v = type, .rotation = rotation, .scale_rule = rule}; }
+    KvOptions as_keys(KvType values) const { return {.k = type, .v = values, .rotation = rotation, .scale_rule = rule}; }
 };
 
 // Every kind of vector, in blocks of uneven sizes; then the sequence is truncated at token 18 and other tokens take the places.

@@ -276,13 +276,13 @@ Outcome gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const ExpertsS
     std::vector<float> gate = one.times(rig, in.twin.ids, in.x, used, s.experts), want = gated_pairs(rig, gate);
     ref::swiglu(rig.pool, gate, other.times(rig, in.twin.ids, in.x, used, s.experts));
     std::vector<gpu::Matrix> stacks;
-    const auto run = [&](std::span<const float> wanted, size_t length) {
+    const auto run = [&](std::span<const float> expected, size_t length) {
         const Buffer y = rig.output(length), both = rig.output(round_up(2 * length, 128));
         run_pass(rig, tuning, s, in, s.tokens, s.max(), y, 1,
                  [&](gpu::Pass& pass, gpu::Inputs& inputs, const gpu::Routes& routes) {
                      gpu::gated_experts(pass, y, both, stacks, inputs, routes);
                  });
-        return rig.check(y, wanted, limit);
+        return rig.check(y, expected, limit);
     };
     stacks.push_back(std::move(one.matrix));
     const Outcome pairs = run(want, all / 2);

@@ -47,9 +47,9 @@ static void add_matrices([[maybe_unused]] std::vector<NamedTuning>& out, [[maybe
                          [[maybe_unused]] gpu::Tuning tuning) {
 #if TQ_COOPERATIVE_MATRIX
     constexpr uint32_t max_table_bytes = 4096, few_formats = 16400; // more than a tile takes that runs with all formats
-    const auto add_least = [&](const char* name, gpu::Tuning t, uint32_t from, auto is_wanted) {
+    const auto add_least = [&](const char* name, gpu::Tuning t, uint32_t from, auto is_requested) {
         for (t.shared_bytes = from; t.shared_bytes + max_table_bytes <= device.shared_memory_bytes; t.shared_bytes += 64)
-            if (is_wanted(gpu::coopmat_tile(t))) return out.push_back({name, t});
+            if (is_requested(gpu::coopmat_tile(t))) return out.push_back({name, t});
     };
     gpu::Tuning wide = tuning, of_eight = tuning;
     wide.matmul_blocks = 2;

@@ -181,7 +181,10 @@ class Run {
         if (is_open()) return true;
         std::vector<RowResult> rows;
         for (const Json& row : message.at("rows")) {
-            RowResult& added = rows.emplace_back(RowResult{row.at(0), row.at(1), row.at(2)});
+            RowResult& added = rows.emplace_back();
+            added.kernel = row.at(0);
+            added.variant = row.at(1);
+            added.shape = row.at(2);
             added.expected = options_.expected(added.name());
         }
         const Json& device = message.at("device");

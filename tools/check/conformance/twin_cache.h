@@ -34,7 +34,7 @@ inline Config twin_config(uint32_t head_dim, uint32_t rotary_dim) {
 struct TwinCache {
     Rig& rig;
     const uint32_t rotary_dim; // Config::rotary_dim
-    gpu::DeviceCache cache;
+    gpu::DeviceStorage cache;
     const std::vector<std::vector<uint32_t>> tables; // of two slots
     std::vector<float> rope;
     std::vector<std::vector<uint32_t>> expected; // slices
@@ -131,9 +131,9 @@ struct TwinCache {
     }
 
     // Two fp16 numbers: which NaN a sum with one gives is the processor's choice.
-    static void with_one_nan(uint32_t& halves) {
+    static void with_one_nan(uint32_t& pair) {
         for (const uint32_t shift : {0u, 16u})
-            if ((halves >> shift & 0x7fff) > 0x7c00) halves = (halves & ~(0xffffu << shift)) | 0x7e00u << shift;
+            if ((pair >> shift & 0x7fff) > 0x7c00) pair = (pair & ~(0xffffu << shift)) | 0x7e00u << shift;
     }
 
     // The vectors that decode() returns for the twin.

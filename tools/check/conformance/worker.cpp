@@ -36,13 +36,13 @@ Selected selected_rows(const Capabilities& device, const Selection& selection) {
     Rows rows = selection.subject.empty() ? all_rows(device) : subject_rows(device, parse_subject(selection.subject));
     std::vector<std::string> names;
     for (const Row& row : rows) names.push_back(row.name());
-    const std::vector<bool> wanted = matches(names, selection.filters), excluded = matches(names, selection.excludes);
+    const std::vector<bool> included = matches(names, selection.filters), excluded = matches(names, selection.excludes);
     const bool all = selection.full || !selection.subject.empty();
     constexpr size_t stretch = 16; // neighbours share kernels
     Selected out{{}, without_match(names, selection.filters)};
     size_t number = 0;
     for (size_t i = 0; i < rows.size(); i++) {
-        if (!selection.filters.empty() && !wanted[i]) continue;
+        if (!selection.filters.empty() && !included[i]) continue;
         const bool named = std::ranges::find(selection.filters, names[i]) != selection.filters.end();
         if (excluded[i] || (rows[i].full_only && !all && !named)) continue;
         if (number++ / stretch % selection.shards == selection.shard - 1) out.rows.push_back(std::move(rows[i]));

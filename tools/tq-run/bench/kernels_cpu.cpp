@@ -11,7 +11,7 @@ namespace tq::bench {
 namespace {
 
 // The buffers of both the plain and the fast kernels.
-struct HostCache {
+struct CpuLayer {
     CacheShape shape;
     CacheInput input;
     host::HostCache cache_of_layer; // with one slot
@@ -19,7 +19,7 @@ struct HostCache {
     std::vector<host::Row> first_rows; // of first_block
 
     // `max`: the greatest argument of fill().
-    HostCache(const CacheShape& shape, uint32_t max)
+    CpuLayer(const CacheShape& shape, uint32_t max)
         : shape(shape), input(shape),
           cache_of_layer(
               {1, pages_of(std::max(max, first_block)), std::max(max, first_block)}, shape.kv_heads,
@@ -85,7 +85,7 @@ class CpuKernels final : public CacheKernels {
     }
     void attend() { cpu::attention(pool_, y_, q_, {}, host_.cache(), host_.shape.heads, {&row_, 1}, true); }
 
-    HostCache host_;
+    CpuLayer host_;
     ThreadPool pool_;
     std::vector<float> q_, y_;
     host::Row row_{};
@@ -98,7 +98,7 @@ std::unique_ptr<CacheKernels> make_cpu_kernels(const CacheShape& shape, uint32_t
 }
 
 std::vector<float> reference_attention(const CacheShape& shape, uint32_t length) {
-    HostCache host(shape, length);
+    CpuLayer host(shape, length);
     ThreadPool pool;
     host.fill(length, [&](uint32_t tokens) {
         ref::kv_append(pool, host.cache(), KvSide::key, host.rows(host.input.k, tokens), host.ones, host.first(tokens),

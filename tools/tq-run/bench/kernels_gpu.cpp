@@ -141,7 +141,7 @@ class GpuKernels final : public CacheKernels {
     const CacheInput input_;
     const gpu::Tuning tuning_;
     const gpu::ContextLayout layout_;
-    gpu::DeviceCache cache_;
+    gpu::DeviceStorage cache_;
     const std::vector<uint32_t> table_;
     Buffer context_, k_, v_, ones_, q_, y_, partials_, header_, q_upload_, y_readback_;
     gpu::Step step_{};

@@ -52,8 +52,8 @@ uint32_t groups_for(DeviceType type) { return type == DeviceType::discrete ? 163
 
 // Well beyond any cache, and no more than a quarter of the free memory.
 uint32_t vectors_for(const Device& device) {
-    const uint64_t wanted = device.capabilities().type == DeviceType::cpu ? 128u << 20 : 512u << 20;
-    const uint64_t bytes = std::min({wanted, device.available_bytes() / 4, device.capabilities().storage_range_bytes,
+    const uint64_t requested = device.capabilities().type == DeviceType::cpu ? 128u << 20 : 512u << 20;
+    const uint64_t bytes = std::min({requested, device.available_bytes() / 4, device.capabilities().storage_range_bytes,
                                      uint64_t(device.capabilities().max_workgroup_count[0]) * workgroup * vector_bytes});
     return uint32_t(std::max<uint64_t>(bytes / vector_bytes / block_vectors, 1)) * block_vectors;
 }
@@ -185,9 +185,9 @@ double LimitBench::matrices() {
     const auto groups = uint32_t(std::min<uint64_t>(out_.bytes() / 4 / elements, device.max_workgroup_count[0]));
     const uint64_t all = uint64_t(groups) * matrix_chains * iterations * 2 * elements * matrix.k;
     const double seconds = best_seconds([&](Recorder& recorder) {
-        recorder.dispatch<bench_shader::limits_coopmat>({groups}, {matrix_subgroup_size(device), matrix.m, matrix.n, matrix.k},
-                                                        {iterations, 1, 1 / float(matrix.k)},
-                                                        {uint64_t(groups) * elements * 4, all}, out_);
+        recorder.dispatch<bench_shader::limits_coopmat>(
+            {groups}, {.workgroup = matrix_subgroup_size(device), .m = matrix.m, .n = matrix.n, .k = matrix.k},
+            {iterations, 1, 1 / float(matrix.k)}, {uint64_t(groups) * elements * 4, all}, out_);
     });
     download(out_);
     const std::span got(reinterpret_cast<const float*>(readback_.host().data()), size_t(groups) * elements);

@@ -14,7 +14,7 @@
 #include "tools/tq-run/bench/llama_bench.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/engine/choose_device.h"
-#include "tools/tq-run/engine/devices.h"
+#include "tools/tq-run/engine/device_description.h"
 #include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 #include <chrono>

@@ -13,11 +13,11 @@
 #include "model/load.h"
 #include "model/stages/ranks/rank_group.h"
 #include "tools/check/quality/ablation_record.h"
-#include "tools/tq-run/bench/layouts.h"
 #include "tools/tq-run/bench/schedule.h"
+#include "tools/tq-run/bench/tables.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
-#include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/memory_table.h"
 #include "tools/tq-run/engine/setup.h"
 #include <chrono>
 #include <new>

@@ -28,15 +28,15 @@ constexpr uint32_t max_vocabulary = 16384;               // rows of the embeddin
 constexpr double trial_seconds = 0.01, max_repeats = 64; // of one timing
 
 // The bytes of weights that are read: more than the caches of such devices hold.
-uint64_t wanted_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
+uint64_t requested_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
 
 TrialSizes largest_sizes(DeviceType type) {
     return type == DeviceType::cpu ? TrialSizes{1024, 256, 64, 64, 512} : TrialSizes{8192, 2048, 512, 512, 2048};
 }
 
 // All layers of a model take the same time, so a few of them are enough; the vocabulary is cut because its matrix would outweigh
-// the few layers. What is left must still exceed the device's caches (wanted_bytes), or the weights would be read faster than a
-// whole model reads them.
+// the few layers. What is left must still exceed the device's caches (requested_bytes), or the weights would be read faster than
+// a whole model reads them.
 CutModel cut(const Config& config, const Weights& weights, uint32_t layers) {
     CutModel out = conformance::cut_layers(config, weights, layers);
     out.config.vocab_size = std::min(config.vocab_size, max_vocabulary);
@@ -217,7 +217,7 @@ void Trials::add(const std::string& name, const Config& config, const Weights& w
     const double affordable = run_seconds_ / (seconds_per_weight_ * layer_weights);
     if (!subjects_.empty() && affordable < 1) return;
     const LayerWeights& layer = weights.layers[0];
-    const uint64_t bytes = std::min(wanted_bytes(device_.capabilities().type), device_.available_bytes() / 8);
+    const uint64_t bytes = std::min(requested_bytes(device_.capabilities().type), device_.available_bytes() / 8);
     const double fitting = double(bytes) / double(layer.ffn_gate.bytes() * 2 + layer.ffn_down.bytes()); // most of a layer
     const auto layers = uint32_t(std::min({affordable, fitting, 1e6}));
     const auto subject = std::make_shared<Subject>(Subject{name, cut(config, weights, layers), {}, {}, {}});

@@ -18,7 +18,7 @@
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/choose_device.h"
-#include "tools/tq-run/engine/devices.h"
+#include "tools/tq-run/engine/device_description.h"
 #include "tools/tq-run/engine/drivers.h"
 #include "tools/tq-run/engine/engine.h"
 #include <array>

@@ -18,7 +18,7 @@
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
-#include "tools/tq-run/engine/devices.h"
+#include "tools/tq-run/engine/device_description.h"
 #include "tools/tq-run/engine/drivers.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/proof.h"

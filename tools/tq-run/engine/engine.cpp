@@ -15,7 +15,7 @@
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/engine_devices.h"
-#include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/memory_table.h"
 #include "tools/tq-run/engine/setup.h"
 #include <algorithm>
 

@@ -109,9 +109,9 @@ std::unique_ptr<Device> open_again(const Engine& engine, const ForwardOptions& o
     }
 }
 
-Devices open_again(const Engine& engine, const ForwardOptions& options, const Here& here, const AllKnown& wanted) {
+Devices open_again(const Engine& engine, const ForwardOptions& options, const Here& here, const AllKnown& requested) {
     Devices devices;
-    for (const Known& one : wanted)
+    for (const Known& one : requested)
         if (auto device = open_again(engine, options, here, one)) devices.push_back(std::move(device));
     return devices;
 }
@@ -178,11 +178,11 @@ void leave_out(Engine& engine, const AllKnown& lost, bool stuck) {
 } // namespace
 
 Placing renew_devices(Engine& engine, const ForwardOptions& options) {
-    const AllKnown wanted = devices_of(engine);
+    const AllKnown requested = devices_of(engine);
     close_devices(engine);
     const Here here = list_here();
-    Devices devices = open_again(engine, options, here, wanted);
-    if (devices.size() < wanted.size()) fail("{} is not there any more", engine.device_name);
+    Devices devices = open_again(engine, options, here, requested);
+    if (devices.size() < requested.size()) fail("{} is not there any more", engine.device_name);
     Placing placing = give_devices(engine, std::move(devices));
     placing.ranks = engine.ranks;
     return placing;
@@ -197,9 +197,9 @@ Placing replace_devices(Engine& engine, const ForwardOptions& options) {
     leave_out(engine, lost, stuck);
     close_devices(engine);
     const Here here = list_here();
-    AllKnown wanted = before;
-    std::erase_if(wanted, [&](const Known& one) { return has(engine.lost->left_out, one); });
-    Devices devices = open_again(engine, options, here, wanted);
+    AllKnown requested = before;
+    std::erase_if(requested, [&](const Known& one) { return has(engine.lost->left_out, one); });
+    Devices devices = open_again(engine, options, here, requested);
     if (devices.empty()) devices = open_next(engine, options, here, before);
     Placing placing = give_devices(engine, std::move(devices));
     const AllKnown after = devices_of(engine);

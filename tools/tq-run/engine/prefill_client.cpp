@@ -54,11 +54,11 @@ void compute(const std::string& url, const std::string& key, const OwnerTexts& o
              const PageReceiver& receiver) {
     HttpClient http(url, "", prefill_connect_timeout, unused_timeout);
     Silence silence;
-    bool is_wanted = true;
+    bool is_requested = true;
     PageStreamReader pages(order.page_bytes, [&](std::vector<std::byte> page) {
-        is_wanted = receiver.page(std::move(page));
+        is_requested = receiver.page(std::move(page));
         silence.heard(); // also after waiting for room
-        return is_wanted;
+        return is_requested;
     });
     HttpSink sink;
     sink.begin = [&](const HttpHead&) {
@@ -71,10 +71,10 @@ void compute(const std::string& url, const std::string& key, const OwnerTexts& o
     };
     sink.keep_going = [&] {
         if (silence.is_too_long()) fail("it has said nothing for {} s", silence.max());
-        return is_wanted = is_wanted && receiver.keep_going();
+        return is_requested = is_requested && receiver.keep_going();
     };
     const HttpResult result = http.post(url + "/v1/prefill", key, body_of(order, owner), sink);
-    if (!is_wanted) return;
+    if (!is_requested) return;
     if (result.end == HttpEnd::cut) fail("{}", result.problem);
     if (result.head.status == 404) fail("it has no /v1/prefill: it is no tq-run serve, or an older one");
     if (result.head.status != 200) fail("it says {}: {}", result.head.status, refusal_text(result));

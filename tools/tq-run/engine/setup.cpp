@@ -22,7 +22,7 @@
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/engine/download.h"
 #include "tools/tq-run/engine/engine_devices.h"
-#include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/memory_table.h"
 #include "tools/tq-run/engine/ranks.h"
 #include <algorithm>
 #include <system_error>

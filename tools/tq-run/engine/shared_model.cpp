@@ -6,7 +6,7 @@
 #include "model/gpu/tuning_file.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
-#include "tools/tq-run/engine/plan.h"
+#include "tools/tq-run/engine/memory_table.h"
 #include "tools/tq-run/engine/setup.h"
 
 namespace tq {

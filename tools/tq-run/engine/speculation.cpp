@@ -15,7 +15,7 @@
 #include "model/engine/speculation/mtp.h"
 #include "model/engine/speculation/ngram.h"
 #include "model/engine/speculation/speculation.h"
-#include "model/engine/speculation/vocabulary.h"
+#include "model/engine/speculation/vocabulary_check.h"
 #include "model/files/prompt_cache.h"
 #include "model/forward.h"
 #include "model/gpu/forward.h"
@@ -73,7 +73,7 @@ Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
     if (by_default() && !prompt_cache.empty() && saved_without_head(utf8_path(prompt_cache))) return {};
     if (by_default()) return {.head = MtpHead::if_there, .pending = options().draft_max};
     if (!on()) return {};
-    return {.on = true, .head = by_head() ? MtpHead::wanted : MtpHead::left_out, .pending = options().draft_max};
+    return {.on = true, .head = by_head() ? MtpHead::requested : MtpHead::left_out, .pending = options().draft_max};
 }
 
 void add_flags(ArgumentParser& command, SpeculationArguments& a) {

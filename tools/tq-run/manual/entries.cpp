@@ -34,7 +34,12 @@ bool Flag::known_as(const std::string& name) const {
 }
 
 Command entries(CLI::App& program) {
-    Command command{program.get_name(), program.get_description(), program.get_footer(), {}, {}, {}};
+    Command command{.name = program.get_name(),
+                    .help = program.get_description(),
+                    .footer = program.get_footer(),
+                    .flags = {},
+                    .positionals = {},
+                    .commands = {}};
     for (CLI::Option* option : program.get_options([](const CLI::Option* one) { return !one->get_group().empty(); }))
         (option->get_positional() ? command.positionals : command.flags).push_back(entry(*option));
     for (CLI::App* each : program.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); }))

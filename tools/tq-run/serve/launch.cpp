@@ -199,11 +199,11 @@ ServedModel ask_model(const Launch& launch) {
 }
 
 void warn_of_small_context(const Client& client, uint32_t context) {
-    const uint32_t wanted = (client.instructions_tokens + room_to_work + 8191) / 8192 * 8192;
-    if (context == 0 || context >= wanted) return;
+    const uint32_t needed = (client.instructions_tokens + room_to_work + 8191) / 8192 * 8192;
+    if (context == 0 || context >= needed) return;
     write_error(fmt::format("tq-run: {} begins with about {} tokens of instructions, and the server's context is {}: start the "
                             "server with -c {} or more, or long conversations will be refused\n",
-                            client.title, client.instructions_tokens, context, wanted));
+                            client.title, client.instructions_tokens, context, needed));
 }
 
 int start_client(const Launch& launch, const ServedModel& model, const OwnDirectory& directory) {

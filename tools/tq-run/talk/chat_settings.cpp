@@ -30,13 +30,13 @@ uint32_t limit(double value) { return value < 0 ? UINT32_MAX : uint32_t(value); 
 
 template <float SamplerOptions::*member>
 constexpr Setting real(std::string_view name, std::string_view other, double min, double max) {
-    return {name,
-            other,
-            min,
-            max,
-            false,
-            [](const ChatSettings& s) { return double(s.sampling.*member); },
-            [](ChatSettings& s, double value) { s.sampling.*member = float(value); }};
+    return {.name = name,
+            .other_name = other,
+            .min = min,
+            .max = max,
+            .whole = false,
+            .get = [](const ChatSettings& s) { return double(s.sampling.*member); },
+            .set = [](ChatSettings& s, double value) { s.sampling.*member = float(value); }};
 }
 
 constexpr std::array settings{

@@ -41,7 +41,7 @@ std::string pytorch_name(const std::string& name) {
 std::string bytes_of(const FileTensor& t, const Config& c) {
     const bool turned = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
     const std::string all(reinterpret_cast<const char*>(t.data.data()), t.data.size());
-    if (!turned || c.architecture->gguf_pairs == RopePairs::halves) return all;
+    if (!turned || c.architecture->gguf_pairs == RopePairs::split) return all;
     const size_t row = all.size() / t.ne[1];
     std::string out;
     for (size_t head = 0; head < t.ne[1]; head += c.head_dim) {

@@ -12,16 +12,16 @@ layout(binding = 0) buffer Y { uint y[]; };
 layout(binding = 1) readonly buffer X { uint x[]; };
 
 shared uint terms[most];
-shared uint greatest;
+shared uint max_term;
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)
 
 void main() {
     const uint g = gl_WorkGroupID.x, groups = gl_NumWorkGroups.x;
-    if (gl_LocalInvocationID.x == 0) greatest = 0;
+    if (gl_LocalInvocationID.x == 0) max_term = 0;
     EACH(i, p.count) terms[i] = x[g * p.count + i];
     barrier();
-    EACH(i, p.count) atomicMax(greatest, terms[i]);
+    EACH(i, p.count) atomicMax(max_term, terms[i]);
     barrier();
     for (uint s = p.count / 2; s > 0; s /= 2) {
         EACH(i, s) terms[i] += terms[i + s];
@@ -29,10 +29,10 @@ void main() {
     }
     if (gl_LocalInvocationID.x != 0) return;
     y[g] = terms[0];
-    y[groups + g] = greatest;
+    y[groups + g] = max_term;
     atomicAdd(y[2 * groups], terms[0]);
     if (g < 32) {
         atomicAnd(y[2 * groups + 1], ~(1u << g));
-        atomicOr(y[2 * groups + 1], (greatest & 1u) << g);
+        atomicOr(y[2 * groups + 1], (max_term & 1u) << g);
     }
 }

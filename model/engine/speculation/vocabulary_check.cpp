@@ -1,4 +1,4 @@
-#include "model/engine/speculation/vocabulary.h"
+#include "model/engine/speculation/vocabulary_check.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include <algorithm>

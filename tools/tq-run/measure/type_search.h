@@ -5,8 +5,8 @@
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/lab/shard.h"
+#include "tools/tq-run/measure/measured_text.h"
+#include "tools/tq-run/measure/shard.h"
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -14,9 +14,9 @@
 #include "tools/tq-run/engine/ranks.h"
 #include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/lab/divergence_report.h"
-#include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/lab/shard.h"
+#include "tools/tq-run/measure/divergence_report.h"
+#include "tools/tq-run/measure/measured_text.h"
+#include "tools/tq-run/measure/shard.h"
 #include <algorithm>
 
 namespace tq {

@@ -1,6 +1,6 @@
 // Compares two files of one model (quantize -f): both are loaded at once with f16 caches, run over the same chunks, and their
 // probabilities compared token by token. Memory must hold both.
-#include "tools/tq-run/lab/model_divergence.h"
+#include "tools/tq-run/measure/model_divergence.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
@@ -10,7 +10,7 @@
 #include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/lab/divergence_report.h"
+#include "tools/tq-run/measure/divergence_report.h"
 #include <algorithm>
 
 namespace tq {

@@ -1,5 +1,6 @@
-// The memory that a model needs on a device, as a table for people.
+// The memory that a model needs on a device, as a table for people and as JSON.
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace tq {
@@ -15,5 +16,8 @@ void warn_of_reading(const Setup& setup);
 // Returns the table of `tq-run plan`: whether the model fits; weights, cache, scratch and their total against the available
 // memory; the largest context with each type of cache; and, if it does not fit, the changes that would help.
 std::string memory_table(const Setup& setup);
+
+// The same in bytes, as `tq-run plan --json` prints it.
+nlohmann::ordered_json memory_json(const Setup& setup);
 
 } // namespace tq

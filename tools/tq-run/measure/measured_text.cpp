@@ -1,4 +1,4 @@
-#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/measure/measured_text.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/formats/json.h"

@@ -2,7 +2,7 @@
 // because a table grows row by row while tests run; so widths are those of what the arguments can bring. A column that has one
 // value throughout is marked constant; Reporter moves it above the table if that would be wider than the terminal. Notes below
 // the table say each thing once (Lines): devices, checks, energy, kernels.
-#include "tools/tq-run/bench/layouts.h"
+#include "tools/tq-run/bench/tables.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "base/statistics.h"

@@ -16,7 +16,7 @@
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/part_file.h"
-#include "tools/tq-run/lab/model_divergence.h"
+#include "tools/tq-run/measure/model_divergence.h"
 #include <algorithm>
 
 namespace tq {
@@ -50,11 +50,11 @@ std::string encoded_types() {
 // Loads a model, with its head for multi-token prediction if a Hugging Face directory has one.
 Model load(const fs::path& path) {
     Model model = load_model(path);
-    const uint32_t heads = model.file.rope_halves() ? model.config.nextn_predict_layers : 0;
+    const uint32_t heads = model.file.rope_is_split() ? model.config.nextn_predict_layers : 0;
     if (heads > 1)
         model.notes.push_back(fmt::format("{} has {} heads for multi-token prediction, which are left out: tq-run runs one",
                                           printable(model.name), heads));
-    return heads == 1 ? load_model(path, {.mtp = MtpHead::wanted}) : std::move(model);
+    return heads == 1 ? load_model(path, {.mtp = MtpHead::requested}) : std::move(model);
 }
 
 json identity(const std::vector<FileIdentity>& files) {

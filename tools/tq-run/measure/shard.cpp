@@ -2,7 +2,7 @@
 // then takes the parts of all shards that are there into LOG and measures what is missing. An ordered log needs part k before
 // part k + 1 (take_next); an unordered one takes them as they are. A log of other arguments (`what`) is refused, so shards of
 // different runs cannot be mixed.
-#include "tools/tq-run/lab/shard.h"
+#include "tools/tq-run/measure/shard.h"
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"

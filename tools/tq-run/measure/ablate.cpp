@@ -17,7 +17,7 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/measure/measured_text.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

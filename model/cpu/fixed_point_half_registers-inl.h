@@ -110,8 +110,8 @@ template <class Format> HWY_INLINE void add_blocks(Floats (*total)[dots_rows], c
 }
 
 HWY_INLINE void store_total(float* sums, const Floats (&v)[dots_rows]) {
-    store_sums(sums, sums_of_halves(v[0].lower, v[1].lower, v[2].lower, v[3].lower),
-               sums_of_halves(v[0].upper, v[1].upper, v[2].upper, v[3].upper));
+    store_sums(sums, sums_of_half_registers(v[0].lower, v[1].lower, v[2].lower, v[3].lower),
+               sums_of_half_registers(v[0].upper, v[1].upper, v[2].upper, v[3].upper));
 }
 
 } // namespace

@@ -2,7 +2,7 @@
 // reference, as many as the memory holds, at most 8. Every result is a line of the log, without budget and list of types in its
 // identity, so another budget costs no new probes. The final caches are measured on chunks that the probes have not seen if the
 // text has so many.
-#include "tools/tq-run/lab/type_search.h"
+#include "tools/tq-run/measure/type_search.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "model/files/kv_file.h"

@@ -1,4 +1,4 @@
-#include "tools/tq-run/lab/divergence_report.h"
+#include "tools/tq-run/measure/divergence_report.h"
 #include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 
 #define TQ_AVX2_TARGET "sse2,ssse3,sse4.1,sse4.2,avx,avx2,fma,f16c"
 HWY_PUSH_ATTRIBUTES(TQ_AVX2_TARGET)
-namespace tq::cpu::halves {
+namespace tq::cpu::half_registers {
 
 struct Ints {
     __m256i lower, upper;
@@ -160,6 +160,6 @@ HWY_INLINE Floats signed_times(__m128i v, float d) {
     return {times(_mm256_cvtepi8_epi32(v), d), times(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)), d)};
 }
 
-} // namespace tq::cpu::halves
+} // namespace tq::cpu::half_registers
 HWY_POP_ATTRIBUTES
 #endif

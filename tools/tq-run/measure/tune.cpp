@@ -15,7 +15,7 @@
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/setup.h"
-#include "tools/tq-run/lab/type_search.h"
+#include "tools/tq-run/measure/type_search.h"
 #include <algorithm>
 
 namespace tq {

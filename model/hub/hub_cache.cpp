@@ -4,7 +4,7 @@
 // right (download.cpp).
 // Links are relative, so the directory may be moved. If a file system has no symbolic links, a hard link is made; if it has no
 // hard links either, a copy.
-#include "model/hub/cache.h"
+#include "model/hub/hub_cache.h"
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/whole_file.h"

@@ -1,6 +1,6 @@
 // A draft model has the tokens of the model that it drafts for.
 #include "base/error.h"
-#include "model/engine/speculation/vocabulary.h"
+#include "model/engine/speculation/vocabulary_check.h"
 #include "model/weights/synthetic/synthetic.h"
 #include <doctest/doctest.h>
 #include <functional>

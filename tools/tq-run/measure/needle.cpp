@@ -15,8 +15,8 @@
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/setup.h"
 #include "tools/tq-run/engine/shared_model.h"
-#include "tools/tq-run/lab/measured_text.h"
-#include "tools/tq-run/lab/shard.h"
+#include "tools/tq-run/measure/measured_text.h"
+#include "tools/tq-run/measure/shard.h"
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>

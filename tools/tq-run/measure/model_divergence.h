@@ -1,7 +1,7 @@
 // The change that another file of the same model makes: KL divergence and perplexities on a text, both with an f16 cache.
 #pragma once
 #include "tools/tq-run/cli/arguments.h"
-#include "tools/tq-run/lab/measured_text.h"
+#include "tools/tq-run/measure/measured_text.h"
 #include <filesystem>
 
 namespace tq {

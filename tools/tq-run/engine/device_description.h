@@ -1,4 +1,4 @@
-// What is known of a device, as JSON and as texts.
+// The facts of a device, as JSON and as texts.
 #pragma once
 #include "runtime/capabilities.h"
 #include <nlohmann/json_fwd.hpp>

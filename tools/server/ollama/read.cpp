@@ -100,7 +100,7 @@ void refuse_beside_raw(const Json& body) {
 
 std::vector<uint32_t> raw_prompt(const Service& service, const std::string& text) {
     const Piece piece{text, true};
-    require_bytes_fit(service, {&piece, 1}, "prompt");
+    const auto turn = begin_encoding(service, {&piece, 1}, "prompt");
     return service.model.tokenizer.prompt(text);
 }
 

@@ -23,7 +23,7 @@ struct CompletionTask {
 std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path) {
     if (given.is_string()) {
         const Piece text{given.get<std::string>(), true};
-        require_bytes_fit(service, {&text, 1}, "prompt");
+        const auto turn = begin_encoding(service, {&text, 1}, "prompt");
         return service.model.tokenizer.prompt(text.text);
     }
     if (!given.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);

@@ -6,6 +6,7 @@
 #include "tools/server/chat_parts.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/openai/reply.h"
 #include "tools/server/prompt.h"
 #include <utility>
@@ -63,6 +64,7 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
     }
     task.text.format = read_formats(body);
     task.echo = bool_field(body, "echo").value_or(false);
+    ignore_fields(task.text.ignored, body);
     task.text.prompt_logprobs = task.echo && sampling.logprobs;
     const auto best_of = integer_field(body, "best_of", 1, INT32_MAX);
     if (best_of && *best_of != sampling.choices)

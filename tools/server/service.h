@@ -21,7 +21,7 @@ namespace tq::server {
 struct Limits {
     uint64_t body_bytes = uint64_t(32) << 20;
     uint32_t json_depth = 64;
-    uint32_t messages = 4096, tools = 256, stop_strings = 16, choices = 16, top_logprobs = 20, logit_biases = 1024;
+    uint32_t messages = 65536, tools = 256, stop_strings = 16, choices = 16, top_logprobs = 20, logit_biases = 1024;
     uint32_t batch_inputs = 2048;                   // of embeddings and rerank
     uint64_t counted_bytes = uint64_t(4) << 20;     // of a text that is only cut into tokens, which may exceed the context
     uint64_t encoded_in_turn = uint64_t(256) << 10; // bytes of a text from which on texts are encoded one at a time

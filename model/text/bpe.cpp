@@ -72,6 +72,8 @@ void Bpe::encode(std::string_view word, std::vector<uint32_t>& ids, Scratch& scr
     auto& queue = scratch.queue_;
     symbols.clear();
     queue.clear();
+    symbols.reserve(word.size()); // neither grows while it is filled, which would take half as much again
+    queue.reserve(2 * word.size());
     for (const char byte : word)
         if (const uint32_t id = byte_ids_[uint8_t(byte)]; id != none)
             symbols.push_back({id, uint32_t(symbols.size()) - 1, uint32_t(symbols.size()) + 1, none}); // 0 - 1 is none

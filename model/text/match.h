@@ -8,7 +8,8 @@
 namespace tq {
 
 inline constexpr size_t max_tag_name_bytes = 256;
-inline constexpr std::string_view call_tag = "<tool_call>";
+inline constexpr std::string_view call_tag = "<tool_call>", end_call_tag = "</tool_call>";
+inline constexpr std::string_view tools_tag = "<tools>", end_tools_tag = "</tools>"; // which Qwen2.5-Coder writes instead
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -38,6 +39,19 @@ inline Match match_words(std::string_view text, size_t at, std::initializer_list
         at = match.end;
     }
     return {Match::yes, at};
+}
+
+// A tag that begins calls, with white space before it; <tools> does only before an object.
+inline Match match_open_tag(std::string_view text, size_t at) {
+    const Match call = match_words(text, at, {call_tag}), object = match_words(text, at, {tools_tag, "{"});
+    if (call.found == Match::yes || object.found == Match::no) return call;
+    return object.found == Match::yes ? match_words(text, at, {tools_tag}) : object;
+}
+
+// A tag that ends calls.
+inline Match match_end_tag(std::string_view text, size_t at) {
+    const Match call = match_words(text, at, {end_call_tag}), tools = match_words(text, at, {end_tools_tag});
+    return call.found == Match::yes || tools.found == Match::no ? call : tools;
 }
 
 // The end of a JSON string that begins at `at`.

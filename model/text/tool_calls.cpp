@@ -6,7 +6,7 @@
 // The name and the arguments of a call are told while it is written, so a client sees long arguments grow. That cannot be
 // taken back. So a call counts as begun only when its name is complete, and call_end says whether it was valid.
 // Arguments in JSON are scanned, not parsed, as they arrive: json_end() counts brackets outside of strings, and remembers its
-// place. The whole call is parsed once, at its end.
+// place. The whole call is parsed once, at its end (call_ends.cpp).
 #include "model/text/tool_calls.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -20,7 +20,7 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>", end_call_tag = "</tool_call>";
+constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>";
 constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
                            parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
 // Returns the number of bytes at the end of `text` that may be the beginning of `tag`.
@@ -44,14 +44,6 @@ decltype(Match::found) match_call(std::string_view text, const ToolTypes& types)
     const auto xml = name_of(match_words(text, tag.end, {function_tag}), '>'),
                json = name_of(match_words(text, tag.end, {"{", "\"name\"", ":", "\""}), '"');
     return std::max(xml, json);
-}
-
-bool is_json_object(std::string_view text) {
-    try {
-        return build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128}).is_object();
-    } catch (const Error&) {
-        return false;
-    }
 }
 
 } // namespace
@@ -95,7 +87,7 @@ bool AnswerParser::step() {
     case State::value: return step_value();
     case State::text_value: return step_text_value();
     case State::call_close: return step_call_close();
-    case State::json_end:
+    case State::json_end: return step_json_end();
     case State::json_whole:
     case State::broken: break;
     }
@@ -163,11 +155,10 @@ bool AnswerParser::step_content() {
     if (may_be_untagged_) {
         if (rest().empty() || begins_untagged()) return state_ != State::content;
     }
-    const size_t line = untagged_ == UntaggedCalls::none ? rest().npos : find_untagged(),
-                 tag = rest().substr(0, line).find(call_tag), open = std::min(tag, line);
+    const size_t line = untagged_ == UntaggedCalls::none ? rest().npos : find_untagged(), tag = find_tag(rest().substr(0, line)),
+                 open = std::min(tag, line);
     std::string_view text = rest().substr(0, open);
-    if (open == text.npos) text.remove_suffix(begun_tag(text, call_tag));
-    if (open == text.npos && untagged_ != UntaggedCalls::none) text.remove_suffix(begun_tag(text, fence_mark));
+    if (open == text.npos) text.remove_suffix(begun_mark(text));
     size_t shown = text.size();
     while (shown > 0 && is_json_space(text[shown - 1])) --shown;
     unclosed_ &= shown == 0;
@@ -176,16 +167,37 @@ bool AnswerParser::step_content() {
     if (open == std::string_view::npos) return false;
     call_text_.clear();
     if (line < tag) return step_mark(line - shown);
-    before_call_ = rest().substr(0, rest().find(call_tag));
+    const Match opens = match_open_tag(rest(), 0);
+    if (opens.found == Match::no) return take(spaces(rest()) + end_call_tag.size()), true; // a tag that ends nothing
+    if (opens.found == Match::more) return false;
+    before_call_ = rest().substr(0, spaces(rest()));
     open_tagged(before_call_.size());
     return true;
+}
+
+// `text`: a beginning of the rest. Returns the offset in it at which a tag of a call begins, or may begin; otherwise npos.
+size_t AnswerParser::find_tag(std::string_view text) const {
+    const size_t open = text.find(call_tag);
+    if (types_.empty()) return open;
+    const size_t tag = std::min(open, text.find(end_call_tag));
+    for (size_t at = text.find(tools_tag); at < tag; at = text.find(tools_tag, at + 1))
+        if (match_open_tag(rest(), at).found != Match::no) return at;
+    return tag;
+}
+
+// Returns the number of bytes at the end of `text` that may be the beginning of a call.
+size_t AnswerParser::begun_mark(std::string_view text) const {
+    size_t begun = begun_tag(text, call_tag);
+    if (!types_.empty()) begun = std::max({begun, begun_tag(text, end_call_tag), begun_tag(text, tools_tag)});
+    return untagged_ == UntaggedCalls::none ? begun : std::max(begun, begun_tag(text, fence_mark));
 }
 
 // `before`: bytes before its tag.
 void AnswerParser::open_tagged(size_t before) {
     take(before);
     in_call_ = true;
-    take(call_tag.size());
+    end_tag_ = rest().starts_with(tools_tag) ? end_tools_tag : end_call_tag;
+    take(rest().starts_with(tools_tag) ? tools_tag.size() : call_tag.size());
     state_ = State::call;
 }
 
@@ -194,7 +206,8 @@ void AnswerParser::open_tagged(size_t before) {
 // Which form the call has, and its name.
 bool AnswerParser::step_call() {
     const std::string_view text = rest();
-    const Match xml = match_words(text, 0, {function_tag});
+    const Match xml = match_words(text, 0, {function_tag}), again = match_words(text, 0, {call_tag});
+    if (again.found == Match::yes && !types_.empty()) return take(again.end), true;
     if (xml.found == Match::yes) {
         const size_t end = text.find_first_of("><\n", xml.end);
         if (end == text.npos && text.size() - xml.end < max_tag_name_bytes) return false;
@@ -211,7 +224,7 @@ bool AnswerParser::step_call() {
     if (match.found == Match::yes) match = match_string(text, name = spaces(text, match.end));
     const size_t name_end = match.end;
     if (match.found == Match::yes) match = match_words(text, match.end, {",", "\"arguments\"", ":", "{"});
-    if (xml.found == Match::more || match.found == Match::more) return false;
+    if (xml.found == Match::more || match.found == Match::more || again.found == Match::more) return false;
     if (match.found == Match::no) {
         state_ = text[spaces(text)] == '{' ? State::json_whole : State::broken;
         return true;
@@ -281,52 +294,11 @@ bool AnswerParser::step_json_arguments() {
 
 // The rest of a call is not looked at before its end.
 bool AnswerParser::step_until_close() {
-    const size_t from = scanned_ > end_call_tag.size() ? scanned_ - end_call_tag.size() : 0,
-                 close = rest().find(end_call_tag, from);
+    const size_t from = scanned_ > end_tag_.size() ? scanned_ - end_tag_.size() : 0, close = rest().find(end_tag_, from);
     scanned_ = rest().size();
     if (close == std::string_view::npos) return false;
-    take(close + end_call_tag.size());
-    finish_call();
-    return true;
-}
-
-// A call whose text is complete, or at the answer's end.
-void AnswerParser::finish_call() {
-    std::string_view body = std::string_view(call_text_).substr(call_tag.size());
-    const bool closed = body.ends_with(end_call_tag);
-    if (closed) body.remove_suffix(end_call_tag.size());
-    if (state_ == State::json_end) return end_call(is_json_object(body) && is_json_object(arguments_));
-    if (state_ == State::json_whole && read_whole_json(body)) return end_call(true);
-    if (!name_.empty()) return end_call(false);
-    add(Kind::content, before_call_ + std::exchange(call_text_, {}));
-    in_call_ = fence_around_ = false;
-    state_ = State::content;
-}
-
-// A call whose members are in another order, or whose arguments are a string that holds the JSON.
-std::optional<AnswerParser::WholeCall> AnswerParser::read_whole_call(std::string_view text, bool untagged) const {
-    nlohmann::ordered_json call;
-    try {
-        call = build_json<nlohmann::ordered_json>(text, "the call", {.max_depth = 128});
-    } catch (const Error&) {
-        return std::nullopt;
-    }
-    if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return std::nullopt;
-    if (untagged && !types_.has(call["name"].get<std::string>())) return std::nullopt;
-    const auto given = call.find(call.contains("arguments") ? "arguments" : "parameters");
-    if (untagged && given == call.end()) return std::nullopt;
-    std::string arguments = given == call.end() || given->is_null() ? "{}"
-                            : given->is_string()                    ? given->get<std::string>()
-                                                                    : python_json(*given);
-    if (!is_json_object(arguments)) return std::nullopt;
-    return WholeCall{call["name"].get<std::string>(), std::move(arguments)};
-}
-
-bool AnswerParser::read_whole_json(std::string_view text) {
-    std::optional<WholeCall> call = read_whole_call(text, false);
-    if (!call) return false;
-    begin_call(std::move(call->name));
-    add(Kind::arguments, std::move(call->arguments));
+    take(close + end_tag_.size());
+    finish_call(false);
     return true;
 }
 
@@ -399,36 +371,6 @@ bool AnswerParser::step_call_close() {
     take(close.end);
     end_call(true);
     return true;
-}
-
-// The answer ends in the middle of something. If the limit of tokens cut it, a call whose name is known is told with the
-// arguments that there are, and one whose name is not known is dropped. If the model ended it, no more was to come: an incomplete
-// call is a call that is not valid, or, without a name, content.
-std::vector<AnswerPart> AnswerParser::finish(bool cut) {
-    const State last = state_;
-    std::string tail(rest());
-    const size_t call = last == State::reasoning ? find_call_in_thinking() : tail.npos;
-    take(tail.size());
-    if (cut && call != tail.npos && tail.compare(call, call_tag.size(), call_tag) == 0) tail.erase(call);
-    if (last == State::untagged) return finish_untagged(tail, cut), std::exchange(parts_, {});
-    if (!in_call_) {
-        add(last == State::reasoning ? Kind::reasoning : Kind::content,
-            last == State::reasoning && tail.find_first_not_of('\n') == tail.npos ? "" : tail);
-        return std::exchange(parts_, {});
-    }
-    if (last == State::call_close && tail.find_first_not_of(" \t\r\n") == tail.npos)
-        end_call(true); // only the tag that ends the call is missing
-    else if (cut && !name_.empty())
-        end_call(false, true);
-    else if (cut && !read_whole_json(std::string_view(call_text_).substr(call_tag.size())))
-        in_call_ = false; // its name is not known: there is nothing that a client could use
-    else if (cut)
-        end_call(true);
-    else if (last == State::call && !tail.empty() && tail[spaces(tail)] == '{')
-        state_ = State::json_whole, finish_call();
-    else
-        finish_call();
-    return std::exchange(parts_, {});
 }
 
 } // namespace tq

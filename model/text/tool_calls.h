@@ -2,6 +2,7 @@
 //   <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>                                              Qwen3 (Hermes)
 //   <tool_call><function=f><parameter=x>1</parameter></function></tool_call>                                 Qwen3-Coder, Qwen3.5
 //   {"name": "f", "parameters": {"x": 1}}             Llama 3.1: the whole answer, or several with semicolons between them
+// What Qwen2.5-Coder makes of the first is known, too: <tools> for <tool_call>, or only the tag at the end.
 #pragma once
 #include "model/text/tool_types.h"
 #include <optional>
@@ -22,7 +23,7 @@ struct AnswerPart {
     Kind kind;
     std::string text;
     size_t call = 0;   // number of the call, from 0
-    bool valid = true; // of call_end: the arguments are a JSON object, and the call ended as it should
+    bool valid = true; // of call_end: the arguments are a JSON object, and the call ended as it should; else they are what came
     bool cut = false;  // of call_end: the answer was cut off within the call, whose arguments are a beginning
 };
 
@@ -42,10 +43,13 @@ class AnswerParser {
 
     // Appends text, complete characters of UTF-8, and returns the parts that are now certain. The joined parts do not depend on
     // how the answer is divided, and nothing is lost but newlines around the thinking, white space between text and calls, fences
-    // around calls, and a </think> behind calls that ended the thinking: what only looks like a call is content.
+    // around calls, and a </think> behind calls that ended the thinking: what only looks like a call is content. If there are
+    // tools, tags of calls are never content: what they surround is a call if its name and the beginning of its arguments can be
+    // read, else its text is content.
     std::vector<AnswerPart> push(std::string_view text);
     // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
-    // nothing is content: it is a call with a beginning of its arguments, or nothing if its name is not known.
+    // nothing is content: it is a call with a beginning of its arguments, or nothing if its name is not known. If there are
+    // tools, the same holds for a call in the middle of which the model ends.
     std::vector<AnswerPart> finish(bool cut = false);
 
     bool in_thinking() const { return state_ == State::reasoning; } // certain parts
@@ -85,13 +89,18 @@ class AnswerParser {
     bool step_call();
     bool step_json_arguments();
     bool step_until_close();
+    bool step_json_end();
+    size_t find_tag(std::string_view text) const;
+    size_t begun_mark(std::string_view text) const;
     bool step_function();
     bool step_value();
     bool step_text_value();
     bool step_call_close();
     bool scan_string(char c); // whether the next character of JSON is of a text, quotes included
     size_t json_end();
-    void finish_call();
+    void finish_call(bool at_end);
+    void end_without_name(bool at_end);
+    std::string_view call_body() const; // without its tags
 
     std::string_view rest() const { return std::string_view(pending_).substr(pos_); }
     void take(size_t n); // of the rest; within a call it is kept
@@ -105,8 +114,10 @@ class AnswerParser {
     };
     struct WholeCall {
         std::string name, arguments;
+        bool valid = true;
     };
     std::optional<WholeCall> read_whole_call(std::string_view text, bool untagged) const;
+    static std::optional<WholeCall> read_broken_call(std::string_view text);
     bool read_whole_json(std::string_view text);
 
     const ToolTypes types_;
@@ -115,6 +126,7 @@ class AnswerParser {
     std::string pending_; // the undecided text begins at pos_
     size_t pos_ = 0, scanned_ = 0;
     std::string before_call_, call_text_, name_, arguments_; // before_call_: white space, content if there is no call
+    std::string_view end_tag_;                               // of the call
     bool in_call_ = false, gap_ = false, may_be_untagged_;   // may_be_untagged_: an untagged call may begin here
     bool in_fence_ = false, native_ = false;                 // in_fence_: of what is no call; native_: of an untagged call
     bool fence_around_ = false;                              // of calls with tags
@@ -131,7 +143,7 @@ struct ParsedAnswer {
         std::string name, arguments;
     };
     std::string reasoning, content;
-    std::vector<Call> calls; // the valid ones; the others are in the content, as the model wrote them
+    std::vector<Call> calls; // also those whose arguments are no JSON, but not those that were cut off
 };
 
 } // namespace tq

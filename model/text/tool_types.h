@@ -20,6 +20,7 @@ class ToolTypes {
     // ignored.
     explicit ToolTypes(const nlohmann::ordered_json& tools);
 
+    bool empty() const { return types_.empty(); }
     bool has(const std::string& function) const { return types_.contains(function); }
     bool has_beginning(std::string_view name) const;                            // a function's name begins so
     Type type(const std::string& function, const std::string& parameter) const; // text if it is not known

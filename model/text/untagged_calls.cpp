@@ -103,7 +103,7 @@ void AnswerParser::open_untagged(size_t before, bool native) {
 
 // Behind a call with tags in a fence. Returns whether it cannot be known yet if that ends.
 bool AnswerParser::step_fence_end() {
-    const Match end = match_words(rest(), 0, {fence_mark}), next = match_words(rest(), 0, {call_tag});
+    const Match end = match_words(rest(), 0, {fence_mark}), next = match_open_tag(rest(), 0);
     if (end.found == Match::yes) take(end.end);
     const bool unknown = end.found == Match::more || next.found == Match::more;
     fence_around_ = unknown || next.found == Match::yes;
@@ -115,11 +115,11 @@ bool AnswerParser::step_untagged() {
     const std::string_view text = rest();
     const Match fence = match_fence(text);
     if (fence.found == Match::more) return false;
-    if (const Match tag = match_words(text, fence.end, {call_tag}); fence.found == Match::yes && tag.found != Match::no) {
+    if (const Match tag = match_open_tag(text, fence.end); fence.found == Match::yes && tag.found != Match::no) {
         if (tag.found == Match::more) return false;
         fence_around_ = true;
-        before_call_ += text.substr(0, tag.end - call_tag.size());
-        return open_tagged(tag.end - call_tag.size()), true;
+        before_call_ += text.substr(0, spaces(text, fence.end));
+        return open_tagged(spaces(text, fence.end)), true;
     }
     scanned_ = std::max(scanned_, fence.end);
     bool can_be = read_untagged_head(text.substr(fence.end), types_).match.found != Match::no;
@@ -137,6 +137,11 @@ bool AnswerParser::step_untagged() {
             if (mark.found == Match::more) return false;
             can_be = mark.found == Match::yes;
             scanned_ += mark.end - 1;
+        } else if (depth_ == 0 && c == '<' && !objects_.empty()) {
+            const Match tag = match_end_tag(text, scanned_);
+            if (tag.found == Match::more) return false;
+            can_be = tag.found == Match::yes;
+            scanned_ = can_be ? tag.end - 1 : scanned_;
         } else if (depth_ == 0)
             can_be = is_json_space(c);
         if (!can_be || depth_ != 0 || (c != '}' && c != ']')) continue;
@@ -156,13 +161,16 @@ bool AnswerParser::step_untagged() {
     return true;
 }
 
-// Adds the calls of a text: its objects that are whole. Returns false if one of them is none.
+// Adds the calls of a text: its objects that are whole. Returns false if one of them is none. An object that is no JSON is one
+// only if the tag that ends a call follows.
 bool AnswerParser::add_untagged(std::string_view text) {
     std::vector<WholeCall> calls;
     for (const Object& object : objects_) {
         if (object.end == 0) break;
-        auto call = read_whole_call(text.substr(object.begin, object.end - object.begin), true);
-        if (!call) return false;
+        const std::string_view whole = text.substr(object.begin, object.end - object.begin);
+        auto call = read_whole_call(whole, true);
+        if (!call && match_end_tag(text, object.end).found == Match::yes) call = read_broken_call(whole);
+        if (!call || !types_.has(call->name)) return false;
         calls.push_back(*std::move(call));
     }
     if (!calls.empty()) before_call_.clear();
@@ -170,7 +178,7 @@ bool AnswerParser::add_untagged(std::string_view text) {
         begin_call(std::move(calls[i].name));
         add(UntaggedKind::arguments, std::move(calls[i].arguments));
         call_text_ = text.substr(objects_[i].begin, objects_[i].end - objects_[i].begin);
-        end_call(true);
+        end_call(calls[i].valid);
     }
     return true;
 }
@@ -183,8 +191,11 @@ void AnswerParser::finish_untagged(const std::string& answer, bool cut) {
     const std::string_view last = std::string_view(answer).substr(from);
     const UntaggedHead head = read_untagged_head(last, types_);
     const bool is_cut = cut && is_begun && head.is_cut_call(last, native_);
-    if ((is_begun && !is_cut) || !add_untagged(answer))
-        return add(UntaggedKind::content, std::exchange(before_call_, {}) + answer);
+    if ((is_begun && !is_cut) || !add_untagged(answer)) {
+        const size_t tag = is_begun ? answer.npos : answer.find(end_call_tag, whole);
+        const std::string_view text = std::string_view(answer).substr(0, tag);
+        return add(UntaggedKind::content, std::exchange(before_call_, {}) + std::string(text));
+    }
     const bool has_arguments =
         head.match.found == Match::yes && !head.name.empty() && last.substr(head.arguments).starts_with('{');
     if (!is_cut || !has_arguments) return; // there is nothing that a client could use

@@ -24,8 +24,8 @@ export const wide = { width: 1280, height: 800 };
 export const phone = { width: 390, height: 844 };
 
 // Runs `use(page, double)` on the page in a browser without any data. Fails on errors of scripts, refused content and other hosts.
-export async function withPage(use, { viewport = wide, colorScheme = 'light', key = null } = {}) {
-    const double = await startDouble(serverAddress, { key });
+export async function withPage(use, { viewport = wide, colorScheme = 'light', key = null, prefix = '' } = {}) {
+    const double = await startDouble(serverAddress, { key, prefix });
     const small = viewport.width < 600;
     const context = await browser.newContext({ viewport, colorScheme, hasTouch: small, isMobile: small, acceptDownloads: true });
     context.setDefaultTimeout(20000);

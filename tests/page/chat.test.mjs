@@ -27,6 +27,17 @@ test('the server answers, and says what it cost', () => withPage(async (page, do
     assert.equal(second.stream_options.include_usage, true);
 }));
 
+test('the page works below a path of a proxy, and asks for nothing outside of it', () => withPage(async (page, double) => {
+    assert.ok((await say(page, 'Hello')).trim().length > 0);
+    await button(page, /^Cache/).click();
+    await page.getByRole('complementary', { name: 'Cache' }).locator('.slots li').first().waitFor();
+    await page.keyboard.press('Escape');
+    await page.reload();
+    await page.getByText('Hello', { exact: true }).last().waitFor();
+    assert.equal(double.seen.bodies.length, 1);
+    assert.deepEqual(double.seen.outside.filter((path) => path !== '/favicon.ico'), []);
+}, { prefix: '/tools/chat' }));
+
 test('the panel shows the bytes of the cache against f16, slots and pages', () => withPage(async (page) => {
     const props = await (await fetch(new URL('/props', serverAddress))).json();
     assert.ok(props.kv_bytes_per_token > 0 && props.f16_bytes_per_token > 0 && props.context > 0);

@@ -45,6 +45,7 @@ const scripts = {
     rich: { parts: [['content', rich.match(/[^]{1,3}/g)]], pause: 1 },
     thinking: { parts: [['reasoning_content', words(60, 'thought')], ['content', words(20, 'said')]], pause: 20 },
     held: { parts: [['reasoning_content', words(4, 'thought')], ['content', words(20, 'said')]], pause: 20, held: true },
+    שלום: { parts: [['content', ['שלום ', 'לך. ', 'hello']]], pause: 0 },
     broken: { parts: [['content', ['half an ']]], pause: 0, breaks: true },
     refused: { status: 400, error: 'The prompt has 40112 tokens, more than the context of 32768.' },
 };
@@ -80,12 +81,19 @@ async function play(script, response, messages, goneOn) {
     response.end('data: [DONE]\n\n');
 }
 
-export async function startDouble(serverAddress, { key = null } = {}) {
+// prefix: the path below which the page is, "/chat"; what is not below it is refused, and it is taken off before it is passed on.
+export async function startDouble(serverAddress, { key = null, prefix = '' } = {}) {
     const target = new URL(serverAddress);
-    const seen = { bodies: [], cut: 0 };
+    const seen = { bodies: [], cut: 0, outside: [] };
     let goOn;
     const goneOn = new Promise((resolve) => { goOn = resolve; });
     const server = http.createServer((request, response) => {
+        if (!request.url.startsWith(`${prefix}/`)) {
+            seen.outside.push(request.url);
+            response.writeHead(404).end();
+            return;
+        }
+        request.url = request.url.slice(prefix.length);
         const pieces = [];
         request.on('data', (piece) => pieces.push(piece));
         request.on('end', () => {
@@ -121,7 +129,7 @@ export async function startDouble(serverAddress, { key = null } = {}) {
     });
     await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
     return {
-        address: `http://127.0.0.1:${server.address().port}/`,
+        address: `http://127.0.0.1:${server.address().port}${prefix}/`,
         goOn,
         seen,
         close: () => {

@@ -58,6 +58,16 @@ test('formulas keep their backslashes, and indented lines are code', () => withP
         ['P a', 'P b']]);
 }));
 
+test('each message has the direction of its own text', () => withPage(async (page) => {
+    const direction = (locator) => locator.evaluate((element) => getComputedStyle(element).direction);
+    await say(page, 'שלום world');
+    assert.equal(await direction(page.locator('.bubble').last()), 'rtl');
+    assert.equal(await direction(lastAnswer(page).locator('.markdown p').first()), 'rtl');
+    await say(page, 'rich שלום');
+    assert.equal(await direction(page.locator('.bubble').last()), 'ltr');
+    assert.equal(await direction(lastAnswer(page).locator('.markdown p').first()), 'ltr');
+}));
+
 test('text made to be slow or deep is drawn', () => withPage(async (page) => {
     const drawn = await page.evaluate(async () => {
         const { Markdown } = await import('/markdown.js');

@@ -153,10 +153,7 @@ void Answer::add(AnswerPart part, std::vector<Event>& events) {
     case Kind::call_begin: call_ = {part.text, {}}; break;
     case Kind::arguments: call_.arguments += part.text; break;
     case Kind::call_end:
-        if (part.valid)
-            parsed_.calls.push_back(std::move(call_));
-        else if (!part.cut)
-            parsed_.content += part.text;
+        if (!part.cut) parsed_.calls.push_back(std::move(call_));
     }
     events.push_back({options_.choice, std::move(part), {}});
 }

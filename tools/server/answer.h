@@ -30,7 +30,7 @@ class Answer {
     TokenText token_text(const serving::Token& token) const;
     const std::optional<std::string>& stop_string() const { return stop_.found(); }
     uint32_t reasoning_tokens() const; // with the tags
-    // Returns the answer so far. Calls that are not valid are content; calls that were cut off are left out.
+    // Returns the answer so far. Calls that were cut off are left out.
     const ParsedAnswer& parsed() const { return parsed_; }
     const std::vector<uint32_t>& ids() const { return ids_; }
 

@@ -16,6 +16,7 @@ std::optional<Json> read_arguments(const std::string& arguments) {
 
 // Follows strings and brackets, and remembers the last place where a value was at its end: a comma, or a bracket that opened or
 // closed. The text up to there, with the brackets that were open there closed, is the longest prefix that has only whole members.
+// A character of no JSON ends it, too: {"days": 2, "city": Oslo} has the days.
 Json whole_members(const std::string& text) {
     std::string open, closed; // the brackets that are open; what closes those at `whole`
     size_t whole = 0;
@@ -36,6 +37,8 @@ Json whole_members(const std::string& text) {
             open.pop_back(), mark(i + 1);
         else if (!in_string && c == ',')
             mark(i);
+        else if (!in_string && std::string_view(": \t\r\n0123456789+-.eEtrufalsn").find(c) == std::string_view::npos)
+            break;
     }
     return read_arguments(text.substr(0, whole) + closed).value_or(Json::object());
 }

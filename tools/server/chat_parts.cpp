@@ -180,11 +180,6 @@ void read_tools(ChatTask& task, const Json& body, const Limits& limits) {
     read_tool_choice(task, body, limits);
 }
 
-void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names) {
-    for (const char* name : names)
-        if (member(body, name)) task.ignored.insert(fmt::format("the field \"{}\"", name));
-}
-
 // The fields of a schema lie within "json_schema" in chats, and beside "type" in responses.
 Format read_format(const Json* format, const std::string& path, bool of_chat) {
     if (!format) return {};

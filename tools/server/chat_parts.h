@@ -33,9 +33,6 @@ void read_tools(ChatTask& task, const Json& body, const Limits& limits);
 // allowed_tools, which leaves out the others. Throws if there is no such tool.
 void read_tool_choice(ChatTask& task, const Json& body, const Limits& limits);
 
-// Notes for the log which of these fields a request has.
-void ignore_fields(ChatTask& task, const Json& body, std::initializer_list<const char*> names);
-
 // {"type": "text" | "json_object" | "json_schema", "schema", "strict"}; null: text. A chat's should have schema and strict within
 // "json_schema", and may have them beside the type, as llama.cpp's do.
 Format read_format(const Json* format, const std::string& path, bool of_chat = false);

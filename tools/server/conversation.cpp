@@ -7,6 +7,7 @@
 // - A line of Claude Code that changes with every request is removed (without_billing).
 #include "tools/server/conversation.h"
 #include "base/printable.h"
+#include "model/text/tokenizer.h"
 #include "tools/server/chat_parts.h"
 #include <algorithm>
 
@@ -33,6 +34,37 @@ std::string_view without_billing(std::string_view text) {
     return text;
 }
 
+std::string text_or_none(const Json& object, const char* name) {
+    const Json* value = member(object, name);
+    return value && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+// Decodes RFC 4648's alphabet, or the one for URLs, up to its padding. Returns nothing if there is another character.
+std::optional<std::string> from_base64(std::string_view text) {
+    std::string bytes;
+    uint32_t bits = 0, count = 0;
+    for (const char c : text.substr(0, text.find('='))) {
+        constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        const size_t value = alphabet.find(c == '-' ? '+' : c == '_' ? '/' : c);
+        if (spaces.find(c) != spaces.npos) continue;
+        if (value == alphabet.npos) return std::nullopt;
+        bits = bits << 6 | uint32_t(value);
+        if ((count += 6) >= 8) bytes += char(bits >> (count -= 8));
+    }
+    return bytes;
+}
+
+// Returns nothing if the file is no text. What is no UTF-8 in it is U+FFFD.
+std::optional<std::string> encoded_text(std::string_view media_type, std::string_view base64) {
+    const std::string type = lowercase(std::string(media_type.substr(0, media_type.find(';'))));
+    const bool is_text = type.starts_with("text/") || type == "application/json" || type == "application/xml";
+    const auto bytes = is_text ? from_base64(base64) : std::nullopt;
+    if (!bytes) return std::nullopt;
+    Utf8Stream utf8;
+    std::string text = utf8.push(*bytes);
+    return text += utf8.flush();
+}
+
 // Returns the kind of a part, by whatever name an API has for it.
 std::string_view kind_of_part(std::string_view type) {
     for (const std::string_view kind : {"image", "audio", "video", "document", "file"})
@@ -53,6 +85,7 @@ class MessageReader {
   private:
     std::string part_text(const Json& part, const std::string& type, const std::string& path);
     std::string document_text(const Json& part, const std::string& path);
+    std::string file_text(const Json& part);
     void part_of_answer(const Json& part, const std::string& type, const std::string& path);
     void calls(const Json& message, const std::string& path);
     void one_call(const Json& call, const std::string& path);
@@ -68,26 +101,42 @@ std::string MessageReader::part_text(const Json& part, const std::string& type, 
         if (member(part, type.c_str())) return required_text(part, type.c_str(), path);
     if (type == "thinking" || type == "reasoning") return text_field(part, "text", path).value_or("");
     if (type == "search_result" || type == "document") return document_text(part, path);
+    if (type == "file" || type == "input_file") return file_text(part);
     return conversation_.left_out(kind_of_part(type));
 }
 
-// Returns the text of Anthropic's documents and search results: title, source and content. A document that is no text is left
-// out.
+// Returns the text of Anthropic's documents and search results: title, context, source and content. Of a document that is no text
+// the content is left out.
 std::string MessageReader::document_text(const Json& part, const std::string& path) {
     std::string all = text_field(part, "title", path).value_or("");
+    append_text(all, text_or_none(part, "context"), "\n");
     const Json* source = member(part, "source");
     if (source && source->is_string()) append_text(all, source->get<std::string>(), "\n");
     const std::string inner = field_path(path, "source");
-    std::string words;
+    std::optional<std::string> words;
     if (member(part, "content"))
         words = text(part, "content", path);
     else if (source && source->is_object() && text_field(*source, "type", inner) == "text")
         words = text_field(*source, "data", inner).value_or("");
+    else if (source && source->is_object() && text_field(*source, "type", inner) == "base64")
+        words = encoded_text(text_or_none(*source, "media_type"), text_or_none(*source, "data"));
     else if (source && source->is_object() && member(*source, "content"))
         words = text(*source, "content", inner);
-    else
-        return conversation_.left_out("document");
-    append_text(all, words, "\n");
+    append_text(all, words ? *words : conversation_.left_out("document"), "\n");
+    return all;
+}
+
+// Returns the text of OpenAI's files: their name, and what a URL of data holds.
+std::string MessageReader::file_text(const Json& part) {
+    const Json* inner = member(part, "file"); // of chats
+    const Json& file = inner && inner->is_object() ? *inner : part;
+    std::string all = text_or_none(file, "filename");
+    const std::string data = text_or_none(file, "file_data");
+    const size_t comma = data.find(";base64,");
+    const auto words = data.starts_with("data:") && comma != data.npos
+                           ? encoded_text(data.substr(5, comma - 5), std::string_view(data).substr(comma + 8))
+                           : std::nullopt;
+    append_text(all, words ? *words : conversation_.left_out("document"), "\n");
     return all;
 }
 

@@ -35,6 +35,7 @@ std::vector<Endpoint> routes(Service& service) {
     add("POST", "/completion", completion);
     add("POST", "/completions", completion);
     add("POST", "/infill", infill);
+    add("POST", "/embedding", embedding);
     add("GET", "/props", props);
     add("GET", "/slots", slots);
     add("GET", "/metrics", metrics);

@@ -91,6 +91,7 @@ class Generation::Impl {
     Impl(Service& service, const TextTask& task, const std::string& tenant)
         : service(service), tenant(tenant), prompts(task.prompts), sampling(task.sampling),
           prompt_logprobs(task.prompt_logprobs) {
+        service.say_ignored(task.ignored);
         for (const std::vector<uint32_t>& prompt : prompts) {
             if (prompt.empty()) bad_request("prompt", "\"prompt\" is empty, so there is nothing to continue");
             require_fits(service, prompt.size(), "prompt");

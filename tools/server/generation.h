@@ -63,7 +63,8 @@ struct TextTask {
     std::vector<std::vector<uint32_t>> prompts;
     Format format;
     Sampling sampling;
-    bool prompt_logprobs = false; // the prompt's tokens get logprobs, too: Generation::prompt_tokens()
+    bool prompt_logprobs = false;  // the prompt's tokens get logprobs, too: Generation::prompt_tokens()
+    std::set<std::string> ignored; // what the request has that is not used: for the log
 };
 
 // A token whose text, or the last part of it, is in an event.

@@ -36,6 +36,7 @@ HttpReply slots(Service& service, const HttpRequest& request);
 HttpReply metrics(Service& service, const HttpRequest& request);
 HttpReply tokenize(Service& service, const HttpRequest& request);
 HttpReply tokenizer_info(Service& service, const HttpRequest& request); // vLLM's
+HttpReply embedding(Service& service, const HttpRequest& request);      // its list of {index, embedding: [[...]]}
 HttpReply detokenize(Service& service, const HttpRequest& request);
 HttpReply apply_template(Service& service, const HttpRequest& request);
 

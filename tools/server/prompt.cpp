@@ -3,8 +3,8 @@
 // end; the default system prompt; render_chat (model/text/chat_template.h) makes pieces of text by the model's template; the
 // tokenizer makes ids of them. Pieces say whether special tokens are recognised in them: only the template's own are, so nobody
 // writes <|im_end|> into a message.
-// A prompt that cannot fit is refused twice: by its bytes before the tokenizer runs (require_bytes_fit: no token stands for more
-// bytes than the longest), because a text of many megabytes would take long, and by its tokens.
+// A prompt that cannot fit is refused twice: by its bytes before the tokenizer runs (begin_encoding: no token stands for more
+// bytes than the longest), because a text of many megabytes would take long and much memory, and by its tokens.
 // answered_prompt() renders the conversation with its new answer as the next request will have it, for work ahead. A template may
 // treat the last message otherwise, so another one follows, and is cut off again at the tag of its turn.
 #include "tools/server/prompt.h"
@@ -68,6 +68,21 @@ std::vector<uint32_t> behind_context(const Service& service, const ChatTask& tas
     return ids;
 }
 
+size_t bytes_of(std::span<const Piece> pieces) {
+    size_t bytes = 0;
+    for (const Piece& piece : pieces) bytes += piece.text.size();
+    return bytes;
+}
+
+// The bytes that the text has at least once it is composed (NFC), before tokens are made of it: of four bytes that are not ASCII
+// one may be left, as of a letter with marks, and an ASCII letter goes into the character of a mark behind it.
+size_t composed_bytes(std::string_view text) {
+    size_t ascii = 0;
+    for (size_t i = 0; i < text.size(); ++i)
+        ascii += uint8_t(text[i]) < 0x80 && (i + 1 == text.size() || uint8_t(text[i + 1]) < 0x80) ? 1 : 0;
+    return ascii + (text.size() - ascii) / 4;
+}
+
 template <class Render> auto rendered(const Render& render) {
     try {
         return render();
@@ -107,7 +122,7 @@ bool returns_thinking(const Json& messages) {
 
 } // namespace
 
-void require_fits(const Service& service, size_t prompt_tokens, const char* param, const char* how_many) {
+void require_fits(const Service& service, size_t prompt_tokens, const std::string& param, const char* how_many) {
     const uint32_t context = service.scheduler.context_size();
     if (prompt_tokens <= context) return;
     throw TooLong(
@@ -117,16 +132,20 @@ void require_fits(const Service& service, size_t prompt_tokens, const char* para
         param, prompt_tokens);
 }
 
-void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param) {
-    constexpr size_t max_composed =
-        4; // of texts that are not ASCII a token may stand for more bytes: they are composed before (NFC)
-    size_t bytes = 0, per_token = service.longest_token;
-    for (const Piece& piece : pieces) {
-        bytes += piece.text.size();
-        const bool is_ascii = std::ranges::all_of(piece.text, [](char c) { return uint8_t(c) < 0x80; });
-        if (!is_ascii) per_token = service.longest_token * max_composed;
-    }
-    require_fits(service, bytes / per_token, param, "at least ");
+Service::EncodingTurn begin_encoding(const Service& service, std::span<const Piece> pieces, const std::string& param) {
+    size_t bytes = 0;
+    for (const Piece& piece : pieces) bytes += composed_bytes(piece.text);
+    require_fits(service, bytes / service.longest_token, param, "at least ");
+    return service.encoding_turn(bytes_of(pieces));
+}
+
+Service::EncodingTurn begin_counting(const Service& service, size_t bytes, const std::string& param) {
+    constexpr uint64_t bytes_per_token = 8; // of what fits into a large context
+    const uint64_t max = std::max(service.options.limits.counted_bytes, service.scheduler.context_size() * bytes_per_token);
+    if (bytes > max)
+        bad_request(param, "\"{}\" has a text of {} bytes, of which at most {} are cut into tokens at once: divide it", param,
+                    bytes, max);
+    return service.encoding_turn(bytes);
 }
 
 // A last message of the assistant is not rendered with the others, because the template would close its turn:
@@ -158,7 +177,8 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
     prompt.ids = rendered([&] {
         std::vector<Piece> pieces = render_chat(messages, task.tools, options);
         if (prompt.continues) append_open_answer(pieces, reasoning, content, options);
-        if (is_answered) require_bytes_fit(service, pieces, "messages");
+        const auto turn =
+            is_answered ? begin_encoding(service, pieces, "messages") : begin_counting(service, bytes_of(pieces), "messages");
         return behind_context(service, task, service.model.tokenizer.encode(pieces), messages.size() + 1);
     });
     if (prompt.continues) prompt.thinking = {};
@@ -186,7 +206,7 @@ std::vector<uint32_t> infill_prompt(const Service& service, const std::string& p
                                  {suffix, false},
                                  {"<|fim_middle|>", true},
                                  {begun, false}});
-    require_bytes_fit(service, pieces, "prompt");
+    const auto turn = begin_encoding(service, pieces, "prompt");
     return tokenizer.encode(pieces);
 }
 

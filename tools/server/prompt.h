@@ -11,8 +11,8 @@ struct ChatPrompt {
 };
 
 // Throws ApiError (400) if the messages or tools are not what the template takes. A last message of the assistant is left
-// open, to be continued; its thinking is over. `is_answered`: a text that is too long for the context in any case is refused
-// before it is cut into tokens.
+// open, to be continued; its thinking is over. A text that is too long for the context in any case is refused before it is cut
+// into tokens; one that is not answered may be longer, up to limits.counted_bytes.
 ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_answered = false);
 
 // The ids that the next prompt will begin with if `answer` is sent back: with its thinking only from a client that has sent
@@ -35,14 +35,19 @@ std::vector<uint32_t> infill_prompt(const Service& service, const std::string& p
                                     const std::string& begun, const std::vector<InfillFile>& others, const char* field);
 
 struct TooLong final : ApiError { // 400, context_length_exceeded
-    TooLong(const std::string& message, const char* param, size_t tokens)
+    TooLong(const std::string& message, const std::string& param, size_t tokens)
         : ApiError(400, "invalid_request_error", message, param, "context_length_exceeded"), tokens(tokens) {}
     size_t tokens; // or more
 };
 
 // Throws TooLong with both numbers.
-void require_fits(const Service& service, size_t prompt_tokens, const char* param, const char* how_many = "");
-// Throws TooLong if even the longest tokens could not encode the text within the context.
-void require_bytes_fit(const Service& service, std::span<const Piece> pieces, const char* param);
+void require_fits(const Service& service, size_t prompt_tokens, const std::string& param, const char* how_many = "");
+
+// Before each text of a client is cut into tokens: throws TooLong if even the longest tokens could not encode it within the
+// context, and waits for the turn to encode it, which ends with what is returned.
+[[nodiscard]] Service::EncodingTurn begin_encoding(const Service& service, std::span<const Piece> pieces,
+                                                   const std::string& param);
+// The same for a text whose tokens are only counted or shown: throws ApiError (400) if it has more than limits.counted_bytes.
+[[nodiscard]] Service::EncodingTurn begin_counting(const Service& service, size_t bytes, const std::string& param);
 
 } // namespace tq::server

@@ -1,5 +1,6 @@
 #include "tools/server/service.h"
 #include "model/text/grammar/gbnf.h"
+#include "model/text/grammar/interrupt.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -22,6 +23,13 @@ void Service::say_ignored(const std::set<std::string>& things) {
         if (!options.log || ignored_.size() == max_said || !ignored_.insert(thing).second) continue;
         options.log(fmt::format("tq-run: requests have {}, which this server does not use (said once)", thing));
     }
+}
+
+Service::EncodingTurn Service::encoding_turn(size_t bytes) const {
+    constexpr std::chrono::milliseconds look_at_client{50};
+    EncodingTurn turn(encoding_, std::defer_lock);
+    while (bytes >= options.limits.encoded_in_turn && !turn.try_lock_for(look_at_client)) grammar::look_at_interrupt();
+    return turn;
 }
 
 std::shared_ptr<const grammar::TokenTrie> Service::token_trie() {

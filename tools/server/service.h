@@ -21,8 +21,10 @@ namespace tq::server {
 struct Limits {
     uint64_t body_bytes = uint64_t(32) << 20;
     uint32_t json_depth = 64;
-    uint32_t messages = 4096, tools = 256, stop_strings = 16, choices = 16, top_logprobs = 20, logit_biases = 1024;
-    uint32_t batch_inputs = 2048; // of embeddings and rerank
+    uint32_t messages = 65536, tools = 256, stop_strings = 16, choices = 16, top_logprobs = 20, logit_biases = 1024;
+    uint32_t batch_inputs = 2048;                   // of embeddings and rerank
+    uint64_t counted_bytes = uint64_t(4) << 20;     // of a text that is only cut into tokens, which may exceed the context
+    uint64_t encoded_in_turn = uint64_t(256) << 10; // bytes of a text from which on texts are encoded one at a time
 };
 
 // Options of POST /v1/prefill.
@@ -68,7 +70,13 @@ class Service {
     // Says once for each thing that requests have it, and that it is not used.
     void say_ignored(const std::set<std::string>& things);
 
+    // Waits for the turn to encode a text of so many bytes: a long text takes some 30 times its bytes meanwhile, so such are
+    // encoded one at a time. Throws grammar::Interrupted if nobody waits for the answer any more.
+    using EncodingTurn = std::unique_lock<std::timed_mutex>;
+    [[nodiscard]] EncodingTurn encoding_turn(size_t bytes) const;
+
   private:
+    mutable std::timed_mutex encoding_;
     std::mutex mutex_;
     std::set<std::string> ignored_; // that were said
     std::shared_ptr<const grammar::TokenTrie> trie_;

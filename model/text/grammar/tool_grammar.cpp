@@ -29,6 +29,19 @@ struct Tool {
     bool strict;
 };
 
+// Arguments are an object, whatever else a schema that says less would allow.
+ToolJson object_schema(ToolJson schema) {
+    const auto type = schema.find("type");
+    const bool is_open = type == schema.end() && !schema.contains("$ref") && !schema.contains("anyOf") &&
+                         !schema.contains("oneOf") && !schema.contains("allOf");
+    const bool allows = type != schema.end() && type->is_array() && std::ranges::find(*type, "object") != type->end();
+    if (is_open || allows)
+        schema["type"] = "object";
+    else if (type != schema.end() && *type != "object")
+        return {{"type", "object"}};
+    return schema;
+}
+
 std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only, const std::set<std::string>* strict) {
     std::vector<Tool> found;
     if (!tools.is_array()) fail("\"tools\" is not a list");
@@ -44,6 +57,7 @@ std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only, const
         found.push_back({name, has_none ? ToolJson{{"type", "object"}, {"properties", ToolJson::object()}} : *parameters,
                          !strict || strict->contains(name)});
         if (!found.back().parameters.is_object()) fail("tool {} has parameters that are not a JSON schema", i);
+        found.back().parameters = object_schema(std::move(found.back().parameters));
     }
     if (found.empty() && !only.empty()) fail("no tool is named {}", printable(only));
     if (found.empty()) fail("there is no tool that could be called");

@@ -126,11 +126,12 @@ TEST_CASE("two calls are two blocks") {
     CHECK(message.at("content").at(1).at("id") == "toolu_2");
 }
 
-TEST_CASE("a call that is cut off is text where that is still possible") {
-    const std::vector<Event> cut = {call_begin("weather"), arguments("{\"city\": \"Os"),
+TEST_CASE("a call that is no JSON has the members that came whole") {
+    const std::vector<Event> cut = {call_begin("weather"), arguments("{\"days\": 2, \"city\": Os"),
                                     call_end(false, "<tool_call>{\"name\": ...")};
     const Json message = whole(cut, {FinishReason::length, {}, {}});
-    CHECK(message.at("content") == Json::array({{{"type", "text"}, {"text", "<tool_call>{\"name\": ..."}}}));
+    CHECK(message.at("content") ==
+          Json::array({{{"type", "tool_use"}, {"id", "toolu_1"}, {"name", "weather"}, {"input", {{"days", 2}}}}}));
     const auto events = stream(cut, {FinishReason::length, {}, {}});
     CHECK(types(events).at(4) == "content_block_stop");
     CHECK(events.at(5).at("delta").at("stop_reason") == "max_tokens");

@@ -113,6 +113,14 @@ const Forms all_forms[] = {
         {"type": "tool_result", "tool_use_id": "c", "content": {"sun": true}}, {"type": "tool_result"},
         {"type": "tool_result", "content": [{"stdout": "a"}]}]}])",
      {"{\"sun\":true}", "[{\"stdout\":\"a\"}]"}},
+    {"files of text, with their names",
+     R"([{"role": "user", "content": [{"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,R3LDvMOfZQ=="}},
+        {"type": "file", "file": {"filename": "b.pdf", "file_data": "data:application/pdf;base64,AA=="}}]}])",
+     R"([{"role": "user", "content": [{"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;charset=utf-8;base64,R3LDvMOfZQ"},
+        {"type": "input_file", "filename": "b.pdf", "file_data": "data:application/pdf;base64,AA=="}]}])",
+     R"([{"role": "user", "content": [{"type": "document", "title": "a.txt", "source": {"type": "base64", "media_type": "text/plain",
+        "data": "R3LDvM\nOfZQ=="}}, {"type": "document", "title": "b.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}]}])",
+     {"user\na.txt\nGr\u00fc\u00dfe\nb.pdf\n[document is left out: the model reads only text]<|im_end|>"}},
     {"the line that changes with every request, and what a router puts behind it",
      R"([{"role": "system", "content": "x-anthropic-billing-header: cc_version=2.1.3; cc_entrypoint=cli; cch=71fea; You are an agent.\nBe brief."},
         {"role": "user", "content": "Hello"}])",
@@ -190,6 +198,39 @@ TEST_CASE("documents and search results that are made of text are read") {
     CHECK(prompt.find("user\nSky\nIt is green.\nInner\nPage\nhttps://a.example\nThe result<|im_end|>") != prompt.npos);
     CHECK(prompt.find("<tool_response>\nPage\nhttps://a.example\nThe result\nSky\nIt is green.\n</tool_response>") !=
           prompt.npos);
+}
+
+TEST_CASE("a document has its title, its context and its text, and what is no text is told") {
+    ScriptedServer server("yes");
+    const auto prompt = [&](const std::string& parts) {
+        return messages_prompt_of(server,
+                                  R"([{"role": "user", "content": [)" + parts + R"(, {"type": "text", "text": "End"}]}])");
+    };
+    const std::string from_text = prompt(
+        R"({"type": "document", "title": "T", "context": "C", "source": {"type": "text", "media_type": "text/plain", "data": "D"}})");
+    CHECK(from_text.find("user\nT\nC\nD\nEnd") != from_text.npos);
+    const std::string from_pdf =
+        prompt(R"({"type": "document", "title": "T", "context": "C", "source": {"type": "url", "url": "https://a.example"}})");
+    CHECK(from_pdf.find("user\nT\nC\n[document is left out: the model reads only text]\nEnd") != from_pdf.npos);
+    for (const char* odd :
+         {R"({"type": "document", "context": 7, "source": {"type": "base64", "media_type": 7, "data": {}}})",
+          R"({"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "?"}})", R"({"type": "file"})",
+          R"({"type": "input_file", "file_data": 7, "filename": []})", R"({"type": "file", "file": "data:,a"})"}) {
+        CAPTURE(odd);
+        CHECK(prompt(odd).find("user\n[document is left out: the model reads only text]\nEnd") != std::string::npos);
+    }
+}
+
+TEST_CASE("a conversation may have more messages than any context holds") {
+    ScriptedServer server([](const std::string&) { return "yes"; }, ChatVariant::instruct, ScriptedServer::greedy(),
+                          {.context_size = 65536});
+    Json body = chat_body("Hello");
+    for (int i = 0; i < 5000; ++i) body["messages"].push_back({{"role", i % 2 == 0 ? "assistant" : "user"}, {"content", "a"}});
+    body["max_tokens"] = 1;
+    CHECK(server.answer(chat_completions, body).at("usage").at("prompt_tokens") > 20000);
+    CHECK(server.answer(messages, body).at("usage").at("output_tokens") == 1);
+    body["input"] = body["messages"];
+    CHECK(server.answer(response_input_tokens, body).at("input_tokens") > 20000);
 }
 
 TEST_CASE("items of the last answers may be referred to by their ids, by whom they were given") {

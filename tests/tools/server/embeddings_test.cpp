@@ -138,6 +138,35 @@ TEST_CASE("dimensions: the first numbers, with length 1; base64: the same number
     }
 }
 
+TEST_CASE("llama.cpp's path has a list of vectors for each text, with the norm that is asked for") {
+    const Model model = demo();
+    test::ServedModel served(model);
+    const auto state = state_of(model, model.tokenizer.encode("A small cat.", false));
+    const auto vector = [&](const Json& more) {
+        Json request{{"content", "A small cat."}};
+        request.update(more);
+        const Json reply = served.answer(server::embedding, request);
+        REQUIRE(reply.size() == 1);
+        CHECK(reply.at(0).at("index") == 0);
+        REQUIRE(reply.at(0).at("embedding").size() == 1);
+        return reply.at(0).at("embedding").at(0).get<std::vector<float>>();
+    };
+    CHECK(vector(Json::object()) == unit(state, model.config.hidden_size));
+    CHECK(vector({{"embd_normalize", -1}}) == state);
+    double sum = 0, cubes = 0, largest = 0;
+    for (const float x : vector({{"embd_normalize", 1}})) sum += std::abs(x);
+    for (const float x : vector({{"embd_normalize", 3}})) cubes += std::pow(std::abs(x), 3);
+    for (const float x : vector({{"embd_normalize", 0}})) largest = std::max(largest, double(std::abs(x)));
+    CHECK(sum == doctest::Approx(1));
+    CHECK(cubes == doctest::Approx(1));
+    CHECK(largest == doctest::Approx(32760));
+    const Json two = served.answer(server::embedding, {{"input", {"Bread.", "A small cat."}}});
+    CHECK(two.at(1).at("index") == 1);
+    CHECK(two.at(1).at("embedding").at(0).get<std::vector<float>>() == unit(state, model.config.hidden_size));
+    CHECK(served.refusal(server::embedding, "{}").at("param") == "content");
+    CHECK(served.refusal(server::embedding, R"({"content": "a", "embd_normalize": -2})").at("param") == "embd_normalize");
+}
+
 TEST_CASE("texts end with the token that the file says, once") {
     Model model = demo();
     const auto end_of_text = model.tokenizer.special("<|endoftext|>"), end_of_turn = model.tokenizer.special("<|im_end|>");

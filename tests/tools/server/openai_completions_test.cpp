@@ -166,6 +166,26 @@ TEST_CASE("logprobs have the offset of each token") {
     CHECK(joined == "caf\xC3\xA9 two");
 }
 
+TEST_CASE("tokens that are parts of a character are told apart by their bytes, as OpenAI writes them") {
+    ScriptedServer server("x");
+    const std::string text = "a\xF0\x9F\xA6\x86";
+    const Json ids = server.model.tokenizer.encode(text);
+    REQUIRE(ids.size() > 2);
+    const Json body = {{"prompt", text}, {"echo", true}, {"max_tokens", 0}, {"logprobs", 5}};
+    const Json logprobs = server.answer(completions, body)["choices"][0]["logprobs"];
+    std::set<std::string> names;
+    for (size_t i = 0; i < ids.size(); ++i) {
+        const std::string bytes(server.model.tokenizer.bytes(ids[i])), name = logprobs["tokens"][i];
+        std::string expected = bytes == "a" ? "a" : "bytes:";
+        for (const char c : bytes)
+            if (bytes != "a") expected += fmt::format("\\x{:02x}", uint8_t(c));
+        CHECK(name == expected);
+        names.insert(name);
+        if (i > 0) CHECK(logprobs["top_logprobs"][i].size() == 5);
+    }
+    CHECK(names.size() == ids.size());
+}
+
 TEST_CASE("a stop string ends a text; usage comes where it was asked for") {
     ScriptedServer server("one\n\ntwo");
     CHECK(text(server.answer(completions, {{"prompt", "A"}, {"stop", "\n\n"}}), 0) == "one");

@@ -148,6 +148,20 @@ TEST_CASE("documents that are all but certain keep their order, and their raw sc
     CHECK(greatest > 40); // beyond what a probability in a double tells apart from 0 or 1
 }
 
+TEST_CASE("a query that is repeated for many documents is refused before the prompts are made") {
+    const Model model = demo();
+    test::ServedSetup setup;
+    setup.options.limits.body_bytes = 20'000;
+    test::ServedModel served(model, setup);
+    const auto body = [](size_t documents) {
+        return Json{{"query", std::string(1000, 'a')}, {"documents", std::vector<std::string>(documents, "b")}}.dump();
+    };
+    const Json error = served.refusal(server::rerank, body(19));
+    CHECK(error.at("param") == "documents");
+    CHECK(contains(error.at("message").get<std::string>(), fmt::format("have {} bytes", 19 * (1000 + web.size() + 1))));
+    CHECK(served.refusal(server::rerank, body(2)).at("code") == "context_length_exceeded");
+}
+
 TEST_CASE("what is no request is refused with the field's name, and nothing is run") {
     Model model = demo();
     test::ServedSetup setup{.context = 300};

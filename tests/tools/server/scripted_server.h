@@ -16,8 +16,9 @@ using Say = std::function<std::string(const std::string& prompt)>;
 class ScriptedServer {
   public:
     explicit ScriptedServer(Say say, ChatVariant variant = ChatVariant::instruct, ServiceOptions service_options = greedy(),
-                            test::ScriptedOptions forward_options = {})
-        : model(test::make_scripted_model(variant)), scheduler(open(std::move(say), forward_options), {}, scheduling()),
+                            test::ScriptedOptions forward_options = {}, bool special_tokens = true)
+        : model(test::make_scripted_model(variant)),
+          scheduler(open(std::move(say), forward_options, special_tokens), {}, scheduling()),
           service(model, scheduler, std::move(service_options)) {}
     explicit ScriptedServer(const std::string& says, ChatVariant variant = ChatVariant::instruct,
                             ServiceOptions service_options = greedy())
@@ -62,9 +63,10 @@ class ScriptedServer {
     bool disconnected = false;
 
   private:
-    serving::Scheduler::Model open(Say say, const test::ScriptedOptions& options) {
-        test::Script script = [this, say = std::move(say)](std::span<const uint32_t> prompt) {
-            return model.tokenizer.encode(say(model.tokenizer.decode(prompt, false)));
+    // `special_tokens`: else the model spells its markup with tokens of plain text.
+    serving::Scheduler::Model open(Say say, const test::ScriptedOptions& options, bool special_tokens) {
+        test::Script script = [this, say = std::move(say), special_tokens](std::span<const uint32_t> prompt) {
+            return model.tokenizer.encode(say(model.tokenizer.decode(prompt, false)), special_tokens);
         };
         return {std::make_unique<test::ScriptedForward>(model, std::move(script), options), nullptr};
     }

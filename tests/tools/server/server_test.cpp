@@ -324,6 +324,35 @@ TEST_CASE("a line of the log for each request: no body, no key, and nothing that
     CHECK(!has(log, "the-key"));
 }
 
+TEST_CASE("a client that goes away before anything was written is logged as such, streamed or not") {
+    for (const bool streams : {false, true}) {
+        std::atomic<bool> began = false;
+        Running running({}, false);
+        const auto wait = [&](const HttpRequest& request) {
+            began = true;
+            for (const auto end = std::chrono::steady_clock::now() + 20s;
+                 !request.disconnected() && std::chrono::steady_clock::now() < end;)
+                std::this_thread::sleep_for(1ms);
+        };
+        running.server.ready({{"POST", "/wait", [&](const HttpRequest& request) {
+                                   HttpReply reply{.status = streams ? 200 : 499};
+                                   if (streams)
+                                       reply.stream = [&wait, request](const Send&) { wait(request); };
+                                   else
+                                       wait(request);
+                                   return reply;
+                               }}});
+        {
+            RawClient gone(running.server.port());
+            gone.send(post("/wait", "{}"));
+            for (int i = 0; !began && i < 5000; i++) std::this_thread::sleep_for(1ms);
+        }
+        CHECK(running.server.wait_until_idle(20s));
+        CHECK(has(running.logged(), streams ? "POST /wait 200 " : "POST /wait 499 "));
+        CHECK(has(running.logged(), " ms, the client went away\n"));
+    }
+}
+
 TEST_CASE("of the questions for the health those with news are logged, unless all are wanted") {
     for (const bool all : {false, true}) {
         Running running({.log_health = all}, false);

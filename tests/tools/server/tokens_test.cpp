@@ -1,5 +1,11 @@
 // Texts into tokens and back, as llama.cpp's clients and vLLM's ask.
 #include "tests/tools/server/chat_answers.h"
+#ifdef __linux__
+#include <cstring>
+#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 using namespace tq;
 using namespace tq::server;
@@ -25,6 +31,106 @@ TEST_CASE("a text, a prompt or messages become the ids that an answer would begi
     CHECK(refused_field([&] { server.post(tokenize, R"({"prompt": 1})"); }) == "prompt");
     CHECK(refused_field([&] { server.post(detokenize, R"({"tokens": [-1]})"); }) == "tokens");
 }
+
+TEST_CASE("a long text has its tokens in a stream, and one that is too long is refused") {
+    ServiceOptions options = ScriptedServer::greedy();
+    options.limits.counted_bytes = 20'000;
+    ScriptedServer server([](const std::string&) { return "x"; }, ChatVariant::instruct, options, {.context_size = 1024});
+    std::string text;
+    while (text.size() < 19'980) text += "Count \xF0\x9F\x98\x80 ";
+    const std::vector<uint32_t> ids = server.model.tokenizer.encode(text);
+    for (const bool with_pieces : {false, true}) {
+        const HttpReply reply = server.post(tokenize, Json{{"content", text}, {"with_pieces", with_pieces}}.dump());
+        REQUIRE(reply.stream);
+        std::string sent, bytes;
+        reply.stream(Send([&](std::string_view part, bool) { return sent += part, true; }));
+        const Json answer = Json::parse(sent);
+        CHECK(answer.at("count") == ids.size());
+        if (!with_pieces) CHECK(answer.at("tokens") == Json(ids));
+        for (const Json& token : answer.at("tokens")) {
+            if (!with_pieces) continue;
+            if (token.at("piece").is_string()) bytes += token.at("piece").get<std::string>();
+            if (token.at("piece").is_array())
+                for (const Json& byte : token.at("piece")) bytes += char(byte.get<uint32_t>());
+        }
+        CHECK(bytes == (with_pieces ? text : ""));
+    }
+    const std::string longer(80'000, 'a');
+    const auto field = [&](HttpReply (*handle)(Service&, const HttpRequest&), const Json& body) {
+        return refused_field([&] { server.post(handle, body.dump()); });
+    };
+    CHECK(field(tokenize, {{"content", longer}}) == "content");
+    CHECK(field(tokenize, {{"prompt", longer}}) == "prompt");
+    CHECK(field(tokenize, chat_body(longer)) == "messages");
+    CHECK(field(apply_template, chat_body(longer)) == "messages");
+    CHECK(field(count_tokens, chat_body(longer)) == "messages");
+    CHECK(field(response_input_tokens, {{"input", longer}}) == "messages");
+    CHECK(field(detokenize, {{"tokens", std::vector<uint32_t>(30'000, ids[0])}}) == "tokens");
+    CHECK(field(embeddings, {{"input", longer}}) == "input");
+    CHECK(field(embedding, {{"content", {"a", longer}}}) == "content[1]");
+    CHECK(field(ollama_embed, {{"input", longer}}) == "input");
+    CHECK(field(rerank, {{"query", "a"}, {"documents", {"b", longer}}}) == "documents[1]");
+    CHECK(field(completions, {{"prompt", longer}}) == "prompt");
+    CHECK(field(completion, {{"prompt", longer}}) == "prompt");
+    CHECK(field(infill, {{"input_prefix", longer}}) == "prompt");
+}
+
+#ifdef __linux__
+// Returns how much more memory the process had at most while it ran, in bytes.
+static size_t peak_of(const std::function<void()>& run) {
+    const auto field = [](const char* name) {
+        std::ifstream status("/proc/self/status");
+        for (std::string line; std::getline(status, line);)
+            if (line.starts_with(name)) return size_t(std::stoull(line.substr(std::strlen(name)))) << 10;
+        return size_t(0);
+    };
+    std::ofstream("/proc/self/clear_refs") << "5"; // VmHWM begins anew
+    const size_t before = field("VmRSS:");
+    run();
+    return field("VmHWM:") - before;
+}
+
+// In a child process, so that nothing of other tests' memory is used again.
+TEST_CASE("a body that cannot be answered takes a few times its bytes") {
+    const size_t megabytes = 8;
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ScriptedServer server("x");
+        const std::string longest(megabytes << 20, 'a');
+        const auto body = [&](const std::string& before, const std::string& after) { return before + longest + after; };
+        const std::string bodies[] = {body(R"({"input": ")", R"("})"), body(R"({"query": "a", "documents": [")", R"("]})"),
+                                      body(R"({"content": ")", R"("})"),
+                                      body(R"({"messages": [{"role": "user", "content": ")", R"("}]})")};
+        HttpReply (*const handles[])(Service&, const HttpRequest&) = {embeddings, rerank, tokenize, count_tokens};
+        for (size_t i = 0; i < 4; ++i) {
+            size_t refused = 0;
+            const size_t peak = peak_of([&] {
+                try {
+                    server.post(handles[i], bodies[i]);
+                } catch (const ApiError&) {
+                    refused = 1;
+                }
+            });
+            const size_t told = refused == 1 ? peak >> 20 : SIZE_MAX;
+            if (write(ends[1], &told, sizeof(told)) != ssize_t(sizeof(told))) break;
+        }
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t told = 0;
+    for (int i = 0; i < 4; ++i) {
+        CAPTURE(i);
+        REQUIRE(read(ends[0], &told, sizeof(told)) == ssize_t(sizeof(told)));
+        CHECK(told > 0);
+        CHECK(told < 10 * megabytes);
+    }
+    close(ends[0]);
+    waitpid(child, nullptr, 0);
+}
+#endif
 
 TEST_CASE("what a tokenizer adds is known by its text") {
     ScriptedServer server("x");

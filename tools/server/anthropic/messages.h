@@ -18,7 +18,7 @@ Request read_prompt(const Json& body, const Limits& limits);
 
 class Writer : public AnswerWriter {
   public:
-    // `stream`: blocks are sent as they come. Otherwise a call that is not valid becomes text, as the model wrote it.
+    // `stream`: blocks are sent as they come.
     Writer(std::string model, bool stream, MakeId make_id = random_id);
 
     std::string begin(const Usage& usage) override;
@@ -37,7 +37,6 @@ class Writer : public AnswerWriter {
     void text(Block kind, const std::string& text);
     void delta(const char* type, const char* name, const std::string& text);
     void close();
-    void end_call(const AnswerPart& part);
 
     const bool stream_;
     const MakeId make_id_;

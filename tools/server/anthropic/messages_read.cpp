@@ -4,6 +4,7 @@
 // here.
 #include "base/printable.h"
 #include "tools/server/anthropic/messages.h"
+#include "tools/server/ignored_fields.h"
 
 namespace tq::server::messages_api {
 namespace {
@@ -68,7 +69,7 @@ Request read_prompt(const Json& body, const Limits& limits) {
         read_message(conversation, object_entry(*messages, i, "messages"), roles, limits, entry_path("messages", i));
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_fields(task, body, {"mcp_servers", "container"});
+    ignore_fields(task.ignored, body);
     read_functions(task, body, limits);
     read_tool_choice(task, body, limits);
     read_thinking(task, body);

@@ -1,12 +1,10 @@
 // The stream of the Messages API: message_start, ping; for each content block content_block_start, deltas, content_block_stop;
 // message_delta with the reason and the usage, message_stop. One block is open at a time. Events of the answer decide when it
 // changes: text of another kind closes it, and so does a call.
-// `message_` is built beside the stream, whether it is sent or not, so whole() and the stream cannot differ but in one case: a
-// call whose arguments are no valid JSON. A stream has sent its beginning as tool_use already. An answer that is sent as one has
-// it as text, as the model wrote it (end_call).
-// A call that the token limit cut off keeps the members that came whole (whole_members), because a part of a member may be a
-// command of another meaning.
-// Thinking has an empty signature: clients send it back, and nothing here checks it.
+// `message_` is built beside the stream, whether it is sent or not, so whole() and the stream cannot differ.
+// A call whose arguments are no JSON, as if the token limit cut it off, keeps the members that came whole (whole_members),
+// because a part of a member may be a command of another meaning. Thinking has an empty signature: clients send it back, and
+// nothing here checks it.
 #include "tools/server/anthropic/messages.h"
 #include "tools/server/call_arguments.h"
 #include "tools/server/sse.h"
@@ -71,7 +69,7 @@ void Writer::part(const AnswerPart& part) {
         text_ += part.text;
         delta("input_json_delta", "partial_json", part.text);
         break;
-    case AnswerPart::Kind::call_end: end_call(part); break;
+    case AnswerPart::Kind::call_end: close(); break;
     }
 }
 
@@ -98,16 +96,6 @@ void Writer::text(Block kind, const std::string& text) {
 
 void Writer::delta(const char* type, const char* name, const std::string& text) {
     send("content_block_delta", {{"index", message_.at("content").size()}, {"delta", {{"type", type}, {name, text}}}});
-}
-
-void Writer::end_call(const AnswerPart& part) {
-    const auto input = part.valid ? read_arguments(text_) : std::nullopt;
-    if (!input && !part.cut && !stream_) {
-        block_ = {{"type", "text"}, {"text", ""}};
-        open_ = Block::text;
-        text_ = part.text;
-    }
-    close();
 }
 
 void Writer::close() {

@@ -3,6 +3,7 @@
 // one has none: it is the whole answer without its content, where clients find the reason of the end, the counts and the times.
 #include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai/reply.h"
 #include "tools/server/prompt.h"
@@ -78,6 +79,7 @@ HttpReply complete(Service& service, const HttpRequest& request, const Json& bod
     task.sampling = read_sampling(service, body);
     task.sampling.choices = 1;
     task.format = read_formats(body);
+    ignore_fields(task.ignored, body);
     return answer(service, request, std::make_shared<Generation>(service, task, request.tenant),
                   std::make_shared<NativeWriter>(service, streams), streams);
 }

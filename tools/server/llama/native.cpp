@@ -47,6 +47,7 @@ std::vector<uint32_t> tokenized(Service& service, const Json& body) {
     const bool parses = bool_field(body, "parse_special").value_or(true);
     const std::string& text = content ? *content : *prompt;
     const Tokenizer& tokenizer = service.model.tokenizer;
+    const auto turn = begin_counting(service, text.size(), content ? "content" : "prompt");
     return adds ? tokenizer.prompt(text, parses) : tokenizer.encode(text, parses);
 }
 
@@ -57,6 +58,21 @@ Json piece_json(std::string_view bytes) {
     Json values = Json::array();
     for (const char byte : bytes) values.push_back(uint8_t(byte));
     return values;
+}
+
+// Sends the tokens in parts, as text: the values of JSON would take many times the memory of the ids.
+void send_tokens(const Service& service, const std::vector<uint32_t>& ids, bool with_pieces, const Send& send) {
+    constexpr size_t part_bytes = 64 << 10;
+    std::string part = R"({"tokens":[)";
+    for (size_t i = 0; i < ids.size(); ++i) {
+        if (i > 0) part += ',';
+        part += with_pieces ? dump_text({{"id", ids[i]}, {"piece", piece_json(service.model.tokenizer.bytes(ids[i]))}})
+                            : std::to_string(ids[i]);
+        if (part.size() < part_bytes) continue;
+        if (!send(part)) return;
+        part.clear();
+    }
+    send.last(part + fmt::format(R"(],"count":{},"max_model_len":{}}})", ids.size(), service.scheduler.context_size()));
 }
 
 } // namespace
@@ -104,19 +120,21 @@ HttpReply slots(Service& service, const HttpRequest&) {
     return json_reply(all);
 }
 
+// A long list is a stream, so that no more of it is in memory than the client takes.
 HttpReply tokenize(Service& service, const HttpRequest& request) {
+    constexpr size_t max_whole = 4096; // tokens
     const Json body = parse_body(request.body, service.options.limits);
     const bool with_pieces = bool_field(body, "with_pieces").value_or(false);
-    const Tokenizer& tokenizer = service.model.tokenizer;
-    Json tokens = Json::array();
-    for (const uint32_t id : tokenized(service, body)) {
-        if (with_pieces)
-            tokens.push_back({{"id", id}, {"piece", piece_json(tokenizer.bytes(id))}});
-        else
-            tokens.push_back(id);
+    std::vector<uint32_t> ids = tokenized(service, body);
+    HttpReply reply;
+    if (ids.size() > max_whole) {
+        reply.stream = [&service, ids = std::move(ids), with_pieces](const Send& send) {
+            send_tokens(service, ids, with_pieces, send);
+        };
+        return reply;
     }
-    const size_t count = tokens.size();
-    return json_reply({{"tokens", std::move(tokens)}, {"count", count}, {"max_model_len", service.scheduler.context_size()}});
+    send_tokens(service, ids, with_pieces, Send([&](std::string_view part, bool) { return reply.body += part, true; }));
+    return reply;
 }
 
 HttpReply tokenizer_info(Service& service, const HttpRequest&) {
@@ -144,7 +162,11 @@ HttpReply detokenize(Service& service, const HttpRequest& request) {
     const Tokenizer& tokenizer = service.model.tokenizer;
     Utf8Stream stream;
     std::string text;
-    for (const uint32_t id : read_ids(service, *tokens, "tokens")) text += stream.push(tokenizer.bytes(id));
+    const uint64_t max = service.options.limits.counted_bytes;
+    for (const uint32_t id : read_ids(service, *tokens, "tokens")) {
+        text += stream.push(tokenizer.bytes(id));
+        if (text.size() > max) bad_request("tokens", "\"tokens\" are those of a text of more than {} bytes: divide them", max);
+    }
     text += stream.flush();
     return json_reply({{"content", text}, {"prompt", text}});
 }

@@ -4,6 +4,7 @@
 #include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
+#include "tools/server/prompt.h"
 #include "tools/server/prompt_values.h"
 #include <algorithm>
 #include <cmath>
@@ -17,11 +18,24 @@ constexpr const char* default_instruction = "Given a web search query, retrieve 
 struct RerankTask {
     std::string instruction, query;
     std::vector<std::string> documents;
+    const char* name = "documents"; // of their field
     size_t top_n;
     bool return_documents = false;
     bool is_tei = false;     // text-embeddings-inference's shape
     bool raw_scores = false; // logits, not probabilities
 };
+
+// Each document's prompt repeats the query and the instruction, so that a short body may ask for much.
+void require_prompts_in_memory(const RerankTask& task, uint64_t max) {
+    uint64_t bytes = task.documents.size() * (task.query.size() + task.instruction.size());
+    for (const std::string& document : task.documents) bytes += document.size();
+    if (bytes > max)
+        bad_request(
+            task.name,
+            "\"{}\" has {} texts, whose prompts have {} bytes with the query and the instruction in each, but may have {}: "
+            "send fewer at once",
+            task.name, task.documents.size(), bytes, max);
+}
 
 RerankTask read_rerank(const Service& service, const Json& body) {
     RerankTask task;
@@ -29,9 +43,9 @@ RerankTask read_rerank(const Service& service, const Json& body) {
     task.query = text_field(body, "query").value_or("");
     if (task.query.empty()) bad_request("query", "\"query\" is missing or empty");
     task.is_tei = !member(body, "documents") && member(body, "texts");
-    const char* const name = task.is_tei ? "texts" : "documents";
-    const auto document_field = [&](size_t i) { return fmt::format("{}[{}]", name, i); };
-    const Json* documents = array_field(body, name, service.options.limits.batch_inputs);
+    if (task.is_tei) task.name = "texts";
+    const auto document_field = [&](size_t i) { return fmt::format("{}[{}]", task.name, i); };
+    const Json* documents = array_field(body, task.name, service.options.limits.batch_inputs);
     if (!documents || documents->empty()) bad_request("documents", "\"documents\" is missing or empty: a list of texts");
     for (size_t i = 0; i < documents->size(); i++) {
         const Json& document = (*documents)[i];
@@ -45,11 +59,12 @@ RerankTask read_rerank(const Service& service, const Json& body) {
     task.top_n = std::min(task.documents.size(), top_n ? size_t(*top_n) : SIZE_MAX);
     task.return_documents = bool_field(body, task.is_tei ? "return_text" : "return_documents").value_or(false);
     task.raw_scores = bool_field(body, "raw_scores").value_or(false);
+    require_prompts_in_memory(task, service.options.limits.body_bytes);
     return task;
 }
 
 // The prompt of Qwen3-Reranker's model card. What the client sent is text: no special tokens are found in it.
-std::vector<uint32_t> rerank_prompt(const Tokenizer& tokenizer, const RerankTask& task, const std::string& document) {
+std::vector<uint32_t> rerank_prompt(const Service& service, const RerankTask& task, size_t i) {
     const Piece pieces[] = {
         {"<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
          "Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: ",
@@ -58,17 +73,20 @@ std::vector<uint32_t> rerank_prompt(const Tokenizer& tokenizer, const RerankTask
         {"\n<Query>: ", true},
         {task.query},
         {"\n<Document>: ", true},
-        {document},
+        {task.documents[i]},
         {"<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", true}};
-    return tokenizer.encode(pieces);
+    const auto turn = begin_encoding(service, pieces, fmt::format("{}[{}]", task.name, i));
+    return service.model.tokenizer.encode(pieces);
 }
 
-std::vector<std::vector<uint32_t>> rerank_prompts(const Model& model, const RerankTask& task) {
+std::vector<std::vector<uint32_t>> rerank_prompts(const Service& service, const RerankTask& task) {
     std::vector<std::vector<uint32_t>> prompts;
     try {
-        for (const std::string& document : task.documents) prompts.push_back(rerank_prompt(model.tokenizer, task, document));
+        for (size_t i = 0; i < task.documents.size(); i++) prompts.push_back(rerank_prompt(service, task, i));
+    } catch (const ApiError&) {
+        throw;
     } catch (const Error& error) { // the vocabulary lacks what the prompt is made of
-        bad_request("model", "{} cannot rerank ({}): load a model such as Qwen3-Reranker", model.name, error.what());
+        bad_request("model", "{} cannot rerank ({}): load a model such as Qwen3-Reranker", service.model.name, error.what());
     }
     return prompts;
 }
@@ -128,9 +146,9 @@ HttpReply rerank(Service& service, const HttpRequest& request) {
     const RerankTask task = read_rerank(service, body);
     const auto& weights = service.model.weights.classifier; // else the logits of two tokens
     const auto classifier = weights ? to_floats(*weights) : std::vector<float>();
-    const auto prompts = rerank_prompts(service.model, task);
+    const auto prompts = rerank_prompts(service, task);
     const auto scored = classifier.empty() ? answer_ids(service.model) : std::vector<uint32_t>();
-    const auto field = [&](size_t i) { return fmt::format("{}[{}]", task.is_tei ? "texts" : "documents", i); };
+    const auto field = [&](size_t i) { return fmt::format("{}[{}]", task.name, i); };
     const PromptValues results = run_prompts(service, request, prompts, scored, field);
     std::vector<double> margins;
     for (const auto& values : results.values) margins.push_back(margin_of(values, classifier));

@@ -6,6 +6,7 @@
 // list counts as missing.
 #include "base/printable.h"
 #include "tools/server/conversation.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/ollama/ollama.h"
 #include "tools/server/openai/messages.h"
 #include "tools/server/prompt.h"
@@ -60,15 +61,10 @@ Sampling read_options(Service& service, const Json& body, std::set<std::string>&
     return read_sampling(service, options);
 }
 
-void ignore_ollama_fields(std::set<std::string>& ignored, const Json& body, std::initializer_list<const char*> names) {
-    for (const char* name : names)
-        if (const Json* value = member(body, name); value && *value != "" && !(value->is_array() && value->empty()))
-            ignored.insert(fmt::format("the field \"{}\"", name));
-}
-
 void read_common(Service& service, ChatTask& task, const Json& body) {
     task.format = read_ollama_format(body);
     read_ollama_think(task, body);
+    ignore_fields(task.ignored, body);
     task.sampling = read_options(service, body, task.ignored);
     read_logprobs(task.sampling, body, service.options.limits);
 }
@@ -81,11 +77,10 @@ void read_loading(Request& request, const Json& body) {
 }
 
 TextTask raw_task(Service& service, const Json& body, std::vector<uint32_t> prompt) {
-    std::set<std::string> ignored;
-    TextTask task{
-        .prompts = {std::move(prompt)}, .format = read_ollama_format(body), .sampling = read_options(service, body, ignored)};
+    TextTask task{.prompts = {std::move(prompt)}, .format = read_ollama_format(body)};
+    task.sampling = read_options(service, body, task.ignored);
+    ignore_fields(task.ignored, body);
     read_logprobs(task.sampling, body, service.options.limits);
-    service.say_ignored(ignored);
     return task;
 }
 
@@ -100,7 +95,7 @@ void refuse_beside_raw(const Json& body) {
 
 std::vector<uint32_t> raw_prompt(const Service& service, const std::string& text) {
     const Piece piece{text, true};
-    require_bytes_fit(service, {&piece, 1}, "prompt");
+    const auto turn = begin_encoding(service, {&piece, 1}, "prompt");
     return service.model.tokenizer.prompt(text);
 }
 
@@ -155,7 +150,6 @@ Request read_generate(Service& service, const Json& body) {
     read_message(conversation, message, roles, service.options.limits, "prompt");
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_ollama_fields(task.ignored, body, {"template"});
     if (const Json* context = member(body, "context")) task.context = read_ids(service, *context, "context");
     read_common(service, task, body);
     request.task = std::move(task);

@@ -35,7 +35,7 @@ std::string Writer::say(const std::string& content, const std::string& thinking,
     return {};
 }
 
-// A call is sent as one, with its arguments as an object: of one that was cut off, what came whole.
+// A call is sent as one, with its arguments as an object: of one that was cut off, or is no JSON, what came whole.
 std::string Writer::show(const Event& event) {
     const AnswerPart& part = event.part;
     switch (part.kind) {
@@ -45,7 +45,6 @@ std::string Writer::show(const Event& event) {
     case AnswerPart::Kind::arguments: arguments_ += part.text; return {};
     case AnswerPart::Kind::call_end: break;
     }
-    if (!part.valid && !part.cut) return say(part.text, "");
     Json arguments = read_arguments(arguments_).value_or(whole_members(arguments_));
     Json function = {{"index", call_count_++}, {"name", name_}, {"arguments", std::move(arguments)}};
     return say("", "", Json::array({{{"id", random_id("call_")}, {"function", std::move(function)}}}));

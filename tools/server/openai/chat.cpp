@@ -1,8 +1,7 @@
 // POST /v1/chat/completions.
 // Parts of answers (AnswerPart) become OpenAI's messages: thinking is reasoning_content, calls are tool_calls, custom tools get
-// the text that their one argument holds. A stream and a whole answer differ for a call that is no valid JSON in the end. A whole
-// answer tells it as content. A stream has sent its beginning already and cannot take it back, so the client finds arguments that
-// it cannot parse.
+// the text that their one argument holds. A call that is no valid JSON in the end is a call, too: the client finds arguments that
+// it cannot parse, streamed or not, and can tell the model so.
 #include "tools/server/answer_writer.h"
 #include "tools/server/call_arguments.h"
 #include "tools/server/handlers.h"
@@ -32,8 +31,6 @@ struct ChatMessageSoFar {
     std::string name, arguments; // of the call that is not at its end
     FinishReason finish = FinishReason::stop;
 
-    // A call that is no valid JSON in the end, and was not merely cut by the limit, is told as content: the client sees what the
-    // model wrote, and no call that cannot be run.
     void add(const Event& event, const std::set<std::string>& custom_tools) {
         const AnswerPart& part = event.part;
         append(logprobs, content_logprobs(event));
@@ -42,11 +39,7 @@ struct ChatMessageSoFar {
         case PartKind::content: content += part.text; break;
         case PartKind::call_begin: name = part.text, arguments.clear(); break;
         case PartKind::arguments: arguments += part.text; break;
-        case PartKind::call_end:
-            if (part.valid || part.cut)
-                calls.push_back(call_begin(name, custom_tools.contains(name), arguments));
-            else
-                content += part.text;
+        case PartKind::call_end: calls.push_back(call_begin(name, custom_tools.contains(name), arguments));
         }
     }
 

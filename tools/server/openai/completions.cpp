@@ -2,9 +2,11 @@
 // Several prompts, with `n` answers each, are one generation: choice i answers prompt i / n, and the events of a prompt's choices
 // come mixed. A prompt that is a text may name special tokens: whoever gives a text without a template writes its markup.
 #include "base/printable.h"
+#include "model/text/unicode.h"
 #include "tools/server/answer_writer.h"
 #include "tools/server/chat_parts.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai/reply.h"
 #include "tools/server/prompt.h"
@@ -23,7 +25,7 @@ struct CompletionTask {
 std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path) {
     if (given.is_string()) {
         const Piece text{given.get<std::string>(), true};
-        require_bytes_fit(service, {&text, 1}, "prompt");
+        const auto turn = begin_encoding(service, {&text, 1}, "prompt");
         return service.model.tokenizer.prompt(text.text);
     }
     if (!given.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
@@ -62,6 +64,7 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
         sampling.top_logprobs = uint32_t(*top);
     }
     task.text.format = read_formats(body);
+    ignore_fields(task.text.ignored, body);
     task.echo = bool_field(body, "echo").value_or(false);
     task.text.prompt_logprobs = task.echo && sampling.logprobs;
     const auto best_of = integer_field(body, "best_of", 1, INT32_MAX);
@@ -79,6 +82,16 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
     if (prefix && !prefix->is_string()) bad_request("prompt", "\"prompt\" must be one text where there is a \"suffix\"");
     task.text.prompts = {infill_prompt(service, prefix ? prefix->get<std::string>() : "", *suffix, "", {}, "suffix")};
     return task;
+}
+
+// The name of a token, by which clients tell tokens apart: its text, or for a part of a character its bytes, as OpenAI writes
+// them: "bytes:\\xe6\\x97".
+std::string token_name(const std::string& bytes) {
+    if (!find_invalid_utf8(bytes)) return bytes;
+    std::string name = "bytes:";
+    for (const char c : bytes)
+        name += c >= 0x20 && c < 0x7F && c != '\\' ? std::string(1, c) : fmt::format("\\x{:02x}", uint8_t(c));
+    return name;
 }
 
 size_t characters(std::string_view text) {
@@ -113,10 +126,10 @@ struct TextChoice {
     }
 
     void add(const TokenText& token, size_t& at) {
-        logprobs["tokens"].push_back(token.bytes);
+        logprobs["tokens"].push_back(token_name(token.bytes));
         logprobs["token_logprobs"].push_back(token.logprob);
         Json top = Json::object();
-        for (const auto& [bytes, logprob] : token.top) top[bytes] = logprob;
+        for (const auto& [bytes, logprob] : token.top) top[token_name(bytes)] = logprob;
         logprobs["top_logprobs"].push_back(std::move(top));
         logprobs["text_offset"].push_back(at);
         at += characters(token.bytes);

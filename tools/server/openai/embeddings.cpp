@@ -1,7 +1,7 @@
 // POST /v1/embeddings: OpenAI's shape. The vector of a text is the state of its last token after the last norm, of length 1.
 // No special tokens are found in texts. A model of embeddings expects its end token behind each input, because the state of that
-// token is the vector (embedding_end). Ollama's two endpoints are here as well: they differ in the names of fields and in what
-// surrounds the vectors.
+// token is the vector (embedding_end). Ollama's two endpoints and llama.cpp's are here as well: they differ in the names of
+// fields and in what surrounds the vectors.
 #include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
@@ -21,6 +21,9 @@ struct EmbeddingsTask {
     bool one = false; // the input is not a list of inputs
     uint32_t dimensions;
     bool base64 = false;
+    const char* name = "input"; // of the field
+
+    std::string field(size_t i) const { return one ? name : fmt::format("{}[{}]", name, i); }
 };
 
 void require_last_token(const Model& model) {
@@ -43,12 +46,17 @@ std::optional<uint32_t> embedding_end(const Model& model) {
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }
 
+std::vector<uint32_t> text_ids(const Service& service, const Json& input, const std::string& field) {
+    const Piece text{input.get<std::string>()};
+    const auto turn = begin_encoding(service, {&text, 1}, field);
+    return service.model.tokenizer.prompt(text.text, false);
+}
+
 std::vector<uint32_t> read_embedding_input(const Service& service, const Json& input, const std::string& field) {
     const Model& model = service.model;
     if (!input.is_string() && !input.is_array()) bad_request(field, "\"{}\" must be a text or a list of token ids", field);
     if (input.is_array() ? input.empty() : input == "") bad_request(field, "\"{}\" is empty", field);
-    std::vector<uint32_t> ids =
-        input.is_array() ? read_ids(service, input, field) : model.tokenizer.prompt(input.get_ref<const std::string&>(), false);
+    std::vector<uint32_t> ids = input.is_array() ? read_ids(service, input, field) : text_ids(service, input, field);
     if (ids.empty())
         bad_request(field, "\"{}\" has no character that the model's vocabulary knows", field); // Bpe leaves out such bytes
     const auto end = embedding_end(model);
@@ -56,19 +64,16 @@ std::vector<uint32_t> read_embedding_input(const Service& service, const Json& i
     return ids;
 }
 
-std::string embedding_field(size_t i, bool one) { return one ? "input" : fmt::format("input[{}]", i); }
-
 void read_embedding_inputs(EmbeddingsTask& task, const Service& service, const Json& body) {
-    const Json* input = member(body, "input");
-    if (!input) bad_request("input", "\"input\" is missing: a text, a list of texts, or of lists of token ids");
+    const Json* input = member(body, task.name);
+    if (!input) bad_request(task.name, "\"{}\" is missing: a text, a list of texts, or of lists of token ids", task.name);
     task.one = !input->is_array() || input->empty() || input->front().is_number();
     if (task.one) {
-        task.prompts.push_back(read_embedding_input(service, *input, "input"));
+        task.prompts.push_back(read_embedding_input(service, *input, task.name));
         return;
     }
-    array_field(body, "input", service.options.limits.batch_inputs);
-    for (size_t i = 0; i < input->size(); i++)
-        task.prompts.push_back(read_embedding_input(service, (*input)[i], embedding_field(i, false)));
+    array_field(body, task.name, service.options.limits.batch_inputs);
+    for (size_t i = 0; i < input->size(); i++) task.prompts.push_back(read_embedding_input(service, (*input)[i], task.field(i)));
 }
 
 EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
@@ -125,8 +130,7 @@ std::string embeddings_body(const Service& service, const EmbeddingsTask& task, 
 } // namespace
 
 static PromptValues run_embeddings(Service& service, const HttpRequest& request, const EmbeddingsTask& task) {
-    const auto field = [&](size_t i) { return embedding_field(i, task.one); };
-    return run_prompts(service, request, task.prompts, {}, field);
+    return run_prompts(service, request, task.prompts, {}, [&](size_t i) { return task.field(i); });
 }
 
 HttpReply embeddings(Service& service, const HttpRequest& request) {
@@ -134,6 +138,35 @@ HttpReply embeddings(Service& service, const HttpRequest& request) {
     require_last_token(service.model);
     const EmbeddingsTask task = read_embeddings(service, body);
     return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
+}
+
+// The vector divided by its norm as "embd_normalize" says: -1: none, 0: so that the largest number is that of an int16, 1: the
+// sum of absolute values, 2: the length, p: the p-norm.
+static std::vector<float> normalized(const std::vector<float>& state, int64_t kind) {
+    double largest = 0, powers = 0;
+    for (const float value : state) largest = std::max(largest, std::abs(double(value)));
+    for (const float value : state) powers += kind > 0 ? std::pow(std::abs(value) / largest, double(kind)) : 0;
+    const double norm = kind < 0 ? 1 : kind == 0 ? largest / 32760 : largest * std::pow(powers, 1 / double(kind));
+    std::vector<float> out;
+    for (const float value : state) out.push_back(float(norm > 0 ? value / norm : 0));
+    return out;
+}
+
+// llama.cpp's: a list of vectors for each text, which for a pooled state has one.
+HttpReply embedding(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    require_last_token(service.model);
+    EmbeddingsTask task{.dimensions = service.model.config.hidden_size, .name = member(body, "input") ? "input" : "content"};
+    const int64_t kind = integer_field(body, "embd_normalize", -1, 100).value_or(2);
+    read_embedding_inputs(task, service, body);
+    const PromptValues results = run_embeddings(service, request, task);
+    std::string list;
+    for (size_t i = 0; i < results.values.size(); i++) {
+        const std::vector<float> vector =
+            kind == 2 ? unit_vector(results.values[i], task.dimensions) : normalized(results.values[i], kind);
+        list += fmt::format(R"({}{{"index":{},"embedding":[[{}]]}})", i == 0 ? "" : ",", i, fmt::join(vector, ","));
+    }
+    return {.body = "[" + list + "]"};
 }
 
 // Ollama's two endpoints: /api/embed for one or several texts, and its older /api/embeddings for one.
@@ -157,10 +190,9 @@ HttpReply ollama_embeddings(Service& service, const HttpRequest& request) {
     require_last_token(service.model);
     const auto prompt = text_field(body, "prompt");
     if (!prompt) bad_request("prompt", "\"prompt\" is missing: a text");
-    EmbeddingsTask task{.dimensions = service.model.config.hidden_size};
-    task.one = true;
-    task.prompts.push_back(read_embedding_input(service, *prompt, "prompt"));
-    const PromptValues results = run_prompts(service, request, task.prompts, {}, [](size_t) { return std::string("prompt"); });
+    EmbeddingsTask task{.dimensions = service.model.config.hidden_size, .name = "prompt"};
+    read_embedding_inputs(task, service, body);
+    const PromptValues results = run_embeddings(service, request, task);
     return {.body = fmt::format(R"({{"embedding":[{}]}})", fmt::join(unit_vector(results.values.at(0), task.dimensions), ","))};
 }
 

@@ -4,6 +4,7 @@
 #include "base/printable.h"
 #include "tools/server/chat_parts.h"
 #include "tools/server/conversation.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/openai/reply.h"
 
 namespace tq::server {
@@ -49,9 +50,7 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
     Conversation conversation = read_conversation(body, limits);
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_fields(task, body,
-                  {"functions", "function_call", "web_search_options", "audio", "guided_json", "guided_regex", "guided_choice",
-                   "guided_grammar", "structured_outputs", "prompt_logprobs", "num_beams", "use_beam_search"});
+    ignore_fields(task.ignored, body);
     read_tools(task, body, limits);
     task.format = read_formats(body);
     read_chat_thinking(task, body);

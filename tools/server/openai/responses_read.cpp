@@ -6,6 +6,7 @@
 // (reasoning_seal), so that the content of other servers is not taken for text.
 #include "base/printable.h"
 #include "tools/server/conversation.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/openai/responses.h"
 #include <algorithm>
 
@@ -136,7 +137,7 @@ Request read_with_items(const Json& body, const Limits& limits, const FindItem& 
     Conversation conversation = read_conversation(body, limits, find_item);
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_fields(task, body, {"max_tool_calls"});
+    ignore_fields(task.ignored, body);
     read_tools(task, body, limits);
     read_reasoning(task, body);
     if (const Json* text = object_field(body, "text"))

@@ -73,7 +73,8 @@ Model load_model(const std::filesystem::path& path, const ModelOptions& options)
     std::vector<std::string> notes = file.notes();
     notes.insert(notes.end(), tokenizer.notes().begin(), tokenizer.notes().end());
     for (std::string& note : sampling_notes(file)) notes.push_back(std::move(note));
-    if (const auto note = template_note(file)) notes.push_back(*note);
+    for (const auto& note : {template_note(file), system_prompt_note(file)})
+        if (note) notes.push_back(*note);
     check_mapped_files();
     std::string system = default_system_prompt(file);
     return {.file = std::move(file),

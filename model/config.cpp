@@ -65,6 +65,9 @@ class Keys {
                                        std::holds_alternative<std::vector<int64_t>>(*value));
         if (!is_list) return file.integer(name);
         std::vector<uint64_t> values = file.integers(name);
+        const uint64_t layers = file.integer(architecture.key("block_count")), own = layers - integer("nextn_predict_layers", 0);
+        if (values.size() != layers && values.size() != own)
+            fail("{} has {} values for {} layers", label(key), values.size(), layers);
         if (architecture.hybrid) std::erase(values, 0u);
         if (values.empty() || std::ranges::count(values, values[0]) != std::ptrdiff_t(values.size()))
             fail("{} has different values for layers, and tq-run runs models whose layers are alike", label(key));

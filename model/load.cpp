@@ -24,8 +24,8 @@ void keep_min(std::atomic<uint64_t>& min, uint64_t row) {
 }
 
 [[noreturn]] void fail_damaged(const Tensor& tensor, const std::string& what) {
-    fail("tensor '{}' has {}: the file is damaged, download it again{}", tensor.name, what,
-         tensor.of_mtp ? ", or go without its head for multi-token prediction: --spec none" : "");
+    fail("{}tensor '{}' has {}: the file is damaged, download it again{}", tensor.file ? *tensor.file + ": " : "", tensor.name,
+         what, tensor.of_mtp ? ", or go without its head for multi-token prediction: --spec none" : "");
 }
 
 // The products of a norm overflow only if a device multiplies in fp16, so the norm itself is refused, on every device; so are

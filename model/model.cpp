@@ -21,7 +21,18 @@ std::vector<std::string> sampling_notes(const ModelFile& file) {
         const std::string full = fmt::format("general.sampling.{}", key);
         if (file.real(full, 0) != 0) notes.push_back(fmt::format("{} is ignored: tq-run has no such sampling", file.label(full)));
     }
+    if (const char* key = "general.sampling.sequence"; file.text(key, "") != "")
+        notes.push_back(fmt::format("{} is ignored: tq-run applies penalties, temperature, top-k, top-p and min-p in this order",
+                                    file.label(key)));
     return notes;
+}
+
+// Throws an Error that names the key for a number that no sampler takes.
+float recommended_real(const ModelFile& file, const char* key, float fallback, double min, double max) {
+    const double value = file.real(key, double(fallback));
+    if (!(value >= min && value <= max)) // also when it is NaN
+        fail("{} is {}: it must lie between {} and {}", file.label(key), value, min, max);
+    return float(value);
 }
 
 // Returns a number of tokens; a negative one means all.
@@ -73,7 +84,8 @@ Model load_model(const std::filesystem::path& path, const ModelOptions& options)
     std::vector<std::string> notes = file.notes();
     notes.insert(notes.end(), tokenizer.notes().begin(), tokenizer.notes().end());
     for (std::string& note : sampling_notes(file)) notes.push_back(std::move(note));
-    if (const auto note = template_note(file)) notes.push_back(*note);
+    for (const auto& note : {template_note(file), system_prompt_note(file)})
+        if (note) notes.push_back(*note);
     check_mapped_files();
     std::string system = default_system_prompt(file);
     return {.file = std::move(file),
@@ -88,12 +100,12 @@ Model load_model(const std::filesystem::path& path, const ModelOptions& options)
 
 SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {
     SamplerOptions options = card_sampling(chat_variant(file), thinking);
-    options.temperature = float(file.real("general.sampling.temp", double(options.temperature)));
+    options.temperature = recommended_real(file, "general.sampling.temp", options.temperature, 0, 100);
     options.top_k = recommended_count(file, "general.sampling.top_k", options.top_k, 0);
-    options.top_p = float(file.real("general.sampling.top_p", double(options.top_p)));
-    options.repeat_penalty = float(file.real("general.sampling.penalty_repeat", double(options.repeat_penalty)));
+    options.top_p = recommended_real(file, "general.sampling.top_p", options.top_p, 0, 1);
+    options.repeat_penalty = recommended_real(file, "general.sampling.penalty_repeat", options.repeat_penalty, 0.01, 100);
     options.repeat_last_n = recommended_count(file, "general.sampling.penalty_last_n", options.repeat_last_n, UINT32_MAX);
-    options.min_p = float(file.real("general.sampling.min_p", double(options.min_p)));
+    options.min_p = recommended_real(file, "general.sampling.min_p", options.min_p, 0, 1);
     return options;
 }
 

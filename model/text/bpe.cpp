@@ -11,7 +11,8 @@ namespace tq {
 
 // The merges are kept as a table in compressed rows: the joins of a left token are joins_[first_joins_[left]] on, sorted by the
 // right token, so that a pair's rank is found by a binary search in one short row.
-Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size)
+Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size,
+         const std::string& label)
     : byte_ids_(byte_ids), first_joins_(size_t(vocabulary_size) + 1, 0) {
     ENSURE(merges.size() < none, "{} merges", merges.size());
     for (const BpeMerge& merge : merges) ++first_joins_[merge.left + 1];
@@ -26,7 +27,7 @@ Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>&
                   [](const Join& a, const Join& b) { return std::pair(a.right, a.rank) < std::pair(b.right, b.rank); });
         const auto twice = std::adjacent_find(begin, end, [](const Join& a, const Join& b) { return a.right == b.right; });
         if (twice != end)
-            fail("tokenizer.ggml.merges: merge {} joins the same tokens as merge {}; the vocabulary is damaged", twice[1].rank,
+            fail("{}: merge {} joins the same tokens as merge {}; the vocabulary is damaged", label, twice[1].rank,
                  twice[0].rank);
     }
 }

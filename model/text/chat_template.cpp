@@ -324,29 +324,6 @@ ChatVariant chat_variant(const ModelFile& file) {
     return closes ? ChatVariant::hybrid : ChatVariant::thinking;
 }
 
-// A literal of Jinja that is a whole system turn is the one for conversations that have none of their own.
-std::string default_system_prompt(const ModelFile& file) {
-    const std::string_view text = file.text("tokenizer.chat_template", "");
-    constexpr std::string_view begin = "<|im_start|>system", end = "<|im_end|>";
-    for (size_t at = text.find(begin); at != text.npos; at = text.find(begin, at + 1)) {
-        const char before = at > 0 ? text[at - 1] : '\0', quote = before == '\'' || before == '"' ? before : '\0';
-        std::string_view turn = text.substr(at + begin.size());
-        const size_t newline = quote != '\0' && turn.starts_with("\\n") ? 2 : turn.starts_with('\n') ? 1 : 0;
-        if (newline == 0 || turn.find(end) == turn.npos) continue;
-        turn = turn.substr(newline, turn.find(end) - newline);
-        std::string prompt;
-        bool is_whole = turn.size() < 4096 && turn.find("{{") == turn.npos && turn.find("{%") == turn.npos;
-        for (size_t i = 0; is_whole && i < turn.size(); ++i) {
-            const bool is_escape = quote != '\0' && turn[i] == '\\' && i + 1 < turn.size();
-            is_whole = is_escape || quote == '\0' || turn[i] != quote;
-            prompt += !is_escape ? turn[i] : turn[i + 1] == 'n' ? '\n' : turn[i + 1];
-            i += is_escape ? 1 : 0;
-        }
-        if (is_whole && !prompt.empty()) return prompt;
-    }
-    return {};
-}
-
 std::vector<Piece> render_chat(const Json& messages_json, const Json& tools, const ChatOptions& options) {
     const std::vector<Message> messages = read_messages(messages_json);
     check_tools(tools);

@@ -56,6 +56,8 @@ ChatVariant chat_variant(const ModelFile& file);
 
 // Returns the system prompt that the file's template has for conversations without one, as Qwen2.5's and SmolLM2's; empty: none.
 std::string default_system_prompt(const ModelFile& file);
+// Returns a sentence on a system prompt that the template may have and default_system_prompt() does not find.
+std::optional<std::string> system_prompt_note(const ModelFile& file);
 
 // Effort that qwen38 is told to think with: xhigh and low by a sentence in the system turn.
 enum class ReasoningEffort { low, medium, xhigh };

@@ -42,6 +42,7 @@ std::vector<uint32_t> end_ids(const Vocabulary& vocabulary, const SpecialTokens&
     for (const char* literal : {"<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|eot_id|>",
                                 "<|eom_id|>", "<|end_of_text|>"})
         if (const auto id = specials.id(literal)) ids.push_back(*id);
+    std::ranges::sort(ids);
     return ids;
 }
 
@@ -53,11 +54,11 @@ struct Tokenizer::Tables {
     Bpe bpe;
     SpecialTokens specials, added_words;
     std::unordered_map<std::string_view, uint32_t> whole_words; // into vocabulary.bytes
-    std::vector<uint32_t> end_of_generation;
+    std::vector<uint32_t> end_of_generation;                    // sorted
 
     Tables(Vocabulary read, bool use_nfc)
         : nfc(use_nfc && (read.splitter == WordSplitter::qwen2 || read.splitter == WordSplitter::qwen35)),
-          vocabulary(std::move(read)), bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size()),
+          vocabulary(std::move(read)), bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size(), vocabulary.merges_label),
           specials(tokens_of(vocabulary, {TokenKind::control, TokenKind::tag})),
           added_words(tokens_of(vocabulary, {TokenKind::word})), whole_words(words_of(vocabulary)),
           end_of_generation(end_ids(vocabulary, specials)) {
@@ -74,13 +75,13 @@ class Tokenizer::Encoder {
     // `strict`: throws an Error if markup names a token that the vocabulary lacks.
     void add(std::string_view text, bool markup, bool strict) {
         size_t pos = 0;
-        for (std::optional<SpecialTokens::Match> match; markup && (match = tables_.specials.find(text, pos));) {
-            if (strict) require_tokens(text.substr(pos, match->begin - pos));
-            pending_ += text.substr(pos, match->begin - pos);
+        for (const auto& [begin, length, id] : markup ? tables_.specials.find(text) : std::vector<SpecialTokens::Match>()) {
+            if (strict) require_tokens(text.substr(pos, begin - pos));
+            pending_ += text.substr(pos, begin - pos);
             flush();
-            ids_.push_back(match->id);
-            pos = match->begin + match->length;
-            consumed_ += match->length;
+            ids_.push_back(id);
+            pos = begin + length;
+            consumed_ += length;
         }
         if (strict && markup) require_tokens(text.substr(pos));
         pending_ += text.substr(pos);
@@ -110,10 +111,10 @@ class Tokenizer::Encoder {
         if (pending_.size() >= UINT32_MAX) fail("the text has {} bytes; at most 4 GiB can be tokenized", pending_.size());
         const std::string_view text = pending_;
         size_t pos = 0;
-        while (const auto match = tables_.added_words.find(text, pos)) {
-            split(text.substr(pos, match->begin - pos));
-            ids_.push_back(match->id);
-            pos = match->begin + match->length;
+        for (const auto& [begin, length, id] : tables_.added_words.find(text)) {
+            split(text.substr(pos, begin - pos));
+            ids_.push_back(id);
+            pos = begin + length;
         }
         split(text.substr(pos));
         pending_.clear();
@@ -198,10 +199,7 @@ bool Tokenizer::is_unused(uint32_t id) const {
     return tables_->vocabulary.kinds[id] == TokenKind::unused;
 }
 
-bool Tokenizer::is_end_of_generation(uint32_t id) const {
-    const auto& ids = tables_->end_of_generation;
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
+bool Tokenizer::is_end_of_generation(uint32_t id) const { return std::ranges::binary_search(tables_->end_of_generation, id); }
 
 std::optional<uint32_t> Tokenizer::special(std::string_view literal) const { return tables_->specials.id(literal); }
 

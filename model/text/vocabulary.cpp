@@ -163,6 +163,7 @@ class Reader {
     explicit Reader(const ModelFile& file) : file_(file) {}
 
     Vocabulary read(bool any_kind) {
+        vocabulary_.merges_label = label(file_, "merges");
         const PreTokenizer* const pre = read_kind(file_, vocabulary_.refusal);
         if (!pre && !any_kind) fail("{}", vocabulary_.refusal);
         if (pre) {
@@ -229,6 +230,9 @@ class Reader {
         if (is_added && text.size() > SpecialTokens::max_length)
             refuse("tokens", ": added token {} has {} bytes; at most {} are supported", id, text.size(),
                    SpecialTokens::max_length);
+        if (is_added && (added_bytes_ += text.size()) > SpecialTokens::max_total)
+            refuse("tokens", ": the added tokens up to token {} have {} bytes together; at most {} are supported", id,
+                   added_bytes_, SpecialTokens::max_total);
         vocabulary_.kinds.push_back(kind);
         vocabulary_.begins.push_back(vocabulary_.bytes.size());
         vocabulary_.bytes += kind == TokenKind::base ? base_bytes(text, alphabet_) : std::string(text);
@@ -303,15 +307,21 @@ class Reader {
     // No code here needs these ids, except a BOS token that texts begin with, which is read before.
     void note_unused_id(std::string_view key) {
         const std::string full = fmt::format("tokenizer.ggml.{}", key);
-        if (!file_.find(full)) return;
-        const double id = file_.real(full);
-        if (id < 0 || id >= vocabulary_.size())
+        const ModelFile::Value* value = file_.find(full);
+        if (!value) return;
+        const auto note = [&](auto id) {
             vocabulary_.notes.push_back(
                 fmt::format("{} is {}, which is ignored: there are {} tokens", label(file_, key), id, vocabulary_.size()));
+        };
+        if (const auto* id = std::get_if<int64_t>(value); id && *id < 0)
+            note(*id);
+        else if (file_.integer(full) >= vocabulary_.size())
+            note(file_.integer(full));
     }
 
     const ModelFile& file_;
     ByteAlphabet alphabet_;
+    size_t added_bytes_ = 0;
     std::vector<int64_t> types_;                         // by id
     std::unordered_map<std::string_view, uint32_t> ids_; // of a used token, if there is one of that text
     Vocabulary vocabulary_;

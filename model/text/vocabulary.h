@@ -26,6 +26,7 @@ struct Vocabulary {
     std::vector<TokenKind> kinds;            // by id
     std::array<uint32_t, 256> byte_ids = {}; // Bpe::none if a byte has no token
     std::vector<BpeMerge> merges;            // by rank
+    std::string merges_label;                // of their key, in errors
     std::vector<uint32_t> stop_ids;          // from the file's keys of tokens that end an answer; below size()
 
     WordSplitter splitter = WordSplitter::qwen2;

@@ -27,7 +27,8 @@ struct Tensor {
     // NVFP4: factors of the blocks' values, a number for each of as many equal parts of the rows (the matrices of a stack).
     // Empty: 1.
     std::vector<float> factors = {};
-    bool of_mtp = false; // of the head for multi-token prediction, which a model can do without
+    bool of_mtp = false;                               // of the head for multi-token prediction, which a model can do without
+    std::shared_ptr<const std::string> file = nullptr; // the model's path, for errors
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }

@@ -267,7 +267,9 @@ uint32_t quantise(Weights& weights, GgmlType type) {
     uint32_t count = 0;
     for_each_tensor(weights, [&](Tensor& t) {
         if (t.rows == 1 || needs_all_bits(t.name) || !can_quantise(t)) return; // a norm or bias, or already in fewer bits
+        auto file = std::move(t.file);
         t = quantised(t, type);
+        t.file = std::move(file);
         ++count;
     });
     if (weights.tied) weights.output = weights.token_embd;
@@ -351,8 +353,10 @@ Weights read_weights(const ModelFile& file, const Config& c) {
     if (c.architecture->gguf_pairs == RopePairs::neighbours && !file.rope_is_split())
         for (LayerWeights& l : w.layers)
             for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = rope_split(*t, c.head_dim);
-    for_each_tensor(w, [](Tensor& t) {
+    const auto path = std::make_shared<const std::string>(utf8_text(file.path()));
+    for_each_tensor(w, [&](Tensor& t) {
         if (t.type == GgmlType::TQ1_0) t = in_tq2_0(t);
+        t.file = path;
     });
     if (w.tied) w.output = w.token_embd;
     w.files = file.identities();

@@ -160,6 +160,7 @@ TEST_CASE("tensors that an architecture lacks, or has beyond the table, are refu
 TEST_CASE("a number for each layer is as good as one, where they are equal") {
     for (const char* key : {"attention.head_count", "attention.head_count_kv", "feed_forward_length"}) {
         ModelFile file = keys_of("llama");
+        file.mutable_metadata()["llama.block_count"] = uint64_t(2);
         const std::string name = std::string("llama.") + key;
         const uint64_t value = name == "llama.feed_forward_length" ? 128 : 2;
         file.mutable_metadata()[name] = std::vector<int64_t>{int64_t(value), int64_t(value)};
@@ -167,8 +168,10 @@ TEST_CASE("a number for each layer is as good as one, where they are equal") {
         CHECK(read_config(file).num_key_value_heads == 2);
         file.mutable_metadata()[name] = std::vector<uint64_t>{value, 2 * value};
         CHECK(contains(config_error(file), "has different values for layers"));
-        file.mutable_metadata()[name] = std::vector<uint64_t>();
-        CHECK(contains(config_error(file), "has different values for layers"));
+        for (const size_t count : {0, 1, 3}) {
+            file.mutable_metadata()[name] = std::vector<uint64_t>(count, value);
+            CHECK(config_error(file) == fmt::format("model.gguf: key '{}' has {} values for 2 layers", name, count));
+        }
         file.mutable_metadata()[name] = std::vector<double>{2};
         CHECK(contains(config_error(file), "is a list of numbers, not an integer"));
     }

@@ -357,7 +357,7 @@ TEST_CASE("NaN and infinite weights are found by tensor and row") {
     };
     CHECK(error_with("token_embd.weight", 0, std::string_view("\0\0", 2)).empty());
     check_contains(error_with("token_embd.weight", 34 * 17, std::string_view("\0\x7c", 2)),
-                   "tensor 'token_embd.weight' has a weight in row 17");
+                   ": tensor 'token_embd.weight' has a weight in row 17");
     check_contains(error_with("blk.0.ffn_down.weight", 34 * 2 * 31 + 34, "\xff\xff"),
                    "tensor 'blk.0.ffn_down.weight' has a weight in row 31");
     check_contains(error_with("output_norm.weight", 31 * 4, std::string_view("\0\0\xc0\x7f", 4)),

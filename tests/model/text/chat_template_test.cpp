@@ -301,8 +301,33 @@ You are SmolLM<|im_end|>
 ' }}{% endif %})") == "You are SmolLM");
     CHECK(system_of(R"({{ "<|im_start|>system\nIt's \"me\".\nYou\\I<|im_end|>\n" }})") == "It's \"me\".\nYou\\I");
     CHECK(system_of("{% if not system %}<|im_start|>system\nPlain text.<|im_end|>\n{% endif %}") == "Plain text.");
+    for (const char* begin : {R"({% set system_message = 'Be \'brief\'.' %}{% if messages[0].role == 'system' %})"
+                              R"({% set system_message = messages[0].content %}{% endif %})",
+                              R"({%- if messages[0]['role'] == 'system' -%}{%- set system_message = messages[0]['content'] -%})"
+                              R"({%- else -%}{%- set system_message="Be 'brief'." -%}{%- endif -%})"})
+        for (const char* turn :
+             {R"({{ '<|im_start|>system\n' + system_message + '<|im_end|>\n' }})",
+              R"({{'<|im_start|>system' + '\n' ~ system_message ~ '<|im_end|>'}})",
+              "<|im_start|>system\n{{ system_message }}<|im_end|>", "<|im_start|>system\n{{- system_message|trim }}"})
+            CHECK(system_of(std::string(begin) + turn) == "Be 'brief'.");
     for (const char* none :
          {"", R"({{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }})", R"({{ '<|im_start|>system\nYou are' }})",
           "<|im_start|>system\n{{ content }}<|im_end|>", R"({{ '<|im_start|>system\n<|im_end|>' }})"})
         CHECK(system_of(none) == "");
+}
+
+TEST_CASE("a system prompt of a template that is not understood is noted") {
+    const auto note_of = [](std::string_view chat_template) {
+        return system_prompt_note(open_keys({{"tokenizer.chat_template", chat_template}})).value_or("");
+    };
+    for (const char* unread : {"{% set system_message = 'A' %}{{ bos_token + system_message }}",
+                               "{% set default_system = 'A' %}{% set system = default_system %}<|im_start|>system\n{{ system }}",
+                               "{% if tools %}{% set system_message = 'A' %}{% else %}{% set system_message = 'B' %}{% endif %}"
+                               "{{ '<|im_start|>system\\n' + system_message }}"})
+        CHECK(contains(note_of(unread), "to a text that is left out"));
+    for (const char* silent :
+         {"", "{% set system_message = 'A' %}{{ '<|im_start|>system\\n' + system_message }}", "{% set system_message = '' %}",
+          "{% set system_message = messages[0].content %}", "{% set tools = 'A' %}", "{% set system_message = 'A",
+          "{% set system", "{% set system_message = 'A' + b %}", "{{ '<|im_start|>system\\nA<|im_end|>\\n' }}"})
+        CHECK(note_of(silent) == "");
 }

@@ -206,7 +206,12 @@ TEST_CASE("ids that nothing needs are noted and ignored, where they are none of 
     CHECK(contains(error_of([&] {
                        tokenizer_with(file, {{"tokenizer.ggml.padding_token_id", std::string_view("x")}});
                    }),
-                   "'tokenizer.ggml.padding_token_id' is a text, not a number"));
+                   "tokenizer.ggml.padding_token_id' is a text, not an integer"));
+    for (const char* key : {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.padding_token_id"})
+        CHECK(contains(error_of([&] {
+                           tokenizer_with(file, {{key, 1.5}});
+                       }),
+                       fmt::format("key '{}' is a real number, not an integer", key)));
 }
 
 TEST_CASE("tokens that old and foreign writers have") {

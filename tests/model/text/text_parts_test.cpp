@@ -314,21 +314,49 @@ TEST_CASE("BPE: the same as merging step by step") {
     }
 }
 
+using Found = std::vector<std::vector<size_t>>; // begin, length and id of each
+
+Found found(const SpecialTokens& specials, std::string_view text) {
+    Found out;
+    for (const auto& [begin, length, id] : specials.find(text)) out.push_back({begin, length, id});
+    return out;
+}
+
 TEST_CASE("special tokens: leftmost, then longest") {
     const SpecialTokens specials({{"<a>", 1}, {"<a>b", 2}, {"<", 3}, {"x<", 4}, {"\xC3\xA9", 5}});
-    const auto found = [&](std::string_view text, size_t from = 0) {
-        const auto match = specials.find(text, from);
-        return match ? std::vector<size_t>{match->begin, match->length, match->id} : std::vector<size_t>{};
-    };
-    CHECK(found("<a>b") == std::vector<size_t>{0, 4, 2});
-    CHECK(found("<a>c") == std::vector<size_t>{0, 3, 1});
-    CHECK(found("<a") == std::vector<size_t>{0, 1, 3});
-    CHECK(found("yx<a>b") == std::vector<size_t>{1, 2, 4});
-    CHECK(found("yx<a>b", 2) == std::vector<size_t>{2, 4, 2});
-    CHECK(found("x\u00E9") == std::vector<size_t>{1, 2, 5});
-    CHECK(found("x").empty());
-    CHECK(found("").empty());
+    CHECK(found(specials, "<a>b") == Found{{0, 4, 2}});
+    CHECK(found(specials, "<a>c") == Found{{0, 3, 1}});
+    CHECK(found(specials, "<a") == Found{{0, 1, 3}});
+    CHECK(found(specials, "yx<a>b") == Found{{1, 2, 4}});
+    CHECK(found(specials, "y<a>b<<a>") == Found{{1, 4, 2}, {5, 1, 3}, {6, 3, 1}});
+    CHECK(found(specials, "x\u00E9") == Found{{1, 2, 5}});
+    CHECK(found(specials, "x").empty());
+    CHECK(found(specials, "").empty());
     CHECK(specials.id("<a>") == 1u);
     CHECK(!specials.id("<a"));
-    CHECK(!SpecialTokens({}).find("text", 0));
+    CHECK(SpecialTokens({}).find("text").empty());
+}
+
+TEST_CASE("special tokens: those that a search at each position finds, of random ones") {
+    std::mt19937 random(8);
+    const auto word = [&](size_t max) {
+        std::string text;
+        for (size_t n = 1 + random() % max; n > 0; --n) text += char('a' + random() % 2);
+        return text;
+    };
+    for (int round = 0; round < 300; ++round) {
+        std::map<std::string, uint32_t> literals;
+        while (literals.size() < 1 + size_t(round) % 9) literals.emplace(word(5), literals.size());
+        const SpecialTokens specials({literals.begin(), literals.end()});
+        const std::string text = word(60);
+        Found expected;
+        for (size_t begin = 0; begin < text.size();) {
+            size_t length = 5;
+            while (length > 0 && !literals.contains(text.substr(begin, length))) --length;
+            if (length > 0) length = std::min(length, text.size() - begin);
+            if (length > 0) expected.push_back({begin, length, literals.at(text.substr(begin, length))});
+            begin += std::max<size_t>(length, 1);
+        }
+        REQUIRE(found(specials, text) == expected);
+    }
 }

@@ -82,6 +82,20 @@ TEST_CASE("a megabyte of anything takes seconds at most") {
     CHECK(tokenizer.encode(a).size() == 250'000);
 }
 
+TEST_CASE("a megabyte takes seconds at most with any added tokens") {
+    VocabularyFile file = small_vocabulary();
+    for (size_t i = 0; i < 700; ++i) file.add(std::string(4000, 'a') + std::to_string(i), 4);
+    file.add("<" + std::string(4094, '<') + "!", 3);
+    const Tokenizer tokenizer(file.open());
+    for (const char letter : {'a', '<'}) {
+        const std::string text(1'000'000, letter);
+        Ids ids;
+        CHECK(seconds_for([&] { ids = tokenizer.encode(text); }) < 30); // a look at each position takes minutes
+        CHECK(tokenizer.decode(ids) == text);
+    }
+    CHECK(tokenizer.encode(std::string(4001, 'a') + "699").back() == file.tokens.size() - 2);
+}
+
 TEST_CASE("pieces: only markup has special tokens, and only within one piece") {
     const VocabularyFile file = small_vocabulary();
     const Tokenizer tokenizer(file.open());
@@ -217,12 +231,17 @@ TEST_CASE("files that are not a vocabulary of this kind say why") {
     CHECK(contains(spoil([](File& file) { file.tokens[3] = "\xC3"; }), "token 3 is not valid UTF-8"));
     CHECK(contains(spoil([](File& file) { file.add("aa", 1); }), "token 271 is the same as token 256"));
     CHECK(contains(spoil([](File& file) { file.add(std::string(4097, '<'), 4); }), "4097 bytes"));
+    CHECK(contains(spoil([](File& file) {
+                       for (int i = 0; i < 1100; ++i) file.add(fmt::format("{:<4000}", i), 4);
+                   }),
+                   "bytes together; at most 4194304 are supported"));
     for (const char* merge : {"", " ", "a", "a ", " a", "aa"})
         CHECK(contains(spoil([&](File& file) { file.merges[2] = merge; }), "merge 2 is not two tokens"));
     for (const char* merge : {"a b", "zz a", "a zz", "a a a"})
         CHECK(contains(spoil([&](File& file) { file.merges[2] = merge; }),
                        "merge 2 (\"" + std::string(merge) + "\") needs a token"));
-    CHECK(contains(spoil([](File& file) { file.merges[2] = "a a"; }), "merge 2 joins the same tokens as merge 0"));
+    CHECK(contains(spoil([](File& file) { file.merges[2] = "a a"; }),
+                   ": tokenizer.ggml.merges: merge 2 joins the same tokens as merge 0"));
     // These are unusual, but not wrong.
     CHECK(spoil([](File& file) { file.add("[PAD]", 5), file.add("", 5); }) == "no error");
     CHECK(spoil([](File& file) { file.merges.pop_back(); }) == "no error");

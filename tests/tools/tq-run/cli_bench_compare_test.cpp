@@ -203,6 +203,19 @@ TEST_CASE("what differs in layers, file, device or threads shares no row and no 
     CHECK(contains(compared(on_cpu), "Fast & Co, 2 threads"));
 }
 
+TEST_CASE("the threads of the CPU are those that a test ran with") {
+    json two = document({result("tq4/tq4", 0, 0, 60)});
+    two[0]["device"]["backend"] = "CPU";
+    json one = two;
+    one[0]["n_threads"] = 1; // of processor_threads 2
+    const TemporaryFile a(one.dump()), b(two.dump());
+    const Finished finished = bench({"--compare", a.path().string(), b.path().string()});
+    REQUIRE_MESSAGE(finished.status == 0, finished.error);
+    CHECK(contains(finished.output, " Fast & Co, 1 thread "));
+    CHECK(contains(finished.output, " Fast & Co, 2 threads "));
+    CHECK(!contains(finished.output, " ["));
+}
+
 TEST_CASE("errors are shown, and differences within them are no differences") {
     const json mine = with_samples(
                    document({result("f16/f16", 0, 0, 50), result("tq4/tq4", 0, 0, 51), result("tq4/tq4", 0, 8192, 50)}), 2),

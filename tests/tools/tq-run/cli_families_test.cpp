@@ -1,12 +1,10 @@
 // Models of other families than Qwen as users run them, and what is said of files whose keys have faults that nothing depends on.
-#include "model/files/formats/gguf.h"
-#include "model/files/formats/gguf_writer.h"
+#include "tests/support/changed_model.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
-#include <fstream>
 
 using namespace tq;
 using namespace tq::test;
@@ -28,18 +26,7 @@ std::string output(std::vector<std::string> arguments, const std::string& input 
 
 // The small model of Llama 3's kind with more keys.
 void write_changed(const TemporaryFile& to, const std::map<std::string, ModelFile::Value>& keys) {
-    const ModelFile file = read_gguf(llama3());
-    GgufWriter writer;
-    for (const auto& [key, value] : file.metadata())
-        if (!keys.contains(key)) writer.set(key, value);
-    for (const auto& [key, value] : keys) writer.set(key, value);
-    for (const FileTensor& t : file.tensors())
-        writer.add_tensor(t.name, t.type, t.ne[1] == 1 ? std::vector{t.ne[0]} : std::vector{t.ne[0], t.ne[1]});
-    std::ofstream out(to.path(), std::ios::binary);
-    writer.write(out, [&](size_t i, std::ostream& bytes) {
-        const auto data = file.tensors()[i].data;
-        bytes.write(reinterpret_cast<const char*>(data.data()), std::streamsize(data.size()));
-    });
+    tq::test::write_changed(to.path(), llama3(), keys);
 }
 
 } // namespace

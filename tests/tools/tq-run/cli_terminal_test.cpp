@@ -259,6 +259,25 @@ TEST_CASE("messages, help and reports are broken between words at any width") {
     }
 }
 
+TEST_CASE("rows of plan's tables are not broken at 80 columns") {
+    for (const std::vector<std::string>& how :
+         std::vector<std::vector<std::string>>{{"--memory", "8G"}, {"--predict", "RTX 4090"}}) {
+        TerminalSession terminal({{TQ_RUN, "plan", "--synthetic", "qwen3-8b:q4_k_m", how[0], how[1]}, "", {}}, 80);
+        terminal.wait_for_end();
+        const std::vector<std::string> lines = shown_lines(terminal.output());
+        auto line = std::ranges::find_if(lines, [](const std::string& l) { return l.starts_with("cache (keys/values)"); });
+        size_t rows = 0;
+        for (; line != lines.end() && !line->empty(); ++line, ++rows) {
+            CAPTURE(*line);
+            CHECK(std::isalpha(static_cast<unsigned char>(line->front())) != 0); // and no number, which a broken row goes on with
+            CHECK(characters(*line) < 80);
+        }
+        CHECK(rows >= 4);
+        CHECK(contains(terminal.output(), how[0] == "--memory" ? "16 GiB" : "32768"));
+        if (how[0] == "--predict") CHECK(contains(terminal.output(), " (H200 reached 0.42 of such)"));
+    }
+}
+
 TEST_CASE("a typed line is shown once after the terminal has another size") {
     const TemporaryDirectory home;
     TerminalSession terminal(chat(home, {}), 80);

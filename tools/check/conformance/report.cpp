@@ -28,9 +28,33 @@ std::string measure(const RowResult& row) {
     return row.limit > 0 ? fmt::format("{:.2g} of {:.2g}", row.error, row.limit) : fmt::format("{:.2g}", row.error);
 }
 
-std::string line(std::string_view kernel, std::string_view variant, std::string_view what, const std::string& result,
-                 std::string_view verdict) {
-    std::string text = fmt::format("{:<22} {:<28} {:<46} {:<20} {}", kernel, variant, what, result, verdict);
+// The widths of the columns before the verdict. A terminal that is narrower than all of them shows less of variant and shape, and
+// then no measure.
+struct Widths {
+    size_t kernel = 22, variant = 28, what = 46, result = 20;
+    bool narrow = false; // longer names are cut
+
+    explicit Widths(uint32_t columns) {
+        constexpr size_t verdict = 16, least_variant = 10, narrow_what = 8, narrow_result = 18, passed = 7;
+        if (columns == 0 || columns > kernel + variant + what + result + verdict) return;
+        narrow = true;
+        what = narrow_what;
+        result = columns > kernel + least_variant + what + narrow_result + passed + 4 ? narrow_result : 0;
+        const size_t others = kernel + what + result + passed + 5;
+        variant = columns > others + least_variant ? std::min(variant, columns - others) : least_variant;
+    }
+};
+
+std::string line(const Widths& widths, std::string_view kernel, std::string_view variant, std::string_view what,
+                 const std::string& result, std::string_view verdict) {
+    const auto cell = [&](std::string_view text, size_t width) {
+        if (widths.narrow && text.size() > width) return fmt::format("{}...", text.substr(0, width - 3));
+        return fmt::format("{:<{}}", text, width);
+    };
+    std::string text =
+        fmt::format("{} {} {} ", cell(kernel, widths.kernel), cell(variant, widths.variant), cell(what, widths.what));
+    if (widths.result != 0) text += cell(result, widths.result) + ' ';
+    text += verdict;
     return text.substr(0, text.find_last_not_of(' ') + 1) + '\n';
 }
 
@@ -69,8 +93,10 @@ std::string verdict_text(const RowResult& row) {
                        row.expected ? fmt::format(", but {} was expected", name(*row.expected)) : "");
 }
 
-std::string row_line(const RowResult& row, const std::string& again) {
-    std::string text = line(row.kernel, row.variant, row.shape, measure(row), verdict_text(row));
+std::string row_line(const RowResult& row, const std::string& again, const Widths& widths) {
+    const bool has_room = !widths.narrow || row.shape.size() <= widths.what;
+    std::string text = line(widths, row.kernel, row.variant, has_room ? row.shape : "1 row", measure(row), verdict_text(row));
+    if (!has_room) text += "    " + row.shape + '\n';
     if (!row.reason.empty()) text += "    " + row.reason + '\n';
     return is_failure(row.verdict) && row.is_bad() ? text + details(row, again) : text;
 }
@@ -78,8 +104,8 @@ std::string row_line(const RowResult& row, const std::string& again) {
 // Returns one line for all rows, with the error of the worst one, and the failed rows in full.
 // The worst row is that with the greatest share of its limit, among the failed ones if there are any: the share of a row that
 // passed says nothing beside it.
-std::string group_lines(std::span<const RowResult> rows, const std::string& again) {
-    if (rows.size() == 1) return row_line(rows[0], again);
+std::string group_lines(std::span<const RowResult> rows, const std::string& again, const Widths& widths) {
+    if (rows.size() == 1) return row_line(rows[0], again, widths);
     size_t failed = 0, skipped = 0, expected = 0;
     const RowResult* worst = nullptr; // of the failed ones, if there are any
     std::string failures;
@@ -90,13 +116,13 @@ std::string group_lines(std::span<const RowResult> rows, const std::string& agai
         if (row.verdict != Verdict::not_supported && !row.as_expected() && !better &&
             (!worst || (fails && failed == 0) || share(row) > share(*worst)))
             worst = &row;
-        if (fails) failed++, failures += row_line(row, again);
+        if (fails) failed++, failures += row_line(row, again, widths);
     }
     const std::string what = fmt::format("{} rows", rows.size());
     std::string verdict = failed != 0 ? fmt::format("{} FAILED", failed) : "passed";
     if (failed == 0 && expected != 0) verdict += fmt::format(", {} failed as expected", expected);
     if (failed == 0 && skipped != 0) verdict += fmt::format(", {} not supported", skipped);
-    return line(rows[0].kernel, rows[0].variant, what, worst ? measure(*worst) : "", verdict) + failures;
+    return line(widths, rows[0].kernel, rows[0].variant, what, worst ? measure(*worst) : "", verdict) + failures;
 }
 
 std::string version(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
@@ -239,8 +265,8 @@ bool Report::nothing_tested() const {
 
 bool Report::passed() const { return !devices.empty() && std::ranges::all_of(devices, &DeviceReport::passed); }
 
-std::string Table::header() {
-    return line("kernel", "variant", "shape", "error of limit", "verdict") +
+std::string Table::header(uint32_t columns) {
+    return line(Widths(columns), "kernel", "variant", "shape", "error of limit", "verdict") +
            "(error: ||result - reference|| / ||reference||, or words that differ. Variants are choices of tile and workgroup "
            "sizes: \"own\" "
            "is this device's\nown choice, \"of a GPU\" and \"of a CPU driver\" those of other devices, \"small tiles\" the "
@@ -251,17 +277,18 @@ std::string Table::header() {
 // Rows come in their order, in which those of a kernel and variant are neighbours. So a group is at its end when the next row
 // belongs to another, and its line is written then.
 std::string Table::add(size_t index, const std::vector<RowResult>& rows) {
-    if (every_row_) return row_line(rows[index], again_);
+    if (every_row_) return row_line(rows[index], again_, Widths(columns_));
     if (index + 1 < rows.size() && same_group(rows[index], rows[index + 1])) return "";
     const size_t begin = std::exchange(group_, index + 1);
-    return group_lines(std::span(rows).subspan(begin, group_ - begin), again_);
+    return group_lines(std::span(rows).subspan(begin, group_ - begin), again_, Widths(columns_));
 }
 
 // A run that was stopped leaves a group of which only the first rows were run: these are shown.
 std::string Table::finish(const std::vector<RowResult>& rows) {
     size_t end = group_;
     while (end < rows.size() && rows[end].verdict != Verdict::not_run) end++;
-    return every_row_ || end == group_ ? "" : group_lines(std::span(rows).subspan(group_, end - group_), again_);
+    if (every_row_ || end == group_) return "";
+    return group_lines(std::span(rows).subspan(group_, end - group_), again_, Widths(columns_));
 }
 
 std::string heading(const DeviceReport& device) {

@@ -19,10 +19,11 @@ struct Report {
 // The table, line by line as rows come in: one for each kernel and variant, and one for each row that failed.
 class Table {
   public:
-    // `again`: the command that runs a row once more, without its name.
-    Table(bool every_row, std::string again) : every_row_(every_row), again_(std::move(again)) {}
+    // `again`: the command that runs a row once more, without its name. `columns`: of the terminal; 0: it is none.
+    Table(bool every_row, std::string again, uint32_t columns = 0)
+        : every_row_(every_row), again_(std::move(again)), columns_(columns) {}
 
-    static std::string header(); // of the columns, with the meaning of their words
+    static std::string header(uint32_t columns = 0); // of the columns, with the meaning of their words
 
     std::string add(size_t index, const std::vector<RowResult>& rows); // called when row `index` is done
     std::string finish(const std::vector<RowResult>& rows);            // called for a run that ended early
@@ -30,6 +31,7 @@ class Table {
   private:
     bool every_row_;
     std::string again_;
+    uint32_t columns_;
     size_t group_ = 0; // where the open group begins
 };
 

@@ -87,7 +87,8 @@ def read_result(result, what):
         raise Bad(f"{what} has a speed of 0")
     samples = result.get("samples_ns")
     deviation = fields.number("stddev_ts", 0)
-    threads = f", {fields.count('processor_threads')} threads" if device.text("backend") == "CPU" else ""
+    n_threads = fields.count("n_threads")
+    threads = f", {n_threads} thread{'s' * (n_threads != 1)}" if device.text("backend") == "CPU" else ""
     return {"device": device.text("name") + threads, "index": device.count("index"), "model": fields.text("model_type"),
             "layers": model.count("layers"), "file": re.split(r"[/\\]", fields.text("model_filename"))[-1], "cache": fields.text("cache"),
             "test": "+".join(f"{name}{n}" for name, n in (("pp", prompt), ("tg", generated)) if n), "prompt": prompt,

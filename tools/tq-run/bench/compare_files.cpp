@@ -99,11 +99,13 @@ Read read_common(const ResultFields& fields, std::string device, std::string cac
     return out;
 }
 
+std::string threads_text(uint32_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
+
 Read read_result(const Json& json, const std::string& what) {
     const ResultFields fields(json, what), model = fields.object("model"), device = fields.object("device");
     const bool on_cpu = device.text("backend") == "CPU";
     std::string name = device.text(device.json().contains("placement") ? "placement" : "name"); // of several devices
-    if (on_cpu) name += fmt::format(", {} threads", fields.count("processor_threads"));
+    if (on_cpu) name += ", " + threads_text(fields.count("n_threads"));                         // as in llama-bench's results
     Read out = read_common(fields, name, fields.text("cache"), fields.count("n_depth"));
     out.point.bandwidth_share = fields.maybe_number("bandwidth_share");
     out.point.joules_per_token = joules(json, what);
@@ -130,7 +132,7 @@ Read read_llama_result(const Json& json, const std::string& what) {
     const auto layers = json.find("n_gpu_layers");
     const bool on_gpu = !fields.text("gpu_info").empty() && (layers == json.end() || *layers != 0);
     const std::string place =
-        on_gpu ? fields.text("gpu_info") : fmt::format("{}, {} threads", fields.text("cpu_info"), fields.count("n_threads"));
+        on_gpu ? fields.text("gpu_info") : fields.text("cpu_info") + ", " + threads_text(fields.count("n_threads"));
     Read out = read_common(fields, place + ", llama.cpp", fields.text("type_k") + "/" + fields.text("type_v"),
                            json.contains("n_depth") ? fields.count("n_depth") : 0);
     out.note = fmt::format("llama-bench of llama.cpp, commit {}", fields.text("build_commit"));
@@ -170,8 +172,8 @@ void add_batched(Comparison& out, const ResultFile& file, const Json& json, cons
     const bool ours = json.contains("schema");
     if (ours && (fields.text("schema") != batched_schema_name || fields.number("version") != batched_schema_version))
         fail("{} is not a result of tq-run bench -np that this program reads: measure again, and compare -np with -np", what);
-    Point point{.device = fmt::format("{}: {}, {} threads", file.stem(), ours ? fields.text("cache") : "llama-batched-bench",
-                                      fields.count("n_threads")),
+    Point point{.device = fmt::format("{}: {}, {}", file.stem(), ours ? fields.text("cache") : "llama-batched-bench",
+                                      threads_text(fields.count("n_threads"))),
                 .prompt = fields.count("pp"),
                 .generated = fields.count("tg"),
                 .depth = ours ? fields.count("n_depth") : 0,
@@ -260,7 +262,7 @@ void tell_apart_in_file(std::vector<Read>& all) {
         if (differ(before, before[i], device, [](const Read& r) { return r.device_index; }))
             point.device += fmt::format(" #{}", all[i].device_index);
         if (differ(before, before[i], device_and_number, [](const Read& r) { return r.threads; }))
-            point.settings += fmt::format(", {} threads", all[i].threads);
+            point.settings += ", " + threads_text(all[i].threads);
         if (differ(before, before[i], device_and_number, [](const Read& r) { return r.batch; }))
             point.settings += fmt::format(", blocks of {}", all[i].batch);
     }

@@ -32,9 +32,11 @@ void write_output(std::string_view text) {
 
 void write_text(std::string_view text) {
     WordWrap wrap(WordWrap::Of::messages);
-    const std::string shown = wrap.push(text, terminal_columns(Stream::output));
+    const std::string shown = wrap.push(text, text_columns());
     write_output(shown + wrap.flush());
 }
+
+uint32_t text_columns() { return terminal_columns(Stream::output); }
 
 // All callers share one wrap: a line may be written in parts, and where it breaks depends on what is in it already. It starts
 // anew after a line end.

@@ -16,6 +16,7 @@ struct OutputClosed {};
 void write_output(std::string_view text); // at once, not buffered. Throws OutputClosed or Error
 void write_text(std::string_view text);   // the same, of whole lines
 void write_error(std::string_view text);  // errors are ignored
+uint32_t text_columns();                  // of the terminal that write_text writes to, for tables; 0: it is none
 
 // Throw Error beyond 64 MiB and when reading fails. read_line: without the line end; nothing at the end of input or on Ctrl-C.
 std::string read_input();

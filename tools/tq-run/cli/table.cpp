@@ -58,6 +58,34 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t f
     return text;
 }
 
+// A column that is left out becomes empty cells, so that indices stay.
+std::string aligned(std::vector<std::vector<std::string>> rows, size_t first, uint32_t columns,
+                    const std::vector<size_t>& spare) {
+    const size_t padded = rows.at(0).size();
+    std::vector<std::string> lines;
+    for (auto left_out = spare.begin();; ++left_out) {
+        std::vector<size_t> widths(padded);
+        for (const auto& cells : rows)
+            for (size_t i = 0; i < std::min(cells.size(), padded); i++) widths[i] = std::max(widths[i], shown_length(cells[i]));
+        lines.assign(rows.size(), "");
+        for (size_t r = 0; r < rows.size(); r++)
+            for (size_t i = 0; i < rows[r].size(); i++) {
+                const std::string& cell = rows[r][i];
+                if (i < padded ? widths[i] == 0 : cell.empty()) continue;
+                const std::string padding(i < padded ? widths[i] - shown_length(cell) : 0, ' ');
+                if (!lines[r].empty()) lines[r] += "  ";
+                lines[r] += i < first ? cell + padding : padding + cell;
+            }
+        const bool fits = columns == 0 || std::ranges::all_of(lines, [&](const auto& l) { return shown_length(l) < columns; });
+        if (fits || left_out == spare.end()) break;
+        for (auto& cells : rows)
+            if (*left_out < cells.size()) cells[*left_out].clear();
+    }
+    std::string text;
+    for (const std::string& line : lines) text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    return text;
+}
+
 // Two digits of the error decide the places of the value. Below 0.01 both get the same power of ten, so that they can be compared
 // at a glance.
 std::string with_error(const quality::Estimate& e, std::string_view unit) {

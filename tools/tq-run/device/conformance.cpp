@@ -178,12 +178,16 @@ int run_again(const ConformanceArguments& a) {
     Rig rig(device->selector, {});
     write_text(fmt::format("{}\non {}\n", printable(recording.row, 1000), printable(device->capabilities.name)));
     const Replayed result = replay(rig, recording, [](const std::string& line) { write_text(line + '\n'); });
-    if (result.compared == 0) write_text("NOT TESTED: the recording does not tell in which buffers its results are\n");
+    if (result.compared == 0)
+        write_text(fmt::format(
+            "NOT TESTED: {} computed on the host from what the device wrote, as those of a whole model are, so "
+            "no buffer can be compared; conformance --filter with the row's name runs the row itself\n",
+            result.left_out == 1 ? "the result of this row is" : fmt::format("all {} results of this row are", result.left_out)));
     return result.compared == 0 ? nothing_was_tested : result.wrong == 0 ? 0 : 1;
 }
 
 DeviceReport test(RunnerOptions options, const ConformanceArguments& a, const std::string& selector, Console& console) {
-    Table table(a.verbose, again(a, selector));
+    Table table(a.verbose, again(a, selector), text_columns());
     const TimeLeft left;
     const auto print = [&](const std::string& text) {
         if (text.empty()) return;
@@ -240,7 +244,7 @@ int run(const ConformanceArguments& a) {
                   .seed = a.seed,
                   .every_row = selection.every_row(),
                   .devices = {}};
-    write_text(Table::header());
+    write_text(Table::header(text_columns()));
     const auto selectors = a.device == "all" ? usable_devices(options) : std::vector{a.device};
     for (const std::string& selector : selectors) {
         if (interrupted()) break;

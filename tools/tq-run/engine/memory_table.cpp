@@ -4,6 +4,7 @@
 #include "model/memory_plan.h"
 #include "model/prefix/owner.h"
 #include "model/weights/mixture.h"
+#include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/placement_table.h"
@@ -57,28 +58,28 @@ uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
 
 // Columns of N GiB count whole pages, as a cache is made of them, after what does not grow with the tokens (window, recurrent
 // states).
-std::string context_row(const Setup& setup, const Choice& choice) {
+std::vector<std::string> context_row(const Setup& setup, const Choice& choice) {
     const Config& config = setup.model.config;
     const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv),
                    beside = kv_window_bytes(config, choice.kv) + config.state_bytes();
     const uint64_t page_bytes = page_layout(config, choice.kv).bytes(page_tokens); // with its exact tokens
     const auto in_gib = [&](uint64_t gib) { return ((gib << 30) - std::min(gib << 30, beside)) / page_bytes * page_tokens; };
     const uint32_t here = tokens_that_fit(setup, choice.kv);
-    return fmt::format("{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}{}\n", describe(choice.kv), choice.name, token_bytes, here,
-                       in_gib(1), in_gib(4), in_gib(16),
-                       here >= config.max_position_embeddings ? "  (all the model allows)" : "");
+    return {describe(choice.kv),         choice.name,
+            std::to_string(token_bytes), std::to_string(here),
+            std::to_string(in_gib(1)),   std::to_string(in_gib(4)),
+            std::to_string(in_gib(16)),  here >= config.max_position_embeddings ? "(all the model allows)" : ""};
 }
 
 std::string context_table(const Setup& setup) {
     ForwardOptions one = setup.options;
     one.context_size = 1;
     const bool beside = setup.plan_alone(one).fits();
-    std::string text = fmt::format("tokens that fit {}, and in a cache of N GiB:\n"
-                                   "{:<22} {:<22} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
-                                   beside ? "beside the weights" : "without the weights", "cache (keys/values)", "", "B/token",
-                                   setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB");
-    for (const Choice& choice : choices(setup.options.kv)) text += context_row(setup, choice);
-    return text;
+    std::vector<std::vector<std::string>> rows{
+        {"cache (keys/values)", "", "B/token", setup.imagined ? "fit there" : "fit here", "1 GiB", "4 GiB", "16 GiB"}};
+    for (const Choice& choice : choices(setup.options.kv)) rows.push_back(context_row(setup, choice));
+    return fmt::format("tokens that fit {}, and in a cache of N GiB:\n{}", beside ? "beside the weights" : "without the weights",
+                       aligned(std::move(rows), 2, text_columns(), {7, 4, 6, 5, 2}));
 }
 
 // The value for --memory: rounded up to a tenth of a GiB, or to a MiB.

@@ -84,15 +84,13 @@ double tokens_per_second(const Setup& setup, const Split& split, const std::vect
 }
 
 std::string parts_text(const Split& split, const std::vector<PlacedPart>& parts) {
-    std::string text = fmt::format("{:<28} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "placement", "weights", "KV cache", "scratch",
-                                   "total", "available");
+    std::vector<std::vector<std::string>> rows{{"placement", "weights", "KV cache", "scratch", "total", "available"}};
     for (uint32_t i = 0; i < parts.size(); i++) {
         const MemoryPlan& plan = parts[i].plan;
-        text += fmt::format("{:<28} {:>12} {:>12} {:>12} {:>12} {:>12}   {}\n", printable(parts[i].device, 28),
-                            size_text(plan.weights), size_text(plan.kv_cache), size_text(plan.scratch), size_text(plan.total()),
-                            size_text(plan.available), describe_part(split, i));
+        rows.push_back({printable(parts[i].device, 28), size_text(plan.weights), size_text(plan.kv_cache),
+                        size_text(plan.scratch), size_text(plan.total()), size_text(plan.available), describe_part(split, i)});
     }
-    return text;
+    return aligned(std::move(rows), 1, text_columns(), {3, 2, 1});
 }
 
 } // namespace

@@ -5,6 +5,8 @@
 #include "model/engine/speculation/mtp.h"
 #include "model/gpu/predict.h"
 #include "model/weights/synthetic/synthetic.h"
+#include "tools/tq-run/cli/console.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/memory_table.h"
@@ -75,31 +77,42 @@ Confirmed nearest_confirmed(const gpu::KnownGpu& gpu) {
     return {nearest, 1 / time.total()};
 }
 
+// The columns of depths that a narrow terminal has no room for: every second one first; the first and the last stay longest.
+std::vector<size_t> spare_depths(size_t depths) {
+    std::vector<size_t> spare;
+    for (const size_t step : {2, 4, 8})
+        for (size_t i = step / 2; i + 1 < depths; i += step) spare.push_back(1 + i);
+    return spare;
+}
+
 std::string prediction_table(const Setup& setup, const gpu::KnownGpu& gpu) {
     const std::vector<uint32_t> depths = predicted_depths(setup);
     const Confirmed nearest = nearest_confirmed(gpu);
     std::string text = fmt::format("a prediction, not a measurement: generation of {} on {}, tokens/s by the tokens before\n"
                                    "the nearest GPU that was measured, {}, reached {:.2f} of its prediction ({} with {}: {:.0f} "
-                                   "tokens/s, predicted {:.0f})\n\n{:<22}",
+                                   "tokens/s, predicted {:.0f})\n\n",
                                    setup.model.name, gpu.name, nearest.measured.gpu, nearest.ratio(), nearest.measured.model,
                                    describe(KvOptions{nearest.measured.cache, nearest.measured.cache}),
-                                   nearest.measured.tokens_per_second, nearest.predicted, "cache (keys/values)");
-    for (const uint32_t depth : depths) text += fmt::format(" {:>8}", depth);
+                                   nearest.measured.tokens_per_second, nearest.predicted);
+    std::vector<std::vector<std::string>> rows{{"cache (keys/values)"}};
+    for (const uint32_t depth : depths) rows[0].push_back(std::to_string(depth));
     const std::vector<PredictedCache> caches = predict(setup, gpu);
     for (const PredictedCache& cache : caches) {
-        text += fmt::format("\n{:<22}", describe(cache.kv));
-        for (const gpu::TokenTime& time : cache.times) text += fmt::format(" {:>8.1f}", 1 / time.total());
-        text += fmt::format("  ({} reached {:.2f} of such)", nearest.measured.gpu, nearest.ratio());
+        auto& row = rows.emplace_back(1, describe(cache.kv));
+        for (const gpu::TokenTime& time : cache.times) row.push_back(fmt::format("{:.1f}", 1 / time.total()));
+        row.push_back(fmt::format("({} reached {:.2f} of such)", nearest.measured.gpu, nearest.ratio()));
         for (size_t i = 0; i < cache.drafted.size(); i++) {
-            text += fmt::format("\n{:<22}", fmt::format("  drafts, {:.0f} % right", acceptances[i] * 100));
-            for (const gpu::DraftedSpeed& speed : cache.drafted[i]) text += fmt::format(" {:>8.1f}", speed.tokens_per_second);
-            text += fmt::format("  (of {} tokens)", cache.drafted[i].front().length);
+            auto& drafts = rows.emplace_back(1, fmt::format("  drafts, {:.0f} % right", acceptances[i] * 100));
+            for (const gpu::DraftedSpeed& speed : cache.drafted[i])
+                drafts.push_back(fmt::format("{:.1f}", speed.tokens_per_second));
+            drafts.push_back(fmt::format("(of {} tokens)", cache.drafted[i].front().length));
         }
     }
+    text += aligned(std::move(rows), 1, text_columns(), spare_depths(depths.size()));
     const gpu::TokenTime& last = caches.front().times.back();
     return text +
            fmt::format(
-               "\n\na token after {} others with {}: weights {:.2f} ms, attention {:.2f} ms, waits between kernels {:.2f} ms\n"
+               "\na token after {} others with {}: weights {:.2f} ms, attention {:.2f} ms, waits between kernels {:.2f} ms\n"
                "assumed: {} GB/s, of which kernels reach {:.0f} %; {} cores of {} lanes at {} GHz, which issue {:.0f} % of "
                "their instructions, as many as AMD's compiler makes; {} us a wait\n",
                depths.back(), describe(caches.front().kv), last.weights * 1e3, last.attention * 1e3, last.waits * 1e3,

@@ -5,6 +5,7 @@
 #include "tools/check/conformance/runner.h"
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sstream>
 
 using namespace tq::conformance;
 using tq::test::contains;
@@ -148,4 +149,43 @@ TEST_CASE("a driver that prints without end hangs its row") {
     REQUIRE(report.rows.size() == 3);
     CHECK(report.rows[0].verdict == Verdict::hung);
     CHECK(report.rows[0].reason == "no answer within 1 s; it last said: {\"noise\": 1} / {\"noise\": 1} / {\"noise\": 1}");
+}
+
+TEST_CASE("no row of the table is wider than a terminal of 80 columns") {
+    const auto row = [](const char* variant, const char* shape) {
+        return RowResult{.kernel = "attention_pages_long_name",
+                         .variant = variant,
+                         .shape = shape,
+                         .verdict = Verdict::passed,
+                         .error = 3.14e-7,
+                         .limit = 2e-6,
+                         .dispatches = {}};
+    };
+    const std::vector<RowResult> rows{row("small tiles, workgroups of 64, f16", "17 x 3"),
+                                      row("small tiles, workgroups of 64, f16", "18 x 3"),
+                                      row("own", "130 tokens of 3 heads of 128, window 64, tq4/tq3")};
+    const auto lines = [&](Table table, uint32_t columns) {
+        std::string text = Table::header(columns);
+        text = text.substr(0, text.find('\n') + 1);
+        for (size_t i = 0; i < rows.size(); i++) text += table.add(i, rows);
+        std::vector<std::string> out;
+        std::istringstream in(text);
+        for (std::string line; std::getline(in, line);) out.push_back(line);
+        return out;
+    };
+    for (const bool every_row : {false, true})
+        for (const uint32_t columns : {60u, 80u, 100u}) {
+            CAPTURE(columns);
+            for (const std::string& line : lines(Table(every_row, "again", columns), columns)) {
+                CAPTURE(line);
+                CHECK(line.size() < columns);
+            }
+        }
+    const auto narrow = lines(Table(false, "again", 80), 80), wide = lines(Table(false, "again"), 0);
+    REQUIRE(narrow.size() == 4);
+    CHECK(contains(narrow[1], "2 rows   3.1e-07 of 2e-06   passed"));
+    CHECK(contains(narrow[2], " 1 row "));
+    CHECK(narrow[3] == "    130 tokens of 3 heads of 128, window 64, tq4/tq3");
+    REQUIRE(wide.size() == 3);
+    CHECK(contains(wide[2], "window 64, tq4/tq3"));
 }

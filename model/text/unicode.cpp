@@ -131,6 +131,8 @@ CharClass char_class(char32_t code_point) {
     return code_point < 128 ? ascii[code_point] : classify(code_point);
 }
 
+std::string_view general_category(char32_t code_point) { return utf8proc_category_string(utf8proc_int32_t(code_point)); }
+
 std::string normalize_nfc(std::string_view text) {
     std::string out;
     out.reserve(text.size());

@@ -28,6 +28,9 @@ enum class CharClass : uint8_t { letter, mark, number, newline, space, other };
 
 CharClass char_class(char32_t code_point);
 
+// Returns the general category as two letters, "Lu"; "Cn" if there is no such character.
+std::string_view general_category(char32_t code_point);
+
 // Returns the NFC (Unicode Standard Annex 15) of valid UTF-8, in time O(n log n) for any text.
 std::string normalize_nfc(std::string_view text);
 

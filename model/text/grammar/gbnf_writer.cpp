@@ -7,6 +7,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/text/grammar/gbnf.h"
+#include "model/text/grammar/interrupt.h"
 #include "model/text/unicode.h"
 #include <algorithm>
 #include <array>
@@ -72,6 +73,7 @@ std::string gbnf_text(std::string_view text) {
 // result is a text of GBNF. A tree is flat below the maximum depth of groups.
 static std::string any_sorted_text(std::span<const std::string> texts, size_t from, uint32_t depth) {
     constexpr uint32_t max_depth = 24;
+    look_at_interrupt();
     const std::string &first = texts.front(), &last = texts.back();
     if (texts.size() == 1) return gbnf_text(std::string_view(first).substr(from));
     size_t same = size_t(std::ranges::mismatch(first, last).in1 - first.begin());             // of all, as they are sorted
@@ -128,9 +130,18 @@ std::string GbnfWriter::new_name(std::string_view requested) {
 }
 
 void GbnfWriter::define(std::string_view name, std::string_view body) {
-    if (text_.size() + name.size() + body.size() > max_gbnf_bytes - 16)
+    constexpr size_t for_json = 2048; // of the rules of JSON, so that a value that may be any has always room
+    look_at_interrupt(1 + body.size() / 64);
+    const bool is_json = std::ranges::find(json_rules, name, &JsonRule::name) != std::end(json_rules);
+    if (text_.size() + name.size() + body.size() > max_gbnf_bytes - (is_json ? 16 : for_json))
         fail("the JSON schema is too large: its grammar would have more than {} bytes", max_gbnf_bytes);
     text_.append(name).append(" ::= ").append(body).append("\n");
+}
+
+std::string GbnfWriter::shared(std::string_view requested, const std::string& body) {
+    const auto [entry, is_new] = shared_.try_emplace(body);
+    if (is_new) define(entry->second = new_name(requested), body);
+    return entry->second;
 }
 
 std::string GbnfWriter::json(std::string_view name) {

@@ -27,12 +27,16 @@ class GbnfWriter {
     // null, value, object, array.
     std::string json(std::string_view name);
 
+    // Returns a rule of this body, the same for the same body.
+    std::string shared(std::string_view requested, const std::string& body);
+
     const std::string& text() const { return text_; }
 
   private:
     std::string text_;
     std::set<std::string, std::less<>> names_;
-    std::map<std::string, uint32_t> numbers_; // the last number that was put after a name
+    std::map<std::string, std::string> shared_; // names by bodies
+    std::map<std::string, uint32_t> numbers_;   // the last number that was put after a name
 };
 
 } // namespace tq::grammar

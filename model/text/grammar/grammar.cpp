@@ -27,7 +27,10 @@ std::vector<uint64_t> count_nodes(const Syntax& syntax) {
         const Expr& e = syntax.exprs[i];
         uint64_t sum = std::max<uint64_t>(1, e.text.size() + 4 * e.chars.size());
         for (const uint32_t part : e.of) sum += nodes[part];
-        if (e.kind == Expr::Kind::repeat) sum *= 1 + uint64_t(e.max == unlimited ? e.min : e.max);
+        if (e.kind == Expr::Kind::repeat) {
+            const uint64_t copies = e.max == unlimited ? uint64_t(e.min) + 1 : e.max;
+            sum = sum * copies + copies + 1; // each copy may have a split before it
+        }
         nodes[i] = std::min(sum, max_nodes + 1);
     }
     return nodes;

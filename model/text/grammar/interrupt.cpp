@@ -1,14 +1,13 @@
 #include "model/text/grammar/interrupt.h"
-#include <cstdint>
 #include <utility>
 
 namespace tq::grammar {
 namespace {
 
-constexpr uint32_t calls_between_looks = 1024; // a look may be a system call
+constexpr size_t calls_between_looks = 1024; // a look may be a system call
 
 thread_local InterruptScope* innermost = nullptr;
-thread_local uint32_t calls = 0;
+thread_local size_t calls = 0;
 
 } // namespace
 
@@ -17,8 +16,10 @@ InterruptScope::InterruptScope(std::function<bool()> is_over)
 
 InterruptScope::~InterruptScope() { innermost = outer_; }
 
-void look_at_interrupt() {
-    if (innermost && ++calls % calls_between_looks == 0 && innermost->is_over_ && innermost->is_over_()) throw Interrupted();
+void look_at_interrupt(size_t work) {
+    if (!innermost || (calls += work) < calls_between_looks) return;
+    calls = 0;
+    if (innermost->is_over_ && innermost->is_over_()) throw Interrupted();
 }
 
 } // namespace tq::grammar

@@ -1,5 +1,6 @@
 // Schemas and grammars of clients may take long to compile: it is given up when nobody waits for them any more.
 #pragma once
+#include <cstddef>
 #include <exception>
 #include <functional>
 
@@ -19,11 +20,11 @@ class InterruptScope {
     InterruptScope& operator=(const InterruptScope&) = delete;
 
   private:
-    friend void look_at_interrupt();
+    friend void look_at_interrupt(size_t work);
     const std::function<bool()> is_over_;
     InterruptScope* const outer_;
 };
 
-void look_at_interrupt(); // often
+void look_at_interrupt(size_t work = 1); // often; `work`: as many times
 
 } // namespace tq::grammar

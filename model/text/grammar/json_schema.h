@@ -8,11 +8,13 @@
 // llama.cpp an object whose properties are listed has no others unless additionalProperties asks for them. Annotations such as
 // title and description are ignored.
 //
-// pattern: the regular expressions of ECMA-262 without lookaround, back references, \b, \B and \p. A pattern that has these is
-// replaced by the format beside it, if that is known. format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6,
-// uri, emoji; others are annotations. multipleOf: numbers such as 5, 0.01 and 100.
+// pattern: the regular expressions of ECMA-262 without back references, \b and \B, with lookaheads only at the beginning and of \p
+// general categories. A pattern that has more is replaced by the format beside it, if that is known. format: date, time,
+// date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, emoji; others are annotations. multipleOf: numbers such as 5, 0.01
+// and 100.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,9 @@ namespace tq::grammar {
 
 // Throws an Error that names the keyword, and its place as a JSON pointer, if a schema is wrong, or the grammar would be longer
 // than 1 MiB. A keyword that is null counts as absent. Keywords that a grammar cannot express (unknown ones, a lookahead,
-// uniqueItems) are an Error, too, if the schema is `strict`; else they are annotations.
-std::string json_schema_gbnf(const nlohmann::ordered_json& schema, bool strict = true);
+// uniqueItems) are an Error, too, if the schema is `strict`; else they are annotations, and where a schema within another value
+// is wrong, that may be any. `left_out` gets some of these, for people: "at /properties/a: the keyword 'if' is not supported".
+std::string json_schema_gbnf(const nlohmann::ordered_json& schema, bool strict = true, std::set<std::string>* left_out = nullptr);
 
 // The same from text: throws an Error if it is not JSON.
 std::string json_schema_gbnf(std::string_view schema, bool strict = true);

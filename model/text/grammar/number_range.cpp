@@ -68,10 +68,14 @@ struct Decimal {
     bool exclusive;
 };
 
-Decimal decimal(const NumberBound& bound) {
+// `is_low`: numbers are at least that. A bound of more than 15 places is rounded to a number that is one of those it allows, or
+// the next that is not.
+Decimal decimal(const NumberBound& bound, bool is_low) {
     const double value = bound.value < 0 ? -bound.value : bound.value;
-    if (!(value < 1e15)) fail("the bound {} of a number is not supported: it has more than 15 digits", bound.value);
+    if (!(value < max_number)) fail("the bound {} of a number is not supported: it has more than 16 digits", bound.value);
     std::string text = fmt::format("{:.15f}", value); // the shortest decimal that is this number, if it has at most 15 places
+    bool exclusive = bound.exclusive;
+    if (const double rounded = std::stod(text); rounded != value) exclusive = is_low == (rounded < value);
     for (int places = 0; places < 15; ++places) {
         if (std::string shorter = fmt::format("{:.{}f}", value, places); std::stod(shorter) == value) {
             text = shorter;
@@ -81,7 +85,7 @@ Decimal decimal(const NumberBound& bound) {
     const size_t point = std::min(text.find('.'), text.size());
     std::string fraction = point == text.size() ? "" : text.substr(point + 1);
     fraction.erase(fraction.find_last_not_of('0') + 1);
-    return {std::stoull(text.substr(0, point)), fraction, bound.exclusive};
+    return {std::stoull(text.substr(0, point)), fraction, exclusive};
 }
 
 constexpr const char* some_fraction = "(\".\" [0-9]{1,15})?";
@@ -194,11 +198,13 @@ std::string number_range_gbnf(std::optional<NumberBound> min, std::optional<Numb
     };
     if (!min || min->value < 0) {
         const bool ends_below = max && max->value <= 0;
-        add("\"-\" ", decimals_between(ends_below ? decimal(*max) : zero, min ? std::optional(decimal(*min)) : std::nullopt));
+        add("\"-\" ",
+            decimals_between(ends_below ? decimal(*max, true) : zero, min ? std::optional(decimal(*min, false)) : std::nullopt));
     }
     if (!max || max->value > 0 || (max->value == 0 && !max->exclusive)) {
         const bool starts_above = min && min->value >= 0;
-        add("", decimals_between(starts_above ? decimal(*min) : zero, max ? std::optional(decimal(*max)) : std::nullopt));
+        add("", decimals_between(starts_above ? decimal(*min, true) : zero,
+                                 max ? std::optional(decimal(*max, false)) : std::nullopt));
     }
     if (choices.empty()) fail("no number lies between the bounds {} and {}", min->value, max->value);
     return join_choices(choices);

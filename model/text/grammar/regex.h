@@ -1,5 +1,6 @@
 // Regular expressions that match the text between the quotes of a JSON string.
 #pragma once
+#include "model/text/grammar/gbnf_writer.h"
 #include "model/text/grammar/regex_tree.h"
 #include <string>
 #include <string_view>
@@ -10,8 +11,15 @@ namespace tq::grammar {
 // a short escape are left out. Empty if no character is left.
 std::string json_chars(std::vector<CharRange> ranges, bool negated = false);
 
-// A regular expression of ECMA-262's kind; without ^ or $ anything may come before or after. `any`: the name of the rule of any
-// character. Throws an Error that names the offset and the part that is not supported.
-Regex parse_regex(std::string_view pattern, std::string_view any);
+// An expression that a text matches as a whole, or does not match.
+struct RegexPart {
+    Regex regex;
+    bool negated;
+};
+
+// A regular expression of ECMA-262's kind; without ^ or $ anything may come before or after. A text must match all parts: the
+// first is the expression itself, the others are lookaheads at its beginning. Throws an Error that names the offset and the part
+// that is not supported.
+std::vector<RegexPart> parse_regex(std::string_view pattern, GbnfWriter& writer);
 
 } // namespace tq::grammar

@@ -7,9 +7,11 @@
 // ones. limited() returns nothing if it finds no way, though there may be one. The caller then leaves the length unchecked, or
 // refuses.
 #include "model/text/grammar/regex_tree.h"
+#include "model/text/grammar/interrupt.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <unordered_map>
 
 namespace tq::grammar {
 namespace {
@@ -20,7 +22,30 @@ struct Lengths {
     uint64_t min, max;
 };
 
-Lengths lengths(const Regex& regex) {
+// Lengths of parts that are known, which are asked for again and again. Repetitions of one another are tried in several
+// ways each, so the tries have a limit.
+class Search {
+  public:
+    const Lengths& lengths(const Regex& regex) {
+        const auto known = lengths_.find(&regex);
+        return known != lengths_.end() ? known->second : lengths_.emplace(&regex, measure(regex)).first->second;
+    }
+
+    bool goes_on() {
+        look_at_interrupt();
+        return tries_++ < max_tries;
+    }
+
+  private:
+    static constexpr size_t max_tries = 1u << 20;
+
+    Lengths measure(const Regex& regex);
+
+    std::unordered_map<const Regex*, Lengths> lengths_;
+    size_t tries_ = 0;
+};
+
+Lengths Search::measure(const Regex& regex) {
     if (regex.kind == Regex::Kind::chars) return {1, 1};
     Lengths all = regex.kind == Regex::Kind::choice ? Lengths{any_length, 0} : Lengths{0, 0};
     for (const Regex& part : regex.of) {
@@ -41,30 +66,30 @@ std::string times(uint64_t min, uint64_t max) {
 }
 
 using Text = std::optional<std::string>;
-Text limited(const Regex& regex, uint64_t min, uint64_t max);
+Text limited(Search& search, const Regex& regex, uint64_t min, uint64_t max);
 
-Text limited_choice(const Regex& regex, uint64_t min, uint64_t max) {
+Text limited_choice(Search& search, const Regex& regex, uint64_t min, uint64_t max) {
     std::string out;
     for (const Regex& part : regex.of)
-        if (const Text text = limited(part, min, max)) out += (out.empty() ? "" : " | ") + *text;
+        if (const Text text = limited(search, part, min, max)) out += (out.empty() ? "" : " | ") + *text;
     if (out.empty()) return std::nullopt;
     return "(" + out + ")";
 }
 
 // At most `max_repeats` repetitions; the bounds on their lengths are such that no sum is outside the bounds.
-Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max, uint64_t max_repeats) {
-    const Lengths unit = lengths(regex.of[0]);
+Text limited_repeat(Search& search, const Regex& regex, uint64_t min, uint64_t max, uint64_t max_repeats) {
+    const Lengths unit = search.lengths(regex.of[0]);
     const uint64_t longest = max >= any_length ? unit.max : std::min(unit.max, max / max_repeats);
     const uint64_t needed = min == 0 ? 0 : longest == 0 ? any_length : (min + longest - 1) / longest;
     const uint64_t min_repeats = std::max<uint64_t>(regex.min, needed);
     if (min_repeats > max_repeats) return std::nullopt;
-    const Text one = limited(regex.of[0], min_repeats == 0 ? 0 : (min + min_repeats - 1) / min_repeats, longest);
+    const Text one = limited(search, regex.of[0], min_repeats == 0 ? 0 : (min + min_repeats - 1) / min_repeats, longest);
     if (!one) return std::nullopt;
     return *one + times(min_repeats, max_repeats);
 }
 
-Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max) {
-    const Lengths unit = lengths(regex.of[0]);
+Text limited_repeat(Search& search, const Regex& regex, uint64_t min, uint64_t max) {
+    const Lengths unit = search.lengths(regex.of[0]);
     const uint64_t min_unit = std::max<uint64_t>(unit.min, 1), bound = regex.max == unlimited ? any_length : regex.max;
     if (unit.min == unit.max) {
         const uint64_t min_repeats = std::max<uint64_t>(regex.min, (min + min_unit - 1) / min_unit),
@@ -75,16 +100,17 @@ Text limited_repeat(const Regex& regex, uint64_t min, uint64_t max) {
     const uint64_t min_repeats = std::max<uint64_t>(regex.min, 1), root = uint64_t(std::ceil(std::sqrt(double(max / min_unit))));
     const uint64_t few = unit.max < any_length ? max / unit.max : root; // long ones rather than many
     for (const uint64_t max_repeats : {max >= any_length ? bound : few, min_repeats, max / min_unit})
-        if (const Text text = limited_repeat(regex, min, max, std::clamp(max_repeats, min_repeats, std::max(bound, min_repeats))))
+        if (const Text text =
+                limited_repeat(search, regex, min, max, std::clamp(max_repeats, min_repeats, std::max(bound, min_repeats))))
             return text;
     return regex.min == 0 && min == 0 ? Text("\"\"") : std::nullopt;
 }
 
 // The length beyond the parts' minimum lengths is divided among them.
-Text limited_sequence(const Regex& regex, uint64_t min, uint64_t max) {
+Text limited_sequence(Search& search, const Regex& regex, uint64_t min, uint64_t max) {
     std::vector<Lengths> parts;
     uint64_t min_length = 0;
-    for (const Regex& part : regex.of) min_length += parts.emplace_back(lengths(part)).min;
+    for (const Regex& part : regex.of) min_length += parts.emplace_back(search.lengths(part)).min;
     const std::vector<Lengths> given = parts;
     uint64_t spare = max - min_length; // not negative: limited() has looked
     uint64_t open = uint64_t(std::ranges::count_if(given, [](const Lengths& one) { return one.max > one.min; }));
@@ -106,24 +132,25 @@ Text limited_sequence(const Regex& regex, uint64_t min, uint64_t max) {
     if (missing > 0) return std::nullopt;
     std::string out;
     for (size_t i = 0; i < parts.size(); ++i) {
-        const Text text = limited(regex.of[i], parts[i].min, parts[i].max);
+        const Text text = limited(search, regex.of[i], parts[i].min, parts[i].max);
         if (!text) return std::nullopt;
         out += (i == 0 ? "" : " ") + *text;
     }
     return "(" + out + ")";
 }
 
-Text limited(const Regex& regex, uint64_t min, uint64_t max) {
-    const Lengths all = lengths(regex);
+Text limited(Search& search, const Regex& regex, uint64_t min, uint64_t max) {
+    if (!search.goes_on()) return std::nullopt;
+    const Lengths all = search.lengths(regex);
     if (all.min >= min && all.max <= max) return regex_tree_gbnf(regex);
     if (all.max < min || all.min > max) return std::nullopt;
     switch (regex.kind) {
     case Regex::Kind::chars: return std::nullopt;
-    case Regex::Kind::choice: return limited_choice(regex, min, max);
-    case Regex::Kind::repeat: return limited_repeat(regex, min, max);
+    case Regex::Kind::choice: return limited_choice(search, regex, min, max);
+    case Regex::Kind::repeat: return limited_repeat(search, regex, min, max);
     case Regex::Kind::sequence: break;
     }
-    return limited_sequence(regex, min, max);
+    return limited_sequence(search, regex, min, max);
 }
 
 } // namespace
@@ -144,7 +171,8 @@ std::string regex_tree_gbnf(const Regex& regex) {
 }
 
 std::optional<std::string> regex_tree_gbnf(const Regex& regex, uint32_t min, uint32_t max) {
-    return limited(regex, min, max == unlimited ? any_length : max);
+    Search search;
+    return limited(search, regex, min, max == unlimited ? any_length : max);
 }
 
 } // namespace tq::grammar

@@ -16,6 +16,7 @@ struct Regex {
     };
     Kind kind;
     std::string text;
+    std::vector<CharRange> ranges; // of chars
     uint32_t min = 1, max = 1;
     std::vector<Regex> of;
 };

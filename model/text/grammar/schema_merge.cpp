@@ -1,120 +1,162 @@
-// allOf, and keywords beside $ref: two schemas become one that allows what both allow, keyword by keyword. Types and enums are
-// intersected, bounds are the stricter ones, names that are required add up, and a property that both describe gets an allOf of
-// its own, which is merged when the property is written. If two values of a keyword cannot be merged (two patterns), the first
-// stays and leave_out() decides whether that is an error.
-// Annotations say nothing about values and are never merged.
+// allOf, and keywords beside $ref: schemas become one that allows what all of them allow, keyword by keyword. Types and enums are
+// intersected, bounds are the stricter ones, names that are required add up, patterns become a list, and a property that several
+// describe gets an allOf of its own, which is merged when the property is written. If two values of a keyword cannot be merged
+// (two known formats), the first stays and leave_out() decides whether that is an error. Annotations say nothing about values and
+// are never merged.
+// Requests choose how many schemas there are, and how long. Members of SchemaJson are found one after the other, so names are
+// looked up in tables.
 #include "model/text/grammar/schema_merge.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/text/grammar/schema_rules.h"
+#include "model/text/grammar/interrupt.h"
+#include "model/text/grammar/schema_values.h"
 #include <algorithm>
-#include <array>
+#include <cmath>
 
 namespace tq::grammar {
 namespace {
 
-constexpr std::array<std::string_view, 23> annotations{
-    "title",       "description",  "default",       "examples", "example",          "$schema",         "$id",
-    "$comment",    "$anchor",      "deprecated",    "readOnly", "writeOnly",        "$defs",           "definitions",
-    "id",          "strict",       "discriminator", "xml",      "contentMediaType", "contentEncoding", "externalDocs",
-    "$vocabulary", "contentSchema"};
+using Members = SchemaJson::object_t;
 
-SchemaJson as_list(const SchemaJson& value) { return value.is_array() ? value : SchemaJson::array({value}); }
+Members& members_of(SchemaJson& value) { return value.get_ref<Members&>(); }
+const Members& members_of(const SchemaJson& value) { return value.get_ref<const Members&>(); }
 
-bool has_item(const SchemaJson& list, const SchemaJson& value) { return std::ranges::find(list, value) != list.end(); }
+// A value's text; those of equal values are equal.
+std::string key_of(const SchemaJson& value) {
+    constexpr double exact = 9007199254740992; // 2^53
+    if (value.is_number() && std::fabs(value.get<double>()) < exact) return fmt::format("{}", value.get<double>());
+    return value.dump(-1, ' ', false, SchemaJson::error_handler_t::replace);
+}
 
-SchemaJson in_both(const SchemaJson& a, const SchemaJson& b) {
+// Each value once.
+SchemaJson values_in_both(const SchemaJson& a, const SchemaJson& b) {
+    std::unordered_set<std::string> of_b;
+    for (const SchemaJson& value : b) look_at_interrupt(), of_b.insert(key_of(value));
     SchemaJson both = SchemaJson::array();
-    for (const SchemaJson& item : a)
-        if (has_item(b, item)) both.push_back(item);
+    for (const SchemaJson& value : a) {
+        look_at_interrupt();
+        if (of_b.erase(key_of(value)) > 0) both.push_back(value);
+    }
     return both;
 }
 
 // An integer is a number too.
-SchemaJson types_in_both(SchemaJson a, SchemaJson b) {
-    a = as_list(a), b = as_list(b);
-    for (SchemaJson* list : {&a, &b})
-        if (has_item(*list, "number")) list->push_back("integer");
-    SchemaJson both = in_both(a, b);
-    if (has_item(both, "number")) both.erase(std::ranges::find(both, "integer"));
-    return both;
+SchemaJson types_in_both(const SchemaJson& a, const SchemaJson& b, const std::string& place) {
+    const uint32_t number = types_of_value(0.5), integer = types_of_value(1) & ~number;
+    const auto all = [&](const SchemaJson& type) {
+        const uint32_t bits = type_bits(type, place);
+        return bits & number ? bits | integer : bits;
+    };
+    uint32_t both = all(a) & all(b);
+    if (both & number) both &= ~integer;
+    SchemaJson names = SchemaJson::array();
+    for (size_t i = 0; i < std::size(type_names); ++i)
+        if (both & type_bit(i)) names.push_back(type_names[i]);
+    return names;
 }
 
-SchemaJson merge_properties(SchemaJson a, const SchemaJson& b) {
-    for (const auto& [name, schema] : b.items()) {
-        const auto found = a.find(name);
-        if (found == a.end())
-            a[name] = schema;
-        else if (*found != schema)
-            *found = {{"allOf", {*found, schema}}};
+// `all` becomes a schema of what both allow: a list that grows.
+void join(SchemaJson& all, const SchemaJson& schema) {
+    if (!all.is_object() || all.size() != 1 || !all.contains("allOf") || !all["allOf"].is_array()) {
+        SchemaJson list = SchemaJson::array();
+        list.push_back(std::move(all));
+        all = SchemaJson::object();
+        all["allOf"] = std::move(list);
     }
-    return a;
+    all["allOf"].push_back(schema);
 }
 
-SchemaJson merge_keyword(const std::string& keyword, const SchemaJson& a, const SchemaJson& b, const std::string& place,
-                         const SchemaRules& rules) {
-    const bool numbers = a.is_number() && b.is_number();
-    if (keyword == "properties" && a.is_object() && b.is_object()) return merge_properties(a, b);
-    if (keyword == "required" && a.is_array() && b.is_array()) {
-        SchemaJson both = a;
-        for (const SchemaJson& name : b)
-            if (!has_item(both, name)) both.push_back(name);
-        return both;
+void join_patterns(SchemaJson& all, const SchemaJson& pattern) {
+    if (!all.is_array()) {
+        SchemaJson list = SchemaJson::array();
+        list.push_back(std::move(all));
+        all = std::move(list);
     }
-    if (keyword == "type") return types_in_both(a, b);
-    if (keyword == "enum" && a.is_array() && b.is_array()) return in_both(a, b);
-    if (numbers && (keyword.starts_with("min") || keyword == "exclusiveMinimum")) return std::max(a, b);
-    if (numbers && (keyword.starts_with("max") || keyword == "exclusiveMaximum")) return std::min(a, b);
-    if (keyword == "additionalProperties" || keyword == "items") {
-        if (a == true) return b;
-        if (b == true) return a;
-        if (a == false || b == false) return false;
-        return {{"allOf", {a, b}}};
-    }
-    if (keyword == "allOf" && a.is_array() && b.is_array()) {
-        SchemaJson both = a;
-        both.insert(both.end(), b.begin(), b.end());
-        return both;
-    }
-    rules.leave_out(place, fmt::format("the keyword '{}' has several values, of allOf or beside it, which cannot be merged",
-                                       printable(keyword)));
-    return a;
+    for (const SchemaJson& one : pattern.is_array() ? pattern : SchemaJson::array({pattern})) all.push_back(one);
+}
+
+bool is_unknown_format(const SchemaJson& format) {
+    return format.is_string() && !is_known_format(format.get_ref<const std::string&>());
 }
 
 } // namespace
 
-bool is_annotation(std::string_view keyword) {
-    return keyword.starts_with("x-") || std::ranges::find(annotations, keyword) != annotations.end();
-}
-
-bool says_nothing(const SchemaJson& schema) {
-    return std::ranges::all_of(schema.items(), [](const auto& item) { return is_annotation(item.key()); });
-}
-
-bool allows_nothing(const SchemaJson& schema) {
-    if (!schema.is_object()) return schema == false;
-    const auto excluded = schema.find("not");
-    return excluded != schema.end() && (*excluded == true || (excluded->is_object() && says_nothing(*excluded)));
-}
-
-void refuse_schema(const std::string& place, std::string_view what) {
-    fail("the JSON schema, at {}: {}", place.empty() ? "its root" : printable(place, 200), what);
-}
-
-SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place, const SchemaRules& rules) {
-    if (a == true) return b;
-    if (b == true) return a;
-    if (!a.is_object() || !b.is_object()) refuse_schema(place, "allOf has a part that is not an object, or allows nothing");
-    SchemaJson both = a;
-    for (const auto& [keyword, value] : b.items()) {
-        if (is_annotation(keyword)) continue;
-        const auto found = both.find(keyword);
-        if (found == both.end())
-            both[keyword] = value;
-        else if (*found != value)
-            *found = merge_keyword(keyword, *found, value, place, rules);
+void SchemaMerge::add(const SchemaJson& part, std::string_view without) {
+    if (part == true) return;
+    if (!part.is_object()) refuse_schema(place_, "allOf has a part that is not an object, or allows nothing");
+    for (const auto& [keyword, value] : members_of(part)) {
+        look_at_interrupt();
+        if (keyword == without || keyword == "$ref" || keyword == "allOf" || is_null_keyword(keyword, value)) continue;
+        if (is_followed(rules_, keyword, value, place_)) add_keyword(keyword, value);
     }
-    return both;
+}
+
+void SchemaMerge::add_keyword(const std::string& keyword, const SchemaJson& value) {
+    rules_.pay(value);
+    const auto found = all_.find(keyword);
+    if (found == all_.end()) {
+        all_[keyword] = value;
+        return;
+    }
+    SchemaJson& all = *found;
+    if (all == value || merge_lists(keyword, all, value)) return;
+    const bool numbers = all.is_number() && value.is_number();
+    if (keyword == "type") {
+        all = types_in_both(all, value, place_);
+    } else if (numbers && (keyword.starts_with("min") || keyword == "exclusiveMinimum")) {
+        all = std::max(all, value);
+    } else if (numbers && (keyword.starts_with("max") || keyword == "exclusiveMaximum")) {
+        all = std::min(all, value);
+    } else if (keyword == "additionalProperties" || keyword == "items") {
+        if (all == true || value == false)
+            all = value;
+        else if (value != true && all != false)
+            join(all, value);
+    } else if (keyword == "pattern") {
+        join_patterns(all, value);
+    } else if (keyword == "format" && (is_unknown_format(all) || is_unknown_format(value))) {
+        if (is_unknown_format(all)) all = value;
+    } else {
+        rules_.leave_out(place_, fmt::format("the keyword '{}' has several values, of allOf or beside it, which cannot be merged",
+                                             printable(keyword)));
+    }
+}
+
+// Returns false for other keywords.
+bool SchemaMerge::merge_lists(const std::string& keyword, SchemaJson& all, const SchemaJson& value) {
+    if (keyword == "properties" && all.is_object() && value.is_object())
+        merge_properties(all, value);
+    else if (keyword == "required" && all.is_array() && value.is_array())
+        merge_required(all, value);
+    else if (keyword == "enum" && all.is_array() && value.is_array())
+        all = values_in_both(all, value);
+    else
+        return false;
+    return true;
+}
+
+void SchemaMerge::merge_properties(SchemaJson& all, const SchemaJson& value) {
+    Members& members = members_of(all);
+    if (properties_.empty())
+        for (const auto& [name, schema] : members) properties_.emplace(name, properties_.size());
+    for (const auto& [name, schema] : members_of(value)) {
+        look_at_interrupt();
+        const auto [entry, is_new] = properties_.try_emplace(name, members.size());
+        if (is_new)
+            members.emplace_back(name, schema);
+        else if (SchemaJson& known = (members.begin() + ptrdiff_t(entry->second))->second; known != schema)
+            join(known, schema);
+    }
+}
+
+void SchemaMerge::merge_required(SchemaJson& all, const SchemaJson& value) {
+    const auto is_new = [&](const SchemaJson& name) {
+        look_at_interrupt();
+        return !name.is_string() || required_.insert(name.get_ref<const std::string&>()).second;
+    };
+    if (required_.empty()) std::ranges::for_each(all, is_new);
+    for (const SchemaJson& name : value)
+        if (is_new(name)) all.push_back(name);
 }
 
 } // namespace tq::grammar

@@ -1,24 +1,32 @@
-// allOf: two schemas as one.
+// allOf: several schemas as one.
 #pragma once
-#include <nlohmann/json.hpp>
-#include <string>
+#include "model/text/grammar/schema_rules.h"
+#include <unordered_map>
+#include <unordered_set>
 
 namespace tq::grammar {
 
-using SchemaJson = nlohmann::ordered_json;
+// Merges schemas in time linear in their lengths.
+class SchemaMerge {
+  public:
+    SchemaMerge(std::string place, SchemaRules& rules) : place_(std::move(place)), rules_(rules) {}
 
-class SchemaRules;
+    // Allows only what `part` allows, too. Its keywords `$ref`, `allOf` and `without` are left to the caller. If a keyword cannot
+    // be merged, it is left out: SchemaRules::leave_out().
+    void add(const SchemaJson& part, std::string_view without = "");
+    SchemaJson take() { return std::move(all_); }
 
-// Returns the schema of values that both allow. If a keyword of `b` cannot be merged, it is left out: SchemaRules::leave_out().
-// `place` is a JSON pointer.
-SchemaJson merge_schemas(const SchemaJson& a, const SchemaJson& b, const std::string& place, const SchemaRules& rules);
+  private:
+    void add_keyword(const std::string& keyword, const SchemaJson& value);
+    bool merge_lists(const std::string& keyword, SchemaJson& all, const SchemaJson& value);
+    void merge_properties(SchemaJson& all, const SchemaJson& value);
+    void merge_required(SchemaJson& all, const SchemaJson& value);
 
-// True for keywords that say nothing about values.
-bool is_annotation(std::string_view keyword);
-bool says_nothing(const SchemaJson& schema);   // but annotations
-bool allows_nothing(const SchemaJson& schema); // false, or "not" of a schema that allows all, zod 3's form of undefined
-
-// Throws an Error: "the JSON schema, at /properties/a: ..."
-[[noreturn]] void refuse_schema(const std::string& place, std::string_view what);
+    std::string place_;
+    SchemaRules& rules_;
+    SchemaJson all_ = SchemaJson::object();
+    std::unordered_map<std::string, size_t> properties_; // places in all_["properties"]; empty until there are two lists of them
+    std::unordered_set<std::string> required_;           // likewise
+};
 
 } // namespace tq::grammar

@@ -4,13 +4,17 @@
 // The walks must know data from schemas: a property that is called "$id" and an example with a member "$ref" mean nothing. The
 // members of `properties` are names, those of `enum` are data.
 #include "model/text/grammar/schema_names.h"
-#include "model/text/grammar/schema_merge.h"
+#include "model/text/grammar/interrupt.h"
+#include "model/text/grammar/schema_keywords.h"
 #include <algorithm>
+#include <charconv>
 #include <map>
-#include <string>
+#include <vector>
 
 namespace tq::grammar {
 namespace {
+
+constexpr size_t max_kept_bytes = 1000; // of a name and of a place: many may lie in one another
 
 // Keywords whose value is data, and those whose members are schemas by names of their own.
 constexpr std::string_view of_data[]{"const", "enum", "default", "examples", "example"},
@@ -18,51 +22,91 @@ constexpr std::string_view of_data[]{"const", "enum", "default", "examples", "ex
 
 bool is_one_of(const auto& words, const std::string& key) { return std::ranges::find(words, key) != std::end(words); }
 
-// A part of a JSON pointer within a URI.
-std::string escaped_part(const std::string& key) {
+// The way from the root to a schema: names and numbers.
+struct Step {
+    const std::string* key; // null: `index`
+    size_t index;
+};
+using Way = std::vector<Step>;
+
+// A JSON pointer within a URI; empty if it is too long to be kept. The root's is empty, too.
+std::string place_of(const Way& way) {
     std::string out;
-    for (const char c : key) out += c == '~' ? "~0" : c == '/' ? "~1" : c == '%' ? "%25" : std::string(1, c);
+    for (const Step& step : way) {
+        out += '/';
+        if (!step.key) out += std::to_string(step.index);
+        if (step.key)
+            for (const char c : step.key->substr(0, max_kept_bytes + 1))
+                out += c == '~' ? "~0" : c == '/' ? "~1" : c == '%' ? "%25" : std::string(1, c);
+        if (out.size() > max_kept_bytes) return "";
+    }
     return out;
 }
 
-// Calls `visit` with each schema, its place and the $id of the document that it is in.
+// Calls `visit` with each schema, the way to it and the $id of the document that it is in.
 template <class Visit>
-void walk_schemas(SchemaJson& schema, const std::string& place, const std::string& base, bool are_names, const Visit& visit) {
-    std::string inner = base;
-    if (schema.is_object() && !are_names) inner = visit(schema, place, base);
+void walk_schemas(SchemaJson& schema, Way& way, std::string_view base, bool are_names, const Visit& visit) {
+    look_at_interrupt();
+    const std::string_view inner = schema.is_object() && !are_names ? visit(schema, way, base) : base;
     if (schema.is_object())
-        for (const auto& [key, value] : schema.items()) {
-            if (!are_names && is_one_of(of_data, key)) continue;
-            walk_schemas(value, place + "/" + escaped_part(key), inner, !are_names && is_one_of(of_names, key), visit);
+        for (auto& [key, value] : schema.get_ref<SchemaJson::object_t&>()) {
+            if (!value.is_structured() || (!are_names && is_one_of(of_data, key))) continue;
+            way.push_back({&key, 0});
+            walk_schemas(value, way, inner, !are_names && is_one_of(of_names, key), visit);
+            way.pop_back();
         }
     else if (schema.is_array())
-        for (size_t i = 0; i < schema.size(); ++i) walk_schemas(schema[i], place + "/" + std::to_string(i), inner, false, visit);
+        for (size_t i = 0; i < schema.size(); ++i) {
+            way.push_back({nullptr, i});
+            walk_schemas(schema[i], way, inner, false, visit);
+            way.pop_back();
+        }
 }
 
-std::string text_member(const SchemaJson& schema, const char* key) {
+std::string_view text_member(const SchemaJson& schema, const char* key) {
     const auto found = schema.find(key);
-    return found != schema.end() && found->is_string() ? found->get<std::string>() : "";
+    if (found == schema.end() || !found->is_string()) return "";
+    const std::string& text = found->get_ref<const std::string&>();
+    return text.size() <= max_kept_bytes ? std::string_view(text) : "";
+}
+
+std::string unescaped_uri(std::string_view fragment) { // "%20", RFC 3986
+    std::string out;
+    for (size_t i = 0; i < fragment.size(); ++i) {
+        uint8_t byte = 0;
+        const char* const digits = fragment.data() + i + 1;
+        const bool is_escape =
+            fragment[i] == '%' && i + 2 < fragment.size() && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+        out += is_escape ? char(byte) : fragment[i];
+        i += is_escape ? 2 : 0;
+    }
+    return out;
 }
 
 } // namespace
 
 void place_references(SchemaJson& document) {
-    std::map<std::string, std::string> places; // by names
-    walk_schemas(document, "", "", false, [&](const SchemaJson& schema, const std::string& place, const std::string& base) {
-        std::string id = text_member(schema, "$id");
+    std::map<std::string, std::string, std::less<>> places; // by names
+    Way way;
+    walk_schemas(document, way, "", false, [&](const SchemaJson& schema, const Way& at, std::string_view base) {
+        std::string_view id = text_member(schema, "$id");
         if (id.empty()) id = text_member(schema, "id");
-        if (!id.empty()) places.try_emplace(id, place);
-        const std::string own = id.empty() ? base : id;
+        const std::string_view own = id.empty() ? base : id;
+        const auto note = [&](std::string name) {
+            const std::string place = place_of(at);
+            if (!place.empty() || at.empty()) places.try_emplace(std::move(name), place);
+        };
+        if (!id.empty()) note(std::string(id));
         for (const char* key : {"$anchor", "$dynamicAnchor"})
-            if (const std::string anchor = text_member(schema, key); !anchor.empty()) {
-                places.try_emplace("#" + anchor, place);
-                places.try_emplace(own + "#" + anchor, place);
+            if (const std::string anchor(text_member(schema, key)); !anchor.empty()) {
+                note("#" + anchor);
+                note(std::string(own) + "#" + anchor);
             }
         return own;
     });
     if (places.empty()) return;
-    walk_schemas(document, "", "", false, [&](SchemaJson& schema, const std::string&, const std::string& base) {
-        const std::string reference = text_member(schema, "$ref");
+    walk_schemas(document, way, "", false, [&](SchemaJson& schema, const Way&, std::string_view base) {
+        const std::string reference(text_member(schema, "$ref"));
         const size_t hash = reference.find('#');
         if (reference.empty() || reference == "#" || reference.starts_with("#/")) return base;
         const std::string fragment = hash == reference.npos ? "" : reference.substr(hash + 1);
@@ -72,6 +116,40 @@ void place_references(SchemaJson& document) {
         if (found != places.end()) schema["$ref"] = "#" + found->second + (is_whole ? "" : fragment);
         return base;
     });
+}
+
+const SchemaJson* SchemaPlaces::member(const SchemaJson& object, const std::string& name) {
+    constexpr size_t many = 16;
+    if (object.size() <= many) {
+        const auto found = object.find(name);
+        return found == object.end() ? nullptr : &*found;
+    }
+    const auto [table, is_new] = tables_.try_emplace(&object);
+    if (is_new)
+        for (const auto& [key, value] : object.get_ref<const SchemaJson::object_t&>()) table->second.emplace(key, &value);
+    const auto found = table->second.find(name);
+    return found == table->second.end() ? nullptr : found->second;
+}
+
+const SchemaJson* SchemaPlaces::find(std::string_view fragment) {
+    const std::string pointer = unescaped_uri(fragment);
+    const SchemaJson* at = &document_;
+    for (size_t begin = 0; at && begin < pointer.size();) {
+        if (pointer[begin] != '/') return nullptr;
+        const size_t end = std::min(pointer.find('/', begin + 1), pointer.size());
+        std::string part;
+        for (size_t i = begin + 1; i < end; ++i) {
+            const bool is_escape = pointer[i] == '~';
+            if (is_escape && (i + 1 == end || (pointer[i + 1] != '0' && pointer[i + 1] != '1'))) return nullptr;
+            part += !is_escape ? pointer[i] : pointer[++i] == '0' ? '~' : '/';
+        }
+        begin = end;
+        size_t index = 0;
+        const char* const last = part.data() + part.size();
+        const bool is_index = std::from_chars(part.data(), last, index).ptr == last && part == std::to_string(index);
+        at = at->is_object() ? member(*at, part) : at->is_array() && is_index && index < at->size() ? &(*at)[index] : nullptr;
+    }
+    return at;
 }
 
 } // namespace tq::grammar

@@ -1,7 +1,7 @@
 // State that the parts of a JSON schema share while they become rules.
 #pragma once
 #include "model/text/grammar/gbnf_writer.h"
-#include "model/text/grammar/schema_merge.h"
+#include "model/text/grammar/schema_keywords.h"
 
 namespace tq::grammar {
 
@@ -12,7 +12,12 @@ class SchemaRules {
     // Returns the name of a rule for the schema. `place`: its JSON pointer. `reads`: something is read before it.
     virtual std::string rule(const SchemaJson& schema, const std::string& place, const std::string& name, bool reads) = 0;
     // A grammar cannot say this: throws an Error if the schema is strict; else it goes unsaid.
-    virtual void leave_out(const std::string& place, std::string_view what) const = 0;
+    virtual void leave_out(const std::string& place, std::string_view what) = 0;
+    // Returns the schema without `$ref` and `allOf`, whose schemas are merged with it.
+    virtual SchemaJson resolved(const SchemaJson& schema, const std::string& place) = 0;
+    // Is called for all that is copied: schemas that are referred to are copied again and again. Throws an Error when that was
+    // too much.
+    virtual void pay(const SchemaJson& value) = 0;
 };
 
 } // namespace tq::grammar

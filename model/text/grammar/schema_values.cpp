@@ -10,11 +10,16 @@
 #include "model/text/grammar/number_multiple.h"
 #include "model/text/grammar/number_range.h"
 #include "model/text/grammar/regex.h"
+#include "model/text/grammar/regex_product.h"
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
 namespace tq::grammar {
 namespace {
+
+constexpr uint32_t max_count = 32768; // each character and each item has states
 
 constexpr std::string_view date = R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))", hour_minute = R"(([01]\d|2[0-3]):[0-5]\d)",
                            label = "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?", atom = "[a-zA-Z0-9_+-]+";
@@ -46,10 +51,13 @@ std::optional<std::string> format_pattern(std::string_view name) {
     return std::nullopt;
 }
 
-const std::string& text_of(const SchemaJson& schema, const char* keyword, const std::string& place) {
-    const SchemaJson& value = schema[keyword];
-    if (!value.is_string()) refuse_schema(place, fmt::format("'{}' must be a text", keyword));
-    return value.get_ref<const std::string&>();
+std::optional<RegexPart> format_regex(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+    const auto format = schema.find("format");
+    if (format == schema.end()) return std::nullopt;
+    if (!format->is_string()) refuse_schema(place, "'format' must be a text");
+    const auto known = format_pattern(format->get_ref<const std::string&>());
+    if (!known) return std::nullopt;
+    return std::move(parse_regex(fmt::format("^({})$", *known), rules.writer()).front());
 }
 
 // A keyword's number; draft 4's exclusiveMinimum is a boolean beside minimum.
@@ -75,7 +83,7 @@ std::optional<NumberBound> bound(const SchemaJson& schema, const char* keyword, 
 
 // The nearest integer that the bound allows; nullopt if all integers that can be written are within it. Libraries of schemas
 // bound integers by those that JavaScript has, 2^53 - 1.
-std::optional<int64_t> integer_bound(const SchemaRules& rules, const std::optional<NumberBound>& bound, bool is_min,
+std::optional<int64_t> integer_bound(SchemaRules& rules, const std::optional<NumberBound>& bound, bool is_min,
                                      const std::string& place) {
     constexpr double exact = 9007199254740992, all = 1e16; // 2^53; integers without a bound have up to 16 digits
     if (!bound || (is_min ? bound->value <= -all : bound->value >= all)) return std::nullopt;
@@ -91,45 +99,71 @@ std::string times_gbnf(uint32_t min, uint32_t max) {
     return max == unlimited ? fmt::format("{{{},}}", min) : fmt::format("{{{},{}}}", min, max);
 }
 
-uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place) {
+static double count_of(const SchemaJson& schema, const char* keyword, double otherwise, const std::string& place) {
     const auto found = schema.find(keyword);
     if (found == schema.end()) return otherwise;
     const double value = found->is_number() ? found->get<double>() : -1;
-    if (!(value >= 0 && value <= 1e8) || value != std::floor(value))
-        refuse_schema(place, fmt::format("'{}' must be a whole number from 0 to 100 million", keyword));
-    return uint32_t(value);
+    if (!(value >= 0) || value != std::floor(value)) refuse_schema(place, fmt::format("'{}' must be a whole number", keyword));
+    return value;
 }
 
-// Returns the regex that a text must match: its pattern if that can be read, else its format if that is known.
-static std::optional<Regex> text_regex(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+uint32_t schema_min(SchemaRules& rules, const SchemaJson& schema, const char* keyword, const std::string& place) {
+    const double value = count_of(schema, keyword, 0, place);
+    if (value <= max_count) return uint32_t(value);
+    rules.leave_out(place, fmt::format("'{}' is too large: at most {} is supported", keyword, max_count));
+    return 0;
+}
+
+uint32_t schema_max(const SchemaJson& schema, const char* keyword, const std::string& place) {
+    const double value = count_of(schema, keyword, max_count + 1, place);
+    return value <= max_count ? uint32_t(value) : unlimited;
+}
+
+bool is_known_format(std::string_view format) { return format_pattern(format).has_value(); }
+
+// Returns the regexes that a text must match: its patterns where these can be read, else its format if that is known.
+static std::vector<RegexPart> text_regexes(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+    std::vector<RegexPart> parts;
     std::string problem;
-    if (schema.contains("pattern")) {
-        try {
-            return parse_regex(text_of(schema, "pattern", place), rules.writer().json("char"));
-        } catch (const Error& error) {
-            problem = error.what();
+    if (const auto given = schema.find("pattern"); given != schema.end())
+        for (const SchemaJson& pattern : given->is_array() ? *given : SchemaJson::array({*given})) {
+            if (!pattern.is_string()) refuse_schema(place, "'pattern' must be a text");
+            try {
+                std::vector<RegexPart> some = parse_regex(pattern.get_ref<const std::string&>(), rules.writer());
+                std::ranges::move(some, std::back_inserter(parts));
+            } catch (const Error& error) {
+                problem = error.what();
+            }
+        }
+    if (parts.empty() || !problem.empty())
+        if (auto format = format_regex(rules, schema, place)) return parts.push_back(std::move(*format)), parts;
+    if (!problem.empty()) rules.leave_out(place, problem);
+    return parts;
+}
+
+// One regex is written as a tree, as people write it; several, and those with lookaheads, as an automaton.
+std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
+    const uint32_t min = schema_min(rules, schema, "minLength", place), max = schema_max(schema, "maxLength", place);
+    const bool has_length = min > 0 || max != unlimited;
+    if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
+    const auto quoted = [](const std::string& body) { return "\"\\\"\" " + body + " \"\\\"\""; };
+    std::vector<RegexPart> parts = text_regexes(rules, schema, place);
+    if (parts.size() > 1) {
+        if (const auto text = regex_product_gbnf(rules.writer(), parts, min, max)) return quoted(*text);
+        if (auto format = format_regex(rules, schema, place)) {
+            parts.clear();
+            parts.push_back(std::move(*format));
+        } else {
+            rules.leave_out(place,
+                            "no text was found that its patterns, with their lookaheads, and its length allow, or there are "
+                            "too many ways to write one");
         }
     }
-    if (schema.contains("format"))
-        if (const auto known = format_pattern(text_of(schema, "format", place)))
-            return parse_regex(fmt::format("^({})$", *known), "char");
-    if (!problem.empty()) rules.leave_out(place, problem);
-    return std::nullopt;
-}
-
-std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
-    constexpr uint32_t max_states = 32768; // each character has a state, and an answer is hardly longer
-    const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
-    const uint32_t min = schema_count(schema, "minLength", 0, place);
-    uint32_t max = schema_count(schema, "maxLength", unlimited, place);
-    if (max < min) refuse_schema(place, "'maxLength' is less than 'minLength'");
-    if (max > max_states) max = unlimited;
-    const auto quoted = [](const std::string& body) { return "\"\\\"\" " + body + " \"\\\"\""; };
-    if (const auto regex = text_regex(rules, schema, place)) {
-        if (!has_length) return quoted(regex_tree_gbnf(*regex));
-        if (const auto text = regex_tree_gbnf(*regex, min, max)) return quoted(*text);
+    if (!parts.empty() && !parts[0].negated) {
+        if (!has_length) return quoted(regex_tree_gbnf(parts[0].regex));
+        if (const auto text = regex_tree_gbnf(parts[0].regex, min, max)) return quoted(*text);
         rules.leave_out(place, "no text of the pattern or format was found that has a length from 'minLength' to 'maxLength'");
-        return quoted(regex_tree_gbnf(*regex));
+        return quoted(regex_tree_gbnf(parts[0].regex));
     }
     if (!has_length) return rules.writer().json("string");
     return quoted(rules.writer().json("char") + times_gbnf(min, max));
@@ -154,8 +188,8 @@ static std::optional<std::string> multiple(SchemaRules& rules, const SchemaJson&
 }
 
 std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, bool is_integer) {
-    const auto min = bound(schema, "minimum", "exclusiveMinimum", place, true),
-               max = bound(schema, "maximum", "exclusiveMaximum", place, false);
+    auto min = bound(schema, "minimum", "exclusiveMinimum", place, true),
+         max = bound(schema, "maximum", "exclusiveMaximum", place, false);
     if (auto text = multiple(rules, schema, place, is_integer, min, max)) return *std::move(text);
     const std::optional<NumberBound> none;
     if (!min && !max) return rules.writer().json(is_integer ? "integer" : "number");
@@ -166,6 +200,10 @@ std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std:
     }
     if (min && max && (min->value > max->value || (min->value == max->value && (min->exclusive || max->exclusive))))
         refuse_schema(place, "no number lies between the bounds");
+    // Numbers without an exponent have up to 16 digits before the point. Bounds beyond them, such as those of float32, are none.
+    if (min && min->value <= -max_number) min.reset();
+    if (max && max->value >= max_number) max.reset();
+    if (!min && !max) return number_range_gbnf(none, none);
     std::string problem;
     for (const auto& [low, high] : {std::pair(min, max), std::pair(min, none), std::pair(none, max)}) {
         try {

@@ -7,8 +7,12 @@ namespace tq::grammar {
 std::string string_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place);
 std::string number_gbnf(SchemaRules& rules, const SchemaJson& schema, const std::string& place, bool is_integer);
 
-// Returns a keyword's number, at most 100 million; `otherwise` if it is missing.
-uint32_t schema_count(const SchemaJson& schema, const char* keyword, uint32_t otherwise, const std::string& place);
+// Return the number of a keyword such as minItems or maxItems; 0 and `unlimited` if it is missing. An answer hardly has more than
+// 32,768 of anything: a greater maximum is none, a greater minimum goes to leave_out().
+uint32_t schema_min(SchemaRules& rules, const SchemaJson& schema, const char* keyword, const std::string& place);
+uint32_t schema_max(const SchemaJson& schema, const char* keyword, const std::string& place);
+
+bool is_known_format(std::string_view format); // others say nothing about a text
 
 // Returns "{2,5}"; "{2,}" if `max` is unlimited.
 std::string times_gbnf(uint32_t min, uint32_t max);

@@ -9,6 +9,7 @@ namespace tq::grammar {
 
 struct CharRange {
     char32_t first, last;
+    bool operator==(const CharRange&) const = default;
 };
 
 constexpr uint32_t unlimited = UINT32_MAX;

@@ -11,10 +11,12 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/text/grammar/gbnf_writer.h"
+#include "model/text/grammar/interrupt.h"
 #include "model/text/grammar/json_schema.h"
 #include "model/text/grammar/schema_names.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 namespace tq::grammar {
 namespace {
@@ -66,6 +68,7 @@ std::vector<Tool> read_tools(const ToolJson& tools, std::string_view only, const
 
 // The schemas lie in one document: the targets of their references move with them.
 void move_references(ToolJson& schema, const std::string& to) {
+    look_at_interrupt();
     if (const auto reference = schema.is_object() ? schema.find("$ref") : schema.end();
         schema.is_object() && reference != schema.end())
         if (reference->is_string() && reference->get_ref<const std::string&>().starts_with('#'))
@@ -129,10 +132,13 @@ class ToolGrammar {
         const Tool& t = tools_[tool];
         std::string out = gbnf_text("<function=" + t.name + ">\n");
         const auto properties = t.parameters.find("properties");
-        const ToolJson required = t.parameters.value("required", ToolJson::array());
+        std::unordered_set<std::string_view> required;
+        if (const auto names = t.parameters.find("required"); names != t.parameters.end() && names->is_array())
+            for (const ToolJson& name : *names)
+                if (name.is_string()) required.insert(name.get_ref<const std::string&>());
         if (properties != t.parameters.end() && properties->is_object())
             for (const auto& [name, schema] : properties->items()) {
-                const bool must = std::ranges::find(required, ToolJson(name)) != required.end();
+                const bool must = required.contains(name);
                 out += fmt::format(" ({} {} \"\\n{}\\n\"){}", gbnf_text("<parameter=" + name + ">\n"),
                                    value(t, schema, fmt::format("/tools/{}/properties/{}", tool, pointer_part(name))),
                                    end_parameter, must ? "" : "?");
@@ -146,9 +152,9 @@ class ToolGrammar {
                            !schema["enum"].empty() &&
                            std::ranges::all_of(schema["enum"], [](const ToolJson& one) { return one.is_string(); });
         if (texts) {
-            std::string out;
-            for (const ToolJson& one : schema["enum"]) out += (out.empty() ? "" : " | ") + gbnf_text(one.get<std::string>());
-            return "(" + out + ")";
+            std::vector<std::string> all;
+            for (const ToolJson& one : schema["enum"]) all.push_back(one.get<std::string>());
+            return "(" + any_text_gbnf(std::move(all)) + ")";
         }
         const auto is_text = [](const ToolJson& type) { return type == "string"; };
         const bool typed = schema.is_object() && schema.contains("type");

@@ -1,0 +1,348 @@
+// Schemas' costs, keyword by keyword: a schema of twice the length takes about twice the time, or is refused in no more, and
+// compilation is given up soon after nobody waits for it.
+#include "base/error.h"
+#include "model/text/grammar/gbnf.h"
+#include "model/text/grammar/grammar.h"
+#include "model/text/grammar/interrupt.h"
+#include "model/text/grammar/json_schema.h"
+#include <algorithm>
+#include <ctime>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+using namespace tq;
+using namespace tq::grammar;
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+struct Kind {
+    std::string name;
+    std::function<Json(size_t)> make; // a schema whose length is proportional to the number
+};
+
+Json list(size_t n, const std::function<Json(size_t)>& item) {
+    Json all = Json::array();
+    for (size_t i = 0; i < n; ++i) all.push_back(item(i));
+    return all;
+}
+
+Json map(size_t n, const std::function<Json(size_t)>& item, const std::string& prefix = "k") {
+    Json all = Json::object();
+    auto& members = all.get_ref<Json::object_t&>();
+    for (size_t i = 0; i < n; ++i) members.emplace_back(prefix + std::to_string(i), item(i));
+    return all;
+}
+
+std::string key(size_t i) { return "k" + std::to_string(i); }
+
+Json both(const Json& a, const Json& b) { return {{"allOf", {a, b}}}; }
+
+Json with(Json schema, const char* keyword, Json value) {
+    schema[keyword] = std::move(value);
+    return schema;
+}
+
+std::string repeated(size_t n, const std::string& text) {
+    std::string all;
+    for (size_t i = 0; i < n; ++i) all += text;
+    return all;
+}
+
+// Texts and a number.
+Json numbered(size_t n) {
+    Json all = list(n, [](size_t i) { return Json(key(i)); });
+    all.push_back(1);
+    return all;
+}
+
+// `schema` within `levels` others.
+Json nested(size_t levels, Json schema, const std::function<Json(Json)>& around) {
+    for (size_t i = 0; i < levels; ++i) schema = around(std::move(schema));
+    return schema;
+}
+
+const auto number = [](size_t) { return Json{{"type", "integer"}}; };
+const auto text = [](size_t i) { return Json(key(i)); };
+
+const std::vector<Kind> kinds = {
+    {"allOf of properties",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t i) { return Json{{"properties", {{key(i), {{"type", "string"}}}}}}; })}};
+     }},
+    {"allOf of one property",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t i) { return Json{{"properties", {{"a", {{"minLength", i}}}}}}; })}};
+     }},
+    {"allOf of items",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t i) { return Json{{"items", {{"minimum", i}}}}; })}};
+     }},
+    {"allOf of required",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t i) { return Json{{"required", {key(i)}}}; })}};
+     }},
+    {"allOf of enums",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t) { return Json{{"enum", list(20, text)}}; })}};
+     }},
+    {"allOf of patterns",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t i) { return Json{{"pattern", key(i)}}; })}};
+     }},
+    {"allOf of other keywords",
+     [](size_t n) {
+         return Json{{"allOf", list(n, [](size_t i) { return Json{{key(i), 1}}; })}};
+     }},
+    {"properties",
+     [](size_t n) {
+         return Json{{"properties", map(std::min<size_t>(n, 4000), number)}, {"title", repeated(n, "t")}};
+     }},
+    {"two lists of properties",
+     [](size_t n) {
+         return both({{"properties", map(n, number)}}, {{"properties", map(n, number, "l")}});
+     }},
+    {"two enums",
+     [](size_t n) {
+         return both({{"enum", list(n, text)}}, with({{"enum", list(n + 1, text)}}, "type", "string"));
+     }},
+    {"two enums of numbers",
+     [](size_t n) {
+         return both({{"enum", list(n, [](size_t i) { return Json(i); })}},
+                     {{"enum", list(n + 1, [](size_t i) { return Json(0.5 * double(i)); })}});
+     }},
+    {"two lists of required",
+     [](size_t n) {
+         return both({{"required", list(n, text)}}, {{"required", list(n + 1, text)}});
+     }},
+    {"types",
+     [](size_t n) {
+         return Json{{"type", list(n, [](size_t) { return Json("string"); })}, {"enum", list(n, text)}};
+     }},
+    {"two lists of types",
+     [](size_t n) {
+         const Json types = {{"type", list(n, [](size_t) { return Json("string"); })}};
+         return both(types, with(types, "type", list(n + 1, [](size_t) { return Json("string"); })));
+     }},
+    {"properties and required",
+     [](size_t n) {
+         return Json{{"properties", map(n, number)}, {"required", list(n, text)}};
+     }},
+    {"required of a closed object",
+     [](size_t n) {
+         return Json{{"required", list(n, text)}, {"additionalProperties", false}};
+     }},
+    {"properties and others",
+     [](size_t n) {
+         return Json{{"properties", map(n, number)}, {"additionalProperties", true}};
+     }},
+    {"names",
+     [](size_t n) {
+         return Json{{"propertyNames", {{"enum", list(n, text)}}}, {"required", list(n, text)}};
+     }},
+    {"choices of names",
+     [](size_t n) {
+         return Json{{"propertyNames", {{"anyOf", list(n, [](size_t i) { return Json{{"const", key(i)}}; })}}}};
+     }},
+    {"anyOf of types",
+     [](size_t n) {
+         return Json{{"anyOf", list(n, number)}};
+     }},
+    {"anyOf of values",
+     [](size_t n) {
+         return Json{{"anyOf", list(n, [](size_t i) { return Json{{"const", key(i)}}; })}};
+     }},
+    {"anyOf beside an enum",
+     [](size_t n) {
+         return Json{{"enum", numbered(n)}, {"anyOf", list(n, number)}};
+     }},
+    {"anyOf beside properties",
+     [](size_t n) {
+         return Json{{"properties", map(n, number)}, {"required", list(n, text)}, {"oneOf", list(n, [](size_t i) {
+                                                                                       return Json{{"required", {key(i)}}};
+                                                                                   })}};
+     }},
+    {"anyOf in anyOf",
+     [](size_t n) {
+         return nested(80, {{"anyOf", list(n, number)}}, [](Json s) { return Json{{"title", "t"}, {"anyOf", {std::move(s)}}}; });
+     }},
+    {"nullable in nullable",
+     [](size_t n) {
+         return nested(40, {{"enum", list(n, text)}}, [](Json s) { return Json{{"nullable", true}, {"items", std::move(s)}}; });
+     }},
+    {"types in types",
+     [](size_t n) {
+         return nested(8, {{"enum", list(n, text)}}, [](Json s) {
+             return Json{{"type", {"object", "array", "null"}}, {"items", s}, {"properties", {{"a", s}}}};
+         });
+     }},
+    {"references",
+     [](size_t n) {
+         return Json{{"$defs", map(n, number)}, {"prefixItems", list(n, [](size_t i) {
+                                                     return Json{{"$ref", "#/$defs/" + key(i)}};
+                                                 })}};
+     }},
+    {"references that have keywords beside them",
+     [](size_t n) {
+         return Json{{"$defs", {{"e", {{"enum", numbered(n)}}}}}, {"prefixItems", list(n, [](size_t) {
+                                                                       return Json{{"$ref", "#/$defs/e"}, {"type", "integer"}};
+                                                                   })}};
+     }},
+    {"a chain of references",
+     [](size_t n) {
+         return Json{{"$defs", map(n,
+                                   [](size_t i) {
+                                       return Json{{"$ref", "#/$defs/" + key(i + 1)}, {"minLength", i}};
+                                   })},
+                     {"$ref", "#/$defs/k0"}};
+     }},
+    {"references by name",
+     [](size_t n) {
+         return Json{{"$defs", map(n,
+                                   [](size_t i) {
+                                       return Json{{"$id", "n" + std::to_string(i)}};
+                                   })},
+                     {"prefixItems", list(n, [](size_t i) {
+                          return Json{{"$ref", "n" + std::to_string(i)}};
+                      })}};
+     }},
+    {"anchors in a long name",
+     [](size_t n) {
+         return Json{{"$id", std::string(8 * n, 'i')}, {"$defs", map(n, [](size_t i) { return Json{{"$anchor", key(i)}}; })}};
+     }},
+    {"schemas in a long name",
+     [](size_t n) {
+         return Json{{"properties", {{std::string(8 * n, 'p'), {{"properties", map(n, [](size_t i) {
+                                                                     return Json{{"$id", key(i)}};
+                                                                 })}}}}}};
+     }},
+    {"keywords that are null",
+     [](size_t n) { return with(map(n, [](size_t i) { return i == 0 ? Json() : Json(1); }), "type", "string"); }},
+    {"other keywords, and required", [](size_t n) { return with(map(n, number), "required", list(n, text)); }},
+    {"a pattern of groups",
+     [](size_t n) {
+         return Json{{"pattern", "^" + repeated(n, "(a)") + "$"}};
+     }},
+    {"a pattern of classes",
+     [](size_t n) {
+         return Json{{"pattern", "^" + repeated(n, "[a-c]") + "$"}};
+     }},
+    {"a pattern of one class",
+     [](size_t n) {
+         return Json{{"pattern", "^[" + repeated(n, "ac") + "]$"}};
+     }},
+    {"a pattern of choices",
+     [](size_t n) {
+         return Json{{"pattern", "^(x" + repeated(n, "|a") + ")$"}, {"maxLength", 9}};
+     }},
+    {"a pattern and a length",
+     [](size_t n) {
+         return Json{{"pattern", "^" + repeated(n, "a*b") + "$"}, {"maxLength", 20000}};
+     }},
+    {"lookaheads",
+     [](size_t n) {
+         return Json{{"pattern", "^" + repeated(n, "(?=.*a)") + "b*$"}};
+     }},
+    {"lookaheads of letters",
+     [](size_t n) {
+         return Json{{"pattern", "^(?=.*" + repeated(n, "[a-c]") + ").*$"}};
+     }},
+    {"repetitions of repetitions",
+     [](size_t n) {
+         return Json{{"pattern", "^" + repeated(20, "(") + "aaa|aaaaa" + repeated(20, ")+") + repeated(n, "b") + "$"},
+                     {"minLength", n + 4},
+                     {"maxLength", n + 4}};
+     }},
+    {"patterns",
+     [](size_t n) {
+         return Json{{"prefixItems", list(n, [](size_t i) { return Json{{"pattern", "^" + key(i) + "$"}}; })}};
+     }},
+    {"lengths",
+     [](size_t n) {
+         return Json{{"prefixItems", list(n, [](size_t i) { return Json{{"maxLength", i}}; })}};
+     }},
+    {"multiples",
+     [](size_t n) {
+         return Json{{"prefixItems", list(n, [](size_t i) { return Json{{"multipleOf", i % 90 + 1}}; })}};
+     }},
+    {"bounds",
+     [](size_t n) {
+         return Json{{"prefixItems", list(n, [](size_t i) { return Json{{"minimum", 0.37 * double(i)}}; })}};
+     }},
+    {"formats",
+     [](size_t n) {
+         return Json{{"prefixItems", list(n, [](size_t) { return Json{{"format", "ipv6"}}; })}};
+     }},
+    {"long texts",
+     [](size_t n) {
+         return Json{{"const", std::string(8 * n, 'x')}, {"title", std::string(8 * n, 'x')}};
+     }},
+};
+
+// All that a request's schema goes through; it may be refused.
+void compile(const Json& schema) {
+    try {
+        const Grammar grammar(parse_gbnf(json_schema_gbnf(schema, false)));
+    } catch (const Error&) {
+    }
+}
+
+double now() { return double(std::clock()) / CLOCKS_PER_SEC; } // of this process alone: others may use the machine
+
+double seconds(const Json& schema) {
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i) {
+        const double began = now();
+        compile(schema);
+        best = std::min(best, now() - began);
+    }
+    return best;
+}
+
+} // namespace
+
+TEST_CASE("a schema of twice the length takes about twice the time, whatever its keywords") {
+    constexpr double floor_s = 0.04, long_s = 0.2; // shorter times are not compared, and longer ones are enough
+    for (const Kind& kind : kinds) {
+        double half = 0, whole = 0;
+        const auto is_linear = [&] {
+            whole = seconds(kind.make(2000));
+            for (size_t n = 4000; n <= 16000 && whole < long_s; n *= 2) {
+                half = std::exchange(whole, seconds(kind.make(n)));
+                if (whole > floor_s && whole > 3 * half) return false;
+            }
+            return true;
+        };
+        const bool is_right = is_linear() || is_linear() || is_linear(); // one of them undisturbed
+        CAPTURE(kind.name);
+        CAPTURE(half);
+        CAPTURE(whole);
+        CHECK(is_right);
+    }
+}
+
+TEST_CASE("a schema's compilation is given up soon after nobody waits for it, whatever its keywords") {
+    for (const Kind& kind : kinds) {
+        CAPTURE(kind.name);
+        const Json schema = kind.make(8000);
+        double last = now(), longest = 0;
+        const double began = last;
+        {
+            const InterruptScope scope([&] {
+                longest = std::max(longest, now() - last);
+                last = now();
+                return false;
+            });
+            compile(schema);
+        }
+        longest = std::max(longest, now() - last);
+        CHECK(longest < std::max(0.2, (now() - began) / 4));
+        const bool is_long = now() - began > 0.2;
+        const InterruptScope over([] { return true; });
+        if (is_long) CHECK_THROWS_AS(compile(schema), Interrupted);
+    }
+}

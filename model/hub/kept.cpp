@@ -9,6 +9,7 @@
 #include "base/file_system.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/readable_directory.h"
 #include "model/hub/hub_cache.h"
 #include "model/hub/names.h"
 #include <algorithm>
@@ -138,8 +139,8 @@ void remove_model(const HubCache& kept, const std::string& commit, const HubChoi
 
 std::vector<KeptRepository> kept_repositories(const fs::path& cache) {
     std::vector<KeptRepository> all;
+    if (!directory_is_there(cache)) return all;
     std::error_code error;
-    if (!fs::exists(cache, error)) return all;
     for (fs::directory_iterator at(cache, error), end; !error && at != end; at.increment(error)) {
         std::error_code gone;
         const std::string name = repository_of(at->path());

@@ -1,8 +1,10 @@
 // The prefix cache of tq-run generate on the disk, and tq-run cache.
 #include "tests/support/child_process.h"
+#include "tests/support/skip.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <doctest/doctest.h>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -149,4 +151,32 @@ TEST_CASE("the types of many layers are listed once where they are equal") {
     CHECK(contains(list_with("tq4/tq4"), "| tq4/tq4 "));
     CHECK_FALSE(contains(list_with("tq4/tq4"), "and others"));
     CHECK(contains(list_with("q8_0/q8_0"), "| tq4/tq4 and others "));
+}
+
+TEST_CASE("a directory that cannot be read is not said to be empty") {
+    const TemporaryDirectory home;
+    const auto loop = home.path() / "loop";
+    std::error_code no_links;
+    std::filesystem::create_directory_symlink("loop", loop, no_links); // cannot be read by root either
+    if (no_links) return skip("no symbolic links can be made");
+    for (const char* command : {"list", "stat"}) {
+        const Finished finished = tq_run({"cache", command, "--cache-dir", loop.string()});
+        CHECK(finished.status == 1);
+        CHECK(contains(finished.error, "cannot read the directory " + loop.string() + ": "));
+    }
+    CHECK(contains(tq_run({"cache", "list", "--cache-dir", (home.path() / "absent").string()}).output, "has no pages"));
+    const Finished models = tq_run({"models"}, "", {"LLAMA_CACHE=" + loop.string()});
+    CHECK(models.status == 1);
+    CHECK(contains(models.error, "cannot read the directory " + loop.string()));
+}
+
+TEST_CASE("a cache on the disk that has no room is told") {
+    if (!std::filesystem::exists("/proc/self")) return skip("no file system without space is known here");
+    const Command command{{"/usr/bin/env", "-u", "TQ_CACHE_DISK", TQ_RUN, "generate", "-p", "Hi", "-n", "1", "--device", "cpu",
+                           "--cache-dir", "/proc/x/y"},
+                          "",
+                          {}};
+    const Finished finished = run(command);
+    CHECK(finished.status == 0);
+    CHECK(contains(finished.error, "tq-run: there is no prefix cache on the disk: /proc/x/y has no free space"));
 }

@@ -3,6 +3,8 @@
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
+#include <algorithm>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -54,6 +56,34 @@ TEST_CASE("flags of the command line have precedence over a resumed conversation
     CHECK(contains(kept.error.substr(kept.error.find("are loaded")), "sampling  temperature 0.5"));
     const Finished loaded = home.chat("/load talk\n/set\n", {"--temp", "0.25"}); // asked for later than the flag
     CHECK(contains(loaded.error, "temp               0.5\n"));
+}
+
+TEST_CASE("a question behind twice as many turns does not take four times as long") {
+    const Home home;
+    REQUIRE(home.chat("Hi\n/save talk\n", {"-n", "2"}).status == 0);
+    const nlohmann::ordered_json saved = home.read("talk");
+    const auto seconds_behind = [&](int turns) {
+        nlohmann::ordered_json longer = saved, messages = nlohmann::ordered_json::array();
+        for (int i = 0; i < turns; i++) {
+            messages.push_back({{"role", "user"}, {"content", fmt::format("This is question {} of a long conversation.", i)}});
+            messages.push_back({{"role", "assistant"}, {"content", fmt::format("And this is the answer to question {}.", i)}});
+        }
+        longer["messages"] = messages;
+        longer.erase("tokens");
+        double best = 1e9;
+        for (int i = 0; i < 2; i++) { // the faster one: others may use the processor
+            home.write("long", longer.dump());
+            const auto start = std::chrono::steady_clock::now();
+            const Finished finished = home.chat("Hi\n", {"--resume", "long", "-c", "256", "-n", "1"});
+            best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+            CAPTURE(finished.error);
+            CHECK(finished.status == 0);
+            CHECK(contains(finished.error, "dropped from it"));
+        }
+        return best;
+    };
+    const double once = seconds_behind(3000), twice = seconds_behind(6000);
+    CHECK(twice < 3 * once + 2);
 }
 
 TEST_CASE("a conversation that is not there, or is none, is an error before the model is loaded") {

@@ -7,12 +7,21 @@
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 using namespace tq::test;
 
 namespace {
 
 using Arguments = std::vector<std::string>;
+
+Arguments split_words(const std::string& text) {
+    std::istringstream in(text);
+    Arguments words;
+    for (std::string word; in >> word;) words.push_back(word);
+    return words;
+}
 
 Arguments operator+(Arguments a, const Arguments& b) {
     a.insert(a.end(), b.begin(), b.end());
@@ -331,4 +340,70 @@ TEST_CASE("commands of ollama and others are told what does the same") {
     }
     CHECK(contains(tq_run({"chta"}).error, "did you mean chat?"));
     CHECK(contains(tq_run({"cache", "rm"}).error, "unknown command rm"));
+}
+
+namespace {
+
+struct Line {
+    std::string names, value; // of a flag; of a command its name
+};
+
+// The lines of a part of the help: "Options" has those of all groups.
+std::vector<Line> help_lines(const std::string& command, bool commands) {
+    std::istringstream help(tq_run(split_words("help " + command)).output);
+    std::vector<Line> lines;
+    bool in_commands = false;
+    for (std::string line; std::getline(help, line);) {
+        if (line.ends_with(':')) in_commands = line == "Commands:";
+        if (line == "Examples:") break;
+        if (!line.starts_with("  ") || line.starts_with("   ") || in_commands != commands) continue;
+        std::istringstream words(line);
+        Line one;
+        words >> one.names;
+        if (!commands && !one.names.starts_with('-')) continue; // a positional
+        const size_t end = line.find(one.names) + one.names.size();
+        if (end + 1 < line.size() && line[end + 1] != ' ') words >> one.value;
+        lines.push_back(one);
+    }
+    return lines;
+}
+
+// Each flag with a value of the command, and of those below it.
+void check_empty_values(const std::string& command, size_t& refused) {
+    for (const Line& below : help_lines(command, true)) check_empty_values(command + " " + below.names, refused);
+    const std::set<std::string> may_be_empty{"--prompt", "--text", "--system-prompt"};
+    for (const auto& [names, value] : help_lines(command, false)) {
+        if (value.empty()) continue;
+        const std::string flag = names.substr(names.rfind(',') + 1);
+        Arguments words = split_words(command);
+        words.insert(words.end(), {flag, ""});
+        if (may_be_empty.contains(flag) && !(command == "grammar" || command == "bench")) continue;
+        const Finished finished = tq_run(words);
+        CAPTURE(command);
+        CAPTURE(flag);
+        CHECK_MESSAGE(finished.status == 2, finished.error);
+        CHECK_MESSAGE(contains(finished.error, ": it is empty: give it a value, or leave it out"), finished.error);
+        CHECK(contains(finished.error, "tq-run: -"));
+        refused++;
+    }
+}
+
+} // namespace
+
+TEST_CASE("an empty value is an error that names the flag, of every flag") {
+    size_t refused = 0;
+    for (const Line& command : help_lines("", true)) check_empty_values(command.names, refused);
+    CHECK(refused > 200);
+    CHECK(contains(tq_run({"chat", "--device="}).error, "tq-run: --device: it is empty"));
+    CHECK(contains(tq_run({"chat", "-ts", ""}).error, "tq-run: --tensor-split: it is empty"));
+    CHECK(contains(tq_run({"chat", "--resume="}).error, "tq-run: --resume: it is empty"));
+    CHECK(tq_run({"tokenize", "--text", ""}).status == 0);
+    CHECK(tq_run({"chat", "--device", "cpu", "-st", "-p", "Hi", "-n", "1", "--system-prompt", ""}).status == 0);
+}
+
+TEST_CASE("words of other programs for commands below others have a hint") {
+    check_refused({{{"models", "rm", "x/y"}, "there is no command tq-run models rm: tq-run models remove does that"},
+                   {{"models", "ls"}, "tq-run models list does that"},
+                   {{"cache", "clear"}, "tq-run cache prune does that"},
+                   {{"models", "frobnicate"}, "unknown command frobnicate"}});
 }

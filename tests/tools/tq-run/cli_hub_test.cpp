@@ -65,7 +65,7 @@ TEST_CASE("what cannot be downloaded is one line, and a wrong use another") {
                                            {{"-hf", "test/private"}, 1, "set HF_TOKEN"},
                                            {{"-hf", "demo"}, 1, "names no repository"},
                                            {{"-hf", "test/demo", "--offline"}, 1, "no file of test/demo is in the cache"},
-                                           {{"-hf", ""}, 2, "it must be user/repository"},
+                                           {{"-hf", ""}, 2, "--hf-repo: it is empty"},
                                            {{"-hf", "test/demo", "-m", "x.gguf"}, 2, "cannot be used together"},
                                            {{"-hff", "x.gguf"}, 2, "--hf-repo"}}) {
         std::vector<std::string> arguments{"generate", "--device", "cpu", "-p", "x"};

@@ -101,7 +101,7 @@ TEST_CASE("wrong usage: status 2 and one line that names what is wrong") {
         {{"tokenize", "--json", "--jsonl"}, "--json and --jsonl cannot be used together"},
         {{"logits"}, "needs token ids"},
         {{"logits", "--ids", "1,x"}, "--ids: it must be token ids such as 1,2,3, not 1,x"},
-        {{"logits", "--ids", ""}, "--ids: it must be token ids"},
+        {{"logits", "--ids", ""}, "--ids: it is empty"},
         {{"logits", "--ids", "1,2,,3"}, "--ids: it must be token ids such as 1,2,3, not 1,2,,3"},
         {{"logits", "--ids", "1,2,"}, "--ids: it must be token ids"},
         {{"logits", "--ids", "4294967296"}, "--ids: it must be token ids"},

@@ -101,7 +101,7 @@ void Evidence::note(const Dispatch& dispatch) {
 // A comparison knows words, not buffers. It is of the buffer that was read last if it begins with the same words; a replay can
 // then compare that buffer again. Else it is kept without a buffer, for people to read.
 void Evidence::compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed,
-                        double allowed) {
+                        double allowed, std::span<const WordRange> halves) {
     if (current == nullptr || !current->contents_ || want.empty()) return;
     const std::span first = got.first(std::min(got.size(), want.size()));
     const auto& [buffer, words, after] = current->read_;
@@ -112,7 +112,8 @@ void Evidence::compared(const char* type, std::span<const uint32_t> got, std::sp
                                      .buffer = is_of_buffer ? buffer : "",
                                      .after = after,
                                      .got = {first.begin(), first.end()},
-                                     .want = {want.begin(), want.end()}});
+                                     .want = {want.begin(), want.end()},
+                                     .halves = {halves.begin(), halves.end()}});
 }
 
 void Evidence::was_read(const Buffer& buffer, std::span<const uint32_t> words) {
@@ -142,6 +143,7 @@ Json Evidence::description(Json about) const {
                   {"expected", fmt::format("expected-{}.bin", i)}};
         if (one.type == std::string_view("float32")) json["allowed_norm_of_difference"] = one.allowed;
         if (!one.buffer.empty()) json["buffer"] = one.buffer;
+        for (const auto& [begin, count] : one.halves) json["fp16_pairs"].push_back({begin, count});
         about["comparisons"].push_back(std::move(json));
     }
     return about;

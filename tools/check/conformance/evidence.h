@@ -29,7 +29,7 @@ class Evidence {
     // Called by the functions that compare 4-byte words; type: "float32" or "uint32". allowed: of floats, the greatest norm of
     // the difference.
     static void compared(const char* type, std::span<const uint32_t> got, std::span<const uint32_t> want, bool passed,
-                         double allowed = 0);
+                         double allowed = 0, std::span<const WordRange> halves = {});
     // Called with what was read back from a buffer: a comparison that follows is of its first words, if they are equal.
     static void was_read(const Buffer& buffer, std::span<const uint32_t> words);
 
@@ -41,6 +41,7 @@ class Evidence {
         std::string buffer; // that it is of; empty: values that were computed from some
         size_t after;       // how many dispatches had run when it was read
         std::vector<uint32_t> got, want;
+        std::vector<WordRange> halves;
     };
     void note(const Dispatch& dispatch);
     nlohmann::ordered_json description(nlohmann::ordered_json about) const;

@@ -62,6 +62,12 @@ Recording::Comparison read_comparison(const json& from, const fs::path& folder) 
     if (one.floats) one.allowed = from.at("allowed_norm_of_difference").get<double>();
     one.expected = read_words(folder / utf8_path(plain_name(from.at("expected").get<std::string>())));
     one.result = read_words(folder / utf8_path(plain_name(from.at("result").get<std::string>())));
+    if (from.contains("fp16_pairs"))
+        for (const auto& [begin, count] : from.at("fp16_pairs").get<std::vector<std::array<size_t, 2>>>()) {
+            if (begin > one.expected.size() || count > one.expected.size() - begin)
+                fail("a comparison of {} words has fp16 numbers in the {} from {} on", one.expected.size(), count, begin);
+            one.halves.push_back({begin, count});
+        }
     return one;
 }
 

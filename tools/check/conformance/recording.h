@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/reflect.h"
 #include "runtime/shader.h"
+#include "tools/check/conformance/row.h"
 #include <array>
 #include <filesystem>
 #include <map>
@@ -30,6 +31,7 @@ struct Recording {
         bool floats;
         double allowed; // of floats: the greatest norm of the difference
         Words expected, result;
+        std::vector<WordRange> halves = {}; // as compare_words() has them
     };
     std::string row;
     std::vector<Step> steps;

@@ -44,7 +44,7 @@ std::span<const float> as_floats(std::span<const uint32_t> words) {
 }
 
 Outcome judge(const Recording::Comparison& one, std::span<const uint32_t> got) {
-    if (!one.floats) return compare_words(got, one.expected);
+    if (!one.floats) return compare_words(got, one.expected, one.halves);
     double squares = 0;
     for (const float value : as_floats(one.expected)) squares += double(value) * value;
     const double norm = std::sqrt(squares);

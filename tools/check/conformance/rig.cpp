@@ -95,8 +95,20 @@ Outcome compare(std::span<const float> got, std::span<const float> want, double 
     return outcome;
 }
 
-Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want) {
+// Which NaN a sum with one gives is the processor's choice: where both have one, that of `got` is right.
+static uint32_t with_nans_of(uint32_t got, uint32_t want) {
+    for (const uint32_t half : {0xffffu, 0xffff0000u}) {
+        const auto is_nan = [&](uint32_t word) { return (word & half & 0x7fff7fff) > (0x7c007c00 & half); };
+        if (is_nan(got) && is_nan(want)) want = (want & ~half) | (got & half);
+    }
+    return want;
+}
+
+Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> all, std::span<const WordRange> halves) {
+    std::vector<uint32_t> want(all.begin(), all.end());
     ENSURE(!want.empty() && got.size() >= want.size(), "{} words of {}", got.size(), want.size());
+    for (const auto& [begin, count] : halves)
+        for (size_t i = begin; i < begin + count; i++) want[i] = with_nans_of(got[i], want[i]);
     size_t differing = 0, first = 0;
     for (size_t i = want.size(); i-- > 0;) {
         if (got[i] == want[i]) continue;
@@ -104,7 +116,7 @@ Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> w
         first = i;
     }
     Outcome outcome{differing == 0, double(differing), 0, {}};
-    Evidence::compared("uint32", got, want, outcome.passed);
+    Evidence::compared("uint32", got, want, outcome.passed, 0, halves);
     if (differing != 0)
         outcome.reason = fmt::format("{} of {} words differ, the first is word {}: {:08x}, and should be {:08x}", differing,
                                      want.size(), first, got[first], want[first]);

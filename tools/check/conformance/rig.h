@@ -28,7 +28,8 @@ inline constexpr uint32_t poison = 0xffdeadbe;
 Outcome compare(std::span<const float> got, std::span<const float> want, double limit, double norm = 0);
 
 // Requires every word to be equal.
-Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want);
+// `halves`: ranges of words that are two fp16 numbers, of which any NaN is as good as any other.
+Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> want, std::span<const WordRange> halves = {});
 
 class Rig {
   public:

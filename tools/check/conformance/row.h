@@ -1,5 +1,6 @@
 // A row: one kernel in one variant at one shape, compared with its reference.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <fmt/format.h>
 #include <functional>
@@ -9,6 +10,10 @@
 namespace tq::conformance {
 
 class Rig;
+
+struct WordRange {
+    size_t begin, count;
+};
 
 // The result of a row. `error` and `limit` are in the row's own measure.
 struct Outcome {

@@ -15,6 +15,7 @@ namespace tq {
 namespace {
 
 constexpr const char* values_name = "values"; // of the CLI11 validator whose description has them
+constexpr const char* empty_name = "empty";   // of one that marks an option
 
 // "on off auto": "on, off or auto".
 std::string alternatives(std::string words) {
@@ -46,6 +47,9 @@ Option Option::one_of(const std::string& words) const {
     return Option(*option_->check(CLI::Validator(is_word, words, values_name)));
 }
 Option Option::each(const std::function<void(const std::string&)>& see) const { return Option(*option_->each(see)); }
+Option Option::may_be_empty() const {
+    return Option(*option_->check(CLI::Validator([](std::string&) { return std::string(); }, "", empty_name)));
+}
 Option Option::needs(Option other) const { return Option(*option_->needs(other.option_)); }
 Option Option::needs(const std::string& other) const { return Option(*option_->needs(other)); }
 Option Option::excludes(Option other) const { return Option(*option_->excludes(other.option_)); }
@@ -131,6 +135,14 @@ std::string known_values(CLI::Option& option) {
 std::optional<double> flag_number(const std::string& text) {
     double value = 0;
     return CLI::detail::lexical_cast(text, value) ? std::optional(value) : std::nullopt;
+}
+
+bool may_be_empty(const CLI::Option& option) {
+    try {
+        return const_cast<CLI::Option&>(option).get_validator(empty_name) != nullptr; // CLI11's look-up is not const
+    } catch (const CLI::OptionNotFound&) {
+        return false;
+    }
 }
 
 // CLI::Range would accept NaN.

@@ -38,6 +38,7 @@ class Option {
     Option one_of(const std::string& words) const; // "on off auto": accepts these and no others
     Option values(const std::string& words) const; // values that shells complete, "FILE" being any file; accepts others too
     Option each(const std::function<void(const std::string&)>& see) const; // called with every value
+    Option may_be_empty() const; // "" has a meaning; for all others it is an error (command_line.cpp)
     Option needs(Option other) const;
     Option needs(const std::string& other) const;
     Option excludes(Option other) const;
@@ -78,6 +79,8 @@ std::vector<std::string> list_items(std::string_view list, const char* separator
 
 // Returns the words of one_of or values; empty without any.
 std::string known_values(CLI::Option& option);
+
+bool may_be_empty(const CLI::Option& option);
 
 // Returns the number that `text` is as a flag's value, 1e3 too; nothing if it is none.
 std::optional<double> flag_number(const std::string& text);

@@ -410,7 +410,7 @@ void add_flags(ArgumentParser& command, SamplingArguments& a) {
 }
 
 void add_flags(ArgumentParser& command, PromptArguments& a) {
-    auto prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: standard input").option_text("TEXT");
+    auto prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: standard input").option_text("TEXT").may_be_empty();
     auto file =
         command.add_option("-f,--file", a.file, "file with the prompt; -: standard input").option_text("FILE").excludes(prompt);
     prompt.each([&a](const std::string&) { a.given = true; });

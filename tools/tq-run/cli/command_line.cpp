@@ -51,6 +51,17 @@ constexpr std::array verbs_elsewhere{
     Verb{"push", "tq-run uploads nothing"},
 };
 
+// Words of other programs for commands that have commands below them.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> words_elsewhere{{{"rm", "remove"},
+                                                                                        {"rm", "prune"},
+                                                                                        {"delete", "remove"},
+                                                                                        {"delete", "prune"},
+                                                                                        {"remove", "prune"},
+                                                                                        {"clear", "prune"},
+                                                                                        {"clean", "prune"},
+                                                                                        {"ls", "list"},
+                                                                                        {"show", "stat"}}};
+
 // The number of letters to insert, remove, change or swap with the next one to turn one word into the other.
 // Optimal string alignment: Levenshtein's distance with swaps of neighbours. Three rows of the table are enough: this one, the
 // last, and the one before for swaps.
@@ -111,6 +122,8 @@ class Reader {
     bool at_end() const { return at_ >= words_.size(); }
     void read_command(const std::string& word);
     void read_flag(const std::string& word);
+    std::string our_name(const std::string& name) const; // of a flag that has several
+    void refuse_empty(const std::string& name, const std::optional<std::string>& value) const;
     bool read_ours(const std::string& name, const std::optional<std::string>& value);
     bool read_special(const std::string& name, const std::optional<std::string>& value);
     bool read_llamas(const std::string& name, const std::optional<std::string>& value);
@@ -185,6 +198,9 @@ void Reader::read_command(const std::string& word) {
     for (const Verb& verb : verbs_elsewhere)
         if (!app_before->get_parent() && verb.word == word)
             throw UsageError(fmt::format("there is no command {}: {}", word, verb.hint));
+    for (const auto& [theirs, ours] : words_elsewhere)
+        if (const CLI::App* meant = theirs == word ? find_command(*app_before, std::string(ours)) : nullptr)
+            throw UsageError(fmt::format("there is no command {} {}: {} does that", name_of(*app_before), word, name_of(*meant)));
     throw UsageError(fmt::format("unknown command {}{} (tq-run --help lists them)", printable(word),
                                  best.empty() ? "" : fmt::format(": did you mean {}?", best)));
 }
@@ -193,7 +209,22 @@ void Reader::read_flag(const std::string& word) {
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     const auto value = equals == std::string::npos ? std::nullopt : std::optional(word.substr(equals + 1));
+    refuse_empty(name, value);
     if (!read_special(name, value) && !read_ours(name, value) && !read_llamas(name, value)) refuse_unknown(name);
+}
+
+std::string Reader::our_name(const std::string& name) const {
+    for (const OtherName& other : other_names())
+        if (other.name == name && option(other.flag)) return std::string(other.flag);
+    return name;
+}
+
+// Most code takes an empty text for a flag that was not given, so an empty value is an error, unless it has a meaning.
+void Reader::refuse_empty(const std::string& name, const std::optional<std::string>& value) const {
+    const CLI::Option* known = option(our_name(name));
+    const bool is_empty = value ? value->empty() : !at_end() && words_[at_].empty();
+    if (known && known->get_items_expected_max() > 0 && is_empty && !may_be_empty(*known))
+        refuse(fmt::format("{}: it is empty: give it a value, or leave it out", known->get_name()));
 }
 
 // Returns the value after =, or the next word, whatever it looks like.
@@ -206,9 +237,7 @@ std::string Reader::take(const std::string& name, const std::optional<std::strin
 // A value goes to CLI11 as a word of its own behind the flag. It is not checked here: CLI11's error names the flag and what it
 // takes.
 bool Reader::read_ours(const std::string& name, const std::optional<std::string>& value) {
-    std::string flag = name;
-    for (const OtherName& other : other_names())
-        if (other.name == name && option(other.flag)) flag = other.flag;
+    const std::string flag = our_name(name);
     const CLI::Option* known = option(flag);
     if (!known) return false;
     if (!takes_value(*known)) {

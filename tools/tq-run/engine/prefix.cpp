@@ -45,6 +45,14 @@ std::string disk_text(const PrefixArguments& arguments, uint64_t bytes) {
     return bytes == 0 ? "none" : fmt::format("{} in {}", size_text(bytes), printable(utf8_text(arguments.path()), 200));
 }
 
+// Says why there is no cache on the disk, if nobody has asked for none.
+void say_no_disk(const PrefixArguments& arguments) {
+    if (arguments.path().empty() || arguments.disk_bytes || environment_variable("TQ_CACHE_DISK")) return;
+    write_error(fmt::format("tq-run: there is no prefix cache on the disk: {} has no free space, or cannot be made (--cache-dir "
+                            "names another directory, --cache-disk 0 goes without)\n",
+                            printable(utf8_text(arguments.path()), 200)));
+}
+
 // Opens no connection yet. The owner's texts then name whom the pages are shared with.
 SharedPages::Options share(const PrefixArguments& arguments, const Engine& engine, OwnerTexts& owner) {
     const StoreAddress address = parse_store_address(shared_address(arguments));
@@ -189,6 +197,7 @@ std::shared_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments,
         arguments.memory_bytes ? uint64_t(*arguments.memory_bytes) : std::min(default_memory_bytes, physical_memory_bytes() / 8);
     const uint64_t disk = model.weights.files.empty() ? 0 : arguments.max_disk_bytes(); // made weights have no identity
     if (disk > 0) options.disk = {arguments.path(), disk};
+    if (disk == 0 && !model.weights.files.empty()) say_no_disk(arguments);
     const bool is_shared = !model.weights.files.empty() && !shared_address(arguments).empty();
     const bool has_states = forward.cache().shape().has_beside(); // which pages from another machine lack
     if (has_states && !prefill_address(arguments).empty())

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/readable_directory.h"
 #include "model/files/formats/json.h"
 #include "model/prefix/page_directory.h"
 #include "model/prefix/page_file.h"
@@ -32,7 +33,10 @@ struct CacheArguments {
 };
 
 fs::path directory_of(const CacheArguments& arguments) {
-    if (const fs::path path = arguments.prefix.path(); !path.empty()) return path;
+    if (const fs::path path = arguments.prefix.path(); !path.empty()) {
+        directory_is_there(path); // else it would be said to be empty
+        return path;
+    }
     fail("there is no cache directory: set the environment variable TQ_CACHE_DIR, or give --cache-dir");
 }
 

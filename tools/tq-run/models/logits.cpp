@@ -67,7 +67,7 @@ void add_logits(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, LogitsArguments& a) {
         auto ids =
             command.add_option("--ids", a.ids, "token ids, separated by commas").check(parsed_by(parse_ids)).option_text("IDS");
-        command.add_option("-p,--prompt", a.prompt, "text instead of token ids").excludes(ids).option_text("TEXT");
+        command.add_option("-p,--prompt", a.prompt, "text instead of token ids").excludes(ids).option_text("TEXT").may_be_empty();
         command.add_flag("--json", a.json, "print {\"logits\": [...]}; default: one logit per line");
         add_flags(command, a.model);
         add_flags(command, a.console);

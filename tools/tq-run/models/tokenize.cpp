@@ -47,7 +47,8 @@ int run(const TokenizeArguments& arguments) {
 void add_tokenize(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, TokenizeArguments& a) {
         add_model_flags(command, a.model);
-        auto text = command.add_option("--text", a.text, "text to tokenize; default: standard input").option_text("TEXT");
+        auto text =
+            command.add_option("--text", a.text, "text to tokenize; default: standard input").option_text("TEXT").may_be_empty();
         text.each([&a](const std::string&) { a.text_given = true; });
         auto json = command.add_flag("--json", a.json, "print {\"ids\": [...]}");
         command.add_flag("--jsonl", a.json_lines, "read one JSON string per line, print one JSON list of ids per line")

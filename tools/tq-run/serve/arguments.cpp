@@ -94,6 +94,7 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
             "--system-prompt", a.system,
             "system prompt of conversations that have none; '': none; default: what the model's chat template has, if anything")
         .option_text("TEXT")
+        .may_be_empty()
         .group("Server");
     command
         .add_option("--reasoning-budget", a.reasoning_budget,

@@ -57,7 +57,8 @@ void add_chat(ArgumentParser& app, Action& action) {
         command
             .add_option("--system-prompt", a.system,
                         "system prompt; '': none; default: what the model's chat template has, if anything")
-            .option_text("TEXT");
+            .option_text("TEXT")
+            .may_be_empty();
         command.add_flag("--single-turn", a.single_turn, "answer one question, then exit");
         add_context_shift(command, a.context_shift);
         add_resume(command, a.resume);

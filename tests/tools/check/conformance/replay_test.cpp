@@ -20,6 +20,7 @@
 
 using namespace tq;
 using namespace tq::test;
+using namespace std::string_literals;
 namespace fs = std::filesystem;
 using nlohmann::json;
 using Words = std::vector<uint32_t>;
@@ -108,10 +109,12 @@ TEST_CASE("a recorded row is right with its own module, and as wrong as it was w
 }
 
 TEST_CASE("rows of several kinds can be run again") {
-    for (const std::string name : {"swiglu", "gated_norm"}) {
-        const std::string row = row_of(name);
+    const auto rows = {std::pair(row_of("swiglu"), "FMul:1=FAdd"),
+                       {row_of("gated_norm"), "FMul:1=FAdd"},
+                       {"kv_append | tq4, own | values of every kind, head_dim 128"s, "FMul:5=FAdd"}};
+    for (const auto& [row, fault] : rows) {
         CAPTURE(row);
-        const Dumped dumped(kernel_of(row), "FMul:1=FAdd", row);
+        const Dumped dumped(kernel_of(row), fault, row);
         const Finished finished = Dumped::replay(dumped.folder());
         CAPTURE(finished.output);
         CHECK(finished.status == 0);

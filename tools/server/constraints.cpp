@@ -9,6 +9,7 @@
 #include "tools/server/constraints.h"
 #include "model/text/grammar/gbnf.h"
 #include "model/text/grammar/json_schema.h"
+#include "model/text/grammar/state_table.h"
 #include "model/text/grammar/tool_grammar.h"
 #include <algorithm>
 #include <cmath>
@@ -109,6 +110,13 @@ template <class Make> auto checked(const char* field, const Make& make) {
     }
 }
 
+// Throws an Error if the text is no grammar, or has too many ways to begin.
+std::shared_ptr<const grammar::Grammar> compile(Service& service, const std::string& gbnf) {
+    auto grammar = service.compile_grammar(gbnf);
+    const grammar::StateTable begins(*grammar);
+    return grammar;
+}
+
 void leave_unchecked(Json& tool) {
     Json& function = tool.contains("function") ? tool["function"] : tool;
     function["parameters"] = {{"type", "object"}};
@@ -154,15 +162,47 @@ bool has_call_tags(const Tokenizer& tokenizer) { return tokenizer.special("<tool
 void Constraints::set_format(const Format& format, bool ignore_end) {
     using Kind = Format::Kind;
     if (format.kind == Kind::text) return;
-    const char* field = format.kind == Kind::gbnf ? "grammar" : "response_format";
+    format_field_ = format.kind == Kind::gbnf ? "grammar" : "response_format";
     if (ignore_end)
-        bad_request("ignore_eos", "\"ignore_eos\" has no use with \"{}\", where the answer ends: leave one of them out", field);
-    format_ = checked(field, [&] {
-        return service_.compile_grammar(format.kind == Kind::gbnf ? format.gbnf
-                                        : format.kind == Kind::json_object
-                                            ? grammar::json_object_gbnf()
-                                            : grammar::json_schema_gbnf(format.schema, format.strict));
+        bad_request("ignore_eos", "\"ignore_eos\" has no use with \"{}\", where the answer ends: leave one of them out",
+                    format_field_);
+    format_ = checked(format_field_, [&] {
+        return format.kind == Kind::json_schema
+                   ? compile_schema(format)
+                   : compile(service_, format.kind == Kind::gbnf ? format.gbnf : grammar::json_object_gbnf());
     });
+}
+
+// A schema that need not be followed to the letter is followed as far as a grammar can say it. If it is wrong or too large as a
+// whole, its type is left, or any JSON.
+std::shared_ptr<const grammar::Grammar> Constraints::compile_schema(const Format& format) {
+    std::set<std::string> left_out;
+    const auto say = [&] {
+        std::set<std::string> things;
+        for (const std::string& one : left_out)
+            things.insert(fmt::format("a part of \"{}\" that no grammar follows ({})", format_field_, one));
+        service_.say_ignored(things);
+    };
+    const auto followed = [&](const Json& schema) {
+        auto grammar = compile(service_, grammar::json_schema_gbnf(schema, format.strict, &left_out));
+        say();
+        return grammar;
+    };
+    const Json& schema = format.schema;
+    if (format.strict) return followed(schema);
+    Json type = true;
+    if (schema.is_object() && schema.contains("type"))
+        type = {{"type", schema["type"]}};
+    else if (schema.is_object() && schema.contains("properties"))
+        type = {{"type", "object"}};
+    for (const Json* one : {&schema, static_cast<const Json*>(&type)}) {
+        try {
+            return followed(*one);
+        } catch (const Error& error) {
+            left_out.insert(error.what());
+        }
+    }
+    return followed(true);
 }
 
 void Constraints::set_calls(const ChatTask& task) {
@@ -174,13 +214,13 @@ void Constraints::set_calls(const ChatTask& task) {
                     "\"tool_choice\" asks for a call, but this model has no tokens for calls of tools: leave it out");
     calls_ = checked("tools", [&] {
         try {
-            return service_.compile_grammar(calls_gbnf(task, service_.model.chat));
+            return compile(service_, calls_gbnf(task, service_.model.chat));
         } catch (const Error&) {
             if (must_call_ && !task.strict_tools.empty()) throw;
         }
         ChatTask unchecked = task; // all together were too large
         std::ranges::for_each(unchecked.tools, leave_unchecked);
-        return service_.compile_grammar(calls_gbnf(unchecked, service_.model.chat));
+        return compile(service_, calls_gbnf(unchecked, service_.model.chat));
     });
 }
 
@@ -194,7 +234,7 @@ std::unique_ptr<TokenConstraint> Constraints::make() const {
                                    : thinking_.open     ? GrammarStart::in_thinking
                                    : thinking_.possible ? GrammarStart::before_thinking
                                                         : GrammarStart::at_once;
-        return checked("grammar",
+        return checked(grammar == calls_ ? "tools" : format_field_,
                        [&] { return std::make_unique<GrammarConstraint>(grammar, service_.token_trie(), tokenizer, start); });
     };
     std::unique_ptr<TokenConstraint> constraint;

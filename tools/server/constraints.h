@@ -17,7 +17,8 @@ bool has_call_tags(const Tokenizer& tokenizer);
 
 class Constraints {
   public:
-    // Throw ApiError (400), with what is wrong with the grammar or the schema.
+    // Throw ApiError (400), with what is wrong with the grammar, or a schema that is strict. Of others the log says what is not
+    // followed.
     Constraints(Service& service, const Format& format, bool ignore_end);
     Constraints(Service& service, const ChatTask& task, const Thinking& thinking);
 
@@ -25,11 +26,13 @@ class Constraints {
 
   private:
     void set_format(const Format& format, bool ignore_end);
+    std::shared_ptr<const grammar::Grammar> compile_schema(const Format& format);
     void set_calls(const ChatTask& task);
 
     Service& service_;
     Thinking thinking_;
     std::shared_ptr<const grammar::Grammar> format_, calls_;
+    const char* format_field_ = ""; // of the request
     bool must_call_ = false;
 };
 

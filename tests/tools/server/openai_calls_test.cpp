@@ -154,6 +154,40 @@ TEST_CASE("a schema that is not strict is followed as far as a grammar can say i
     CHECK(refused(server, chat_body("x", {{"response_format", strict}})) == "response_format");
 }
 
+TEST_CASE("a format that is not strict never fails for its schema: the log says what is not followed, and a strict one names its "
+          "field") {
+    std::vector<std::string> lines;
+    ServiceOptions options = ScriptedServer::greedy();
+    options.log = [&](const std::string& line) { lines.push_back(line); };
+    ScriptedServer server("{\"a\": 1}", ChatVariant::instruct, options);
+    Json values = Json::array(), choices = Json::array();
+    for (int i = 0; i < 150'000; ++i) values.push_back(fmt::format("value-{}", i));
+    for (int i = 0; i < 5000; ++i) choices.push_back({{"type", "integer"}, {"minimum", i}});
+    for (const Json& wrong : std::vector<Json>{{{"type", "any"}},
+                                               {{"$ref", "#/nowhere"}},
+                                               {{"enum", Json::array()}},
+                                               {{"enum", values}},
+                                               {{"minItems", 1000000}},
+                                               {{"pattern", "^[a-z]{100000}$"}},
+                                               {{"anyOf", choices}}})
+        for (const bool is_root : {false, true}) {
+            const Json schema =
+                is_root ? wrong : Json{{"type", "object"}, {"properties", {{"b", wrong}}}, {"additionalProperties", true}};
+            Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}};
+            CAPTURE(wrong.dump().substr(0, 100));
+            CAPTURE(is_root);
+            server.answer(chat_completions, chat_body("x", {{"response_format", format}, {"max_tokens", 8}}));
+            format["json_schema"]["strict"] = true;
+            CHECK(refused(server, chat_body("x", {{"response_format", format}})) == "response_format");
+        }
+    for (const char* said : {"'type' must be", "leads nowhere", "'enum' has no value", "more than 1048576 bytes",
+                             "'minItems' is too large", "a repetition of more than"})
+        CHECK(std::ranges::count_if(lines, [&](const std::string& line) { return line.find(said) != line.npos; }) >= 1);
+    std::string ways = "root ::= \"a\"";
+    for (int i = 0; i < 5000; ++i) ways += " | [a-z]";
+    CHECK(refused(server, chat_body("x", {{"grammar", ways}})) == "grammar");
+}
+
 TEST_CASE("a custom tool takes a text, streamed or not; tools that run on other servers are left out") {
     ScriptedServer server("<tool_call>\n{\"name\": \"note\", \"arguments\": {\"input\": \"Ol\\u00e9 \\\"x\\\"\"}}\n</tool_call>");
     const Json note = {{"type", "custom"}, {"custom", {{"name", "note"}, {"description", "Writes down"}}}};

@@ -1,6 +1,6 @@
 // The server around its handlers: keys, sites, routes, envelopes, loading, drain, the log.
 #include "base/error.h"
-#include "model/text/grammar/interrupt.h"
+#include "model/text/grammar/json_schema.h"
 #include "tests/tools/server/raw_client.h"
 #include "tools/server/server.h"
 #include <atomic>
@@ -263,6 +263,11 @@ TEST_CASE("a drain answers what runs, and refuses what comes") {
 }
 
 TEST_CASE("what a grammar's compilation has not begun to answer ends with its client, and with a drain") {
+    nlohmann::ordered_json schema; // of several keywords, each of which takes some time
+    for (int i = 0; i < 4000; ++i) {
+        const std::string name = fmt::format("k{}", i);
+        schema["allOf"].push_back({{"properties", {{name, {{"type", "string"}}}}}, {"required", {name}}});
+    }
     std::atomic<int> began = 0, ended = 0;
     Running running({}, false);
     running.server.ready({{"POST", "/compile", [&](const HttpRequest&) -> HttpReply {
@@ -273,7 +278,7 @@ TEST_CASE("what a grammar's compilation has not begun to answer ends with its cl
                                } at_end{ended};
                                for (const auto end = std::chrono::steady_clock::now() + 20s;
                                     std::chrono::steady_clock::now() < end;)
-                                   grammar::look_at_interrupt();
+                                   grammar::json_schema_gbnf(schema);
                                return {};
                            }}});
     const auto comes_true = [](const std::function<bool()>& condition) {

@@ -339,7 +339,8 @@ TEST_CASE("commands of ollama and others are told what does the same") {
         CHECK(contains(finished.error, text));
     }
     CHECK(contains(tq_run({"chta"}).error, "did you mean chat?"));
-    CHECK(contains(tq_run({"cache", "rm"}).error, "unknown command rm"));
+    CHECK(contains(tq_run({"cache", "rm"}).error, "tq-run cache prune does that"));
+    CHECK(contains(tq_run({"cache", "nosuch"}).error, "unknown command nosuch"));
 }
 
 namespace {

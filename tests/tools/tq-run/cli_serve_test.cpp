@@ -60,7 +60,7 @@ TEST_CASE("serve: refuses what would be unsafe or cannot be") {
     CHECK(refused({"--host", "0.0.0.0", "--port", "0"}).find("no key is asked for") != std::string::npos);
     CHECK(refused({"--host", "192.0.2.1", "--api-key", "k"}).find("does not have the address") != std::string::npos);
     CHECK(refused({"--ssl-cert-file", "cert.pem"}).find("belong together") != std::string::npos);
-    CHECK(refused({"--api-key", ""}).find("--api-key is empty") != std::string::npos);
+    CHECK(refused({"--api-key", ""}).find("--api-key: it is empty") != std::string::npos);
     CHECK(refused({"--port", "70000"}).find("--port") != std::string::npos);
     CHECK(refused({"--seed", "1"}).find("each request") != std::string::npos);
     for (const char* file : {"/nonexistent.gguf", "/dev/null"}) { // nobody is told that the server listens

@@ -118,7 +118,7 @@ TEST_CASE("flags that cannot be are refused, and no password is shown") {
 
 TEST_CASE("a shared directory that is missing is a warning") {
     const Finished finished = generate({"--cache-shared", "/nonexistent/pages"});
-    CHECK_FALSE(fs::exists("/nonexistent"));
+    CHECK_FALSE(fs::exists("/nonexistent/pages"));
     CHECK(finished.status == 0);
     CHECK(finished.output == generate({}).output);
     CHECK(contains(finished.error, "the shared prefix cache /nonexistent/pages does not answer: /nonexistent/pages is not a "

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <doctest/doctest.h>
+#include <map>
 #include <utf8proc.h>
 
 using namespace tq;

@@ -4,6 +4,7 @@
 #include "base/path_text.h"
 #include "model/forward.h"
 #include "model/kv/options.h"
+#include "tools/server/chat_parts.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai/messages.h"

@@ -1,4 +1,5 @@
-// The specialisation constants of attention's kernels.
+// The specialisation constants of attention's kernels. Each kernel's list is whole, although the lists have a beginning in
+// common: a list that is filled in two steps would compile with a constant that is forgotten.
 #pragma once
 #include "model/gpu/attention.h"
 #include "shaders.gen.h"

@@ -8,10 +8,10 @@
 // llama.cpp an object whose properties are listed has no others unless additionalProperties asks for them. Annotations such as
 // title and description are ignored.
 //
-// pattern: the regular expressions of ECMA-262 without back references, \b and \B, with lookaheads only at the beginning and of
-// \p general categories. A pattern that has more is replaced by the format beside it, if that is known. format: date, time,
-// date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, emoji; others are annotations. multipleOf: numbers such as 5, 0.01
-// and 100.
+// pattern: the regular expressions of ECMA-262 without back references, \b and \B. Lookaheads are known at the beginning only,
+// and of \p{} general categories. A pattern that has more is replaced by the format beside it, if that is known. format: date,
+// time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, emoji; others are annotations. multipleOf: numbers such as
+// 5, 0.01 and 100.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <set>

@@ -1,6 +1,6 @@
 #include "tests/support/codec_golden.h"
 #include "base/error.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>

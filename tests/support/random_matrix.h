@@ -2,7 +2,7 @@
 #pragma once
 #include "base/half.h"
 #include "model/weights/tensor.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include <cstring>
 
 namespace tq::test {

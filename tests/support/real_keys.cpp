@@ -1,6 +1,6 @@
 #include "tests/support/real_keys.h"
 #include "base/error.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include <cmath>
 #include <numeric>
 

@@ -2,7 +2,7 @@
 // cache and divided on the other.
 #pragma once
 #include "tests/support/stressed_model.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include <span>
 
 namespace tq::test {

@@ -4,7 +4,7 @@
 #include "model/rope.h"
 #include "tests/support/cpu_targets.h"
 #include "tests/support/golden.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 
 using namespace tq;
 using conformance::Random;

@@ -5,7 +5,7 @@
 #include "model/kv/exact.h"
 #include "runtime/recorder.h"
 #include "test_shaders.gen.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 
 using namespace tq;
 

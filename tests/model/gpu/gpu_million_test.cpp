@@ -2,7 +2,7 @@
 #include "base/thread_pool.h"
 #include "model/gpu/vector_codec.h"
 #include "tests/support/codec_golden.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <atomic>
 #include <cmath>

@@ -2,7 +2,7 @@
 #include "base/half.h"
 #include "model/kv/blocks_codec.h"
 #include "tests/support/rounded.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -4,7 +4,7 @@
 #include "model/kv/layouts.h"
 #include "model/kv/turboquant.h"
 #include "tests/support/codec_golden.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>

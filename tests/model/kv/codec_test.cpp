@@ -3,7 +3,7 @@
 #include "base/half.h"
 #include "tests/support/codec_golden.h"
 #include "tests/support/document_codec.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>

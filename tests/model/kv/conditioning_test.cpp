@@ -10,7 +10,7 @@
 #include "tests/support/small_model.h"
 #include "tests/support/stressed_model.h"
 #include "tests/support/text.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include "tools/check/quality/calibrate.h"
 #include "tools/check/quality/compare.h"
 #include <cmath>

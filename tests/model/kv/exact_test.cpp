@@ -2,7 +2,7 @@
 // in double.
 #include "base/half.h"
 #include "model/kv/exact.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <bit>
 #include <cmath>
 #include <doctest/doctest.h>

@@ -4,7 +4,7 @@
 #include "model/kv/layouts.h"
 #include "tests/support/codec_golden.h"
 #include "tests/support/document_codec.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <bit>
 #include <cmath>
 #include <cstring>

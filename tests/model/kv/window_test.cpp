@@ -4,7 +4,7 @@
 #include "model/kv/window.h"
 #include "tests/support/golden.h"
 #include "tests/support/small_model.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 
 using namespace tq;
 

@@ -3,7 +3,7 @@
 #include "tests/support/codec_golden.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <bit>
 #include <doctest/doctest.h>

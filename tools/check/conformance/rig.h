@@ -7,7 +7,7 @@
 #include "model/gpu/tuning_file.h"
 #include "model/kv/turboquant.h"
 #include "runtime/device.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include "tools/check/conformance/row.h"
 #include <filesystem>
 #include <optional>

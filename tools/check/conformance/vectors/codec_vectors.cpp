@@ -7,7 +7,7 @@
 // threshold's multiple of the squared norm; the other components must then have a given sum of squares, which square_parts fills
 // greedily, largest squares last; and because the encoder adds squares as a tree of fp32 sums, the sum is computed in that order,
 // and the attempt repeated until the tie is exact.
-#include "tools/check/conformance/codec_vectors.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -2,7 +2,7 @@
 // made with integers and correctly rounded operations only.
 #pragma once
 #include "model/kv/turboquant.h"
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "tools/check/conformance/random.h"
+#include "tools/check/conformance/vectors/random.h"
 #include <cmath>
 
 namespace tq::conformance {

@@ -150,6 +150,7 @@ add_library(tq_test_devices STATIC EXCLUDE_FROM_ALL ${test_devices})
 target_link_libraries(tq_test_devices PUBLIC tq_test_support tq_server tq_conformance tq_gpu tq_test_shaders)
 tq_compile_fast(tq_test_support 1)
 tq_compile_fast(tq_test_devices 1)
+target_compile_definitions(tq_test_devices PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 target_compile_definitions(tq_test_support PRIVATE TQ_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TQ_FAULT_LAYER="${TQ_FAULT_LAYER}"
   TQ_SHADERS="${CMAKE_BINARY_DIR}/tq_shaders" TQ_RUN="${CMAKE_BINARY_DIR}/tq-run${CMAKE_EXECUTABLE_SUFFIX}")
 if(TQ_FAULT_LAYER)

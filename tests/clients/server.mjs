@@ -30,7 +30,7 @@ export async function load(url) {
 
 // Waits until `condition` returns true.
 export async function until(condition, what) {
-  for (let i = 0; i < 500; i++) {
+  for (let i = 0; i < 6000; i++) {
     if (await condition()) return;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

@@ -28,7 +28,7 @@ finish() {
 # A program of tests, which ends with 77 where it has left some out, and says why.
 unit() { # PROGRAM ARGUMENTS...
     local status=0 said
-    said=$(timeout -k 5 "${unit_limit:-300}" "${there[@]}" "$@" 2>&1) || status=$?
+    said=$(timeout -k 5 "${unit_limit:-900}" "${there[@]}" "$@" 2>&1) || status=$?
     said=${said//$'\r'/}
     note=$(sed -nE 's/^\[doctest\] test cases: *[0-9]+ \| *([0-9]+ passed) \| *([0-9]+ failed) \| *([0-9]+ skipped).*/\1, \2, \3/p' <<<"$said")
     printf '%s\n' "$said"
@@ -36,11 +36,11 @@ unit() { # PROGRAM ARGUMENTS...
         note+="; $(grep '^skipped: ' <<<"$said" | sort -u | head -c 200 | tr '\n' ' ')"
         status=0
     fi
-    [[ $status == 0 && $note ]] || echo "status $status (124: no end within ${unit_limit:-300} s)" && [[ $status == 0 && $note ]]
+    [[ $status == 0 && $note ]] || echo "status $status (124: no end within ${unit_limit:-900} s)" && [[ $status == 0 && $note ]]
 }
 
-# Their tq-run, for at most two minutes: one that hangs fails.
-run() { timeout -k 5 "${limit:-120}" "${there[@]}" "$theirs" "$@"; }
+# Their tq-run, for at most ten minutes: one that hangs fails.
+run() { timeout -k 5 "${limit:-600}" "${there[@]}" "$theirs" "$@"; }
 # Whether their tq-run, with this command, says what ours says.
 same() {
     run "$@" >"$work/theirs" 2>"$work/theirs.err" </dev/null || {
@@ -186,14 +186,14 @@ serves() { # PORT
     local pid answer status=1 i
     run serve --device cpu --host 127.0.0.1 --port "$1" >"$work/server" 2>&1 &
     pid=$!
-    for i in $(seq 100); do
+    for i in $(seq 400); do
         [[ $(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$1/health") == 200 ]] && break
         sleep 0.3
     done
-    answer=$(curl -s --max-time 60 "http://127.0.0.1:$1/v1/chat/completions" -H 'Content-Type: application/json' \
+    answer=$(curl -s --max-time 300 "http://127.0.0.1:$1/v1/chat/completions" -H 'Content-Type: application/json' \
         -d '{"messages": [{"role": "user", "content": "My name is Mira."}], "temperature": 0}')
     printf '%s\n' "$answer"
-    curl -sN --max-time 60 "http://127.0.0.1:$1/v1/chat/completions" -H 'Content-Type: application/json' \
+    curl -sN --max-time 300 "http://127.0.0.1:$1/v1/chat/completions" -H 'Content-Type: application/json' \
         -d '{"messages": [{"role": "user", "content": "Hello"}], "stream": true}' | grep -q '^data: \[DONE\]' &&
         [[ $answer == *Mira* && $(curl -s "http://127.0.0.1:$1/") == *'<html'* ]] && status=0
     kill "$pid"

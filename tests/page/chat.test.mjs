@@ -86,15 +86,15 @@ test('an answer is seen while it comes, and stopping ends the request', () => wi
 }));
 
 test('thinking is open while it comes, then folded with its seconds', () => withPage(async (page, double) => {
-    await prompt(page).fill('held thoughts');
+    await prompt(page).fill('pondering please');
     await prompt(page).press('Enter');
-    await page.locator('details.thought[open]').getByText('thought3 ').waitFor();
+    await page.locator('details.thought[open]').getByText('thought59 ').waitFor();
     double.goOn();
     await lastAnswer(page).getByText('said3 ').waitFor();
     await page.locator('details.thought:not([open])').waitFor();
     await idle(page);
     await page.getByText(/^Thought for [\d.]+ s$/).click();
-    await page.getByText('thought3').waitFor();
+    await page.getByText('thought59').waitFor();
 }));
 
 test('edited and repeated messages are branches', () => withPage(async (page, double) => {

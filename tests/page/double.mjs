@@ -44,6 +44,7 @@ const scripts = {
     hostile: { parts: [['content', hostile.match(/[^]{1,7}/g)]], pause: 0 },
     rich: { parts: [['content', rich.match(/[^]{1,3}/g)]], pause: 1 },
     thinking: { parts: [['reasoning_content', words(60, 'thought')], ['content', words(20, 'said')]], pause: 20 },
+    pondering: { parts: [['reasoning_content', words(60, 'thought')], ['content', words(20, 'said')]], pause: 20, held: true },
     held: { parts: [['reasoning_content', words(4, 'thought')], ['content', words(20, 'said')]], pause: 20, held: true },
     שלום: { parts: [['content', ['שלום ', 'לך. ', 'hello']]], pause: 0 },
     broken: { parts: [['content', ['half an ']]], pause: 0, breaks: true },

@@ -199,7 +199,7 @@ function(tq_test name driver)
   if(NOT name MATCHES "^fault_proof_test") # a check before each command would test the same again and again
     list(APPEND environment TQ_PROVE=0)
   endif()
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 1500 LABELS ${label} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 3600 LABELS ${label} SKIP_RETURN_CODE 77)
   if(name MATCHES "^(conformance|shaders_check|broken_kernels_test|cli_bench_tune_test)|million") # the longest start first
     set_tests_properties(${name} PROPERTIES COST 1000)
   elseif(driver STREQUAL "swiftshader")

@@ -13,7 +13,7 @@ struct Shelf {
     std::mutex mutex;
     std::condition_variable changed;
     std::map<std::string, std::vector<std::byte>> pages; // by the names of their files
-    std::atomic<int> read_delay_ms = 0, write_delay_ms = 0;
+    std::atomic<int> read_delay_ms = 0, write_delay_ms = 0, probe_delay_ms = 0;
     std::atomic<bool> dead = false, full = false;
     std::atomic<bool> hangs = false; // keeps no deadline
     std::atomic<int> gets = 0, puts = 0, probes = 0;
@@ -26,6 +26,11 @@ struct Shelf {
     }
     void release() {
         hangs = false;
+        changed.notify_all();
+    }
+    void write_at_once() {
+        const std::lock_guard lock(mutex);
+        write_delay_ms = 0;
         changed.notify_all();
     }
 };
@@ -55,25 +60,28 @@ class FakeStore final : public SharedStore {
     }
     void probe(Clock::time_point deadline) override {
         shelf_->probes++;
-        answer(0, deadline);
+        answer(shelf_->probe_delay_ms, deadline);
     }
     uint64_t connections() const override { return shelf_->connections; }
 
   private:
-    void answer(int delay_ms, Clock::time_point deadline) {
+    void answer(const std::atomic<int>& delay_ms, Clock::time_point deadline) {
         std::unique_lock lock(shelf_->mutex);
         shelf_->changed.wait(lock, [&] { return !shelf_->hangs; });
         if (shelf_->dead) fail("the store is dead");
-        const auto ready = Clock::now() + std::chrono::milliseconds(delay_ms);
-        shelf_->changed.wait_until(lock, std::min(ready, deadline), [&] { return Clock::now() >= std::min(ready, deadline); });
-        if (ready > deadline) fail("the store did not answer in time");
+        const auto began = Clock::now();
+        const auto ready = [&] { return began + std::chrono::milliseconds(delay_ms); }; // a delay may end early
+        while (Clock::now() < std::min(ready(), deadline)) shelf_->changed.wait_until(lock, std::min(ready(), deadline));
+        if (ready() > deadline) fail("the store did not answer in time");
     }
 
     const std::shared_ptr<Shelf> shelf_;
 };
 
+// With patience for pages: a busy machine may stop a thread for longer than a prompt's page is worth.
 inline SharedPages::Options on(const std::shared_ptr<Shelf>& shelf) {
     SharedPages::Options options;
+    options.first_page_time = std::chrono::seconds(10);
     options.open = [shelf] { return std::make_unique<FakeStore>(shelf); };
     options.place = "a shelf";
     return options;

@@ -1,6 +1,7 @@
 // Pages that another machine computes: a slow, dead or lying one is a miss, and costs no more time than computing here.
 #include "base/error.h"
 #include "model/cache.h"
+#include "model/prefix/breaker.h"
 #include "model/prefix/owner.h"
 #include "model/prefix/page_signature.h"
 #include "model/prefix/remote_pages.h"
@@ -75,6 +76,7 @@ struct Machine {
         options.compute = [this](const PageOrder& order, const PageReceiver& receiver) { compute(order, receiver); };
         options.owner = owner_name(on_the_way);
         options.place = "a machine";
+        options.first_page_time = 60s; // a busy machine may stop a thread for long
         return options;
     }
 };
@@ -90,6 +92,11 @@ std::vector<Bytes> contents(const std::vector<PageHead>& chain, size_t from = 0,
     std::vector<Bytes> all;
     for (size_t i = from; i < std::min(chain.size(), to); i++) all.push_back(content_of(chain[i]));
     return all;
+}
+template <class Condition> bool becomes(const Condition& condition) {
+    for (const auto end = Clock::now() + 60s; Clock::now() < end; std::this_thread::sleep_for(5ms))
+        if (condition()) return true;
+    return false;
 }
 std::string all_of(const std::vector<std::string>& warnings) {
     std::string text;
@@ -119,12 +126,13 @@ TEST_CASE("what is not the page that was asked for is not used, nor anything aft
     const auto chain = prompt(3);
     const auto refused = [&](Machine& machine, const std::string& reason, size_t good) {
         RemotePages pages(machine.options(), layout);
+        const auto began = Clock::now();
         CHECK(fetch_all(pages, chain) == contents(chain, 0, good));
         CHECK_MESSAGE(pages.statistics().rejected == 1, reason);
         const std::string warnings = all_of(pages.take_warnings());
         CHECK_MESSAGE(contains(warnings, reason), warnings);
-        CHECK(pages.fetch("", chain, 0) == nullptr); // it is left alone
-        CHECK(pages.statistics().paused);
+        const bool is_left_alone = pages.statistics().paused && pages.fetch("", chain, 0) == nullptr;
+        CHECK((is_left_alone || Clock::now() - began >= Breaker::first_pause));
     };
     Machine damaged, truncated, other, empty, more;
     damaged.change = [](uint32_t i, Bytes& page) { page[page.size() - 5] ^= std::byte(i == 1 ? 1 : 0); };
@@ -145,7 +153,7 @@ TEST_CASE("what is not the page that was asked for is not used, nor anything aft
     more.sends_more = true;
     RemotePages pages(more.options(), layout);
     CHECK(fetch_all(pages, chain) == contents(chain)); // it has what it wanted
-    for (int i = 0; i < 200 && pages.statistics().rejected == 0; i++) std::this_thread::sleep_for(5ms);
+    CHECK(becomes([&] { return pages.statistics().rejected == 1; }));
     CHECK(contains(all_of(pages.take_warnings()), "it sent more than the 3 pages that it was asked for"));
 }
 
@@ -170,6 +178,7 @@ TEST_CASE("a machine that fails, or sends too few pages, is left alone for a whi
         machine.pages = 2;
         if (says_why) machine.dies = "it is gone\x1b[31m";
         RemotePages pages(machine.options(), layout);
+        const auto began = Clock::now();
         CHECK(fetch_all(pages, chain) == contents(chain, 0, 2)); // what came is used
         CHECK(pages.statistics().failed == 1);
         CHECK(pages.statistics().missing == 2);
@@ -179,11 +188,12 @@ TEST_CASE("a machine that fails, or sends too few pages, is left alone for a whi
                                              : "sent 2 of 4 pages"),
                       warnings);
         CHECK_FALSE(contains(warnings, "\x1b"));
-        CHECK(pages.fetch("", chain, 0) == nullptr);
-        CHECK(machine.calls == 1);
+        const bool is_left_alone = pages.fetch("", chain, 0) == nullptr && machine.calls == 1;
+        CHECK((is_left_alone || Clock::now() - began >= Breaker::first_pause));
+        if (!is_left_alone) continue; // too slow a machine to tell
         machine.pages = 4;
         machine.dies.clear();
-        std::this_thread::sleep_for(1050ms);
+        std::this_thread::sleep_for(Breaker::first_pause + 50ms);
         CHECK(fetch_all(pages, chain) == contents(chain));
         CHECK_FALSE(pages.statistics().paused);
     }
@@ -191,18 +201,17 @@ TEST_CASE("a machine that fails, or sends too few pages, is left alone for a whi
 
 TEST_CASE("no prompt waits longer than it would take to compute") {
     Machine machine;
-    machine.wait_ms = 250;
+    machine.wait_ms = 60000;
     RemotePages pages(machine.options(), layout);
     pages.note_speed(page_tokens, 100ms);
     const auto chain = prompt(4);
     const auto began = Clock::now();
-    CHECK(fetch_all(pages, chain).size() < 4);
+    CHECK(fetch_all(pages, chain).empty());
     CHECK(Clock::now() - began > 390ms);
-    CHECK(Clock::now() - began < 2s); // a busy machine
+    CHECK(Clock::now() - began < 30s);
     CHECK(pages.statistics().late == 1);
     CHECK(contains(all_of(pages.take_warnings()), "a machine is slower than computing here: "));
-    for (int i = 0; i < 400 && !machine.was_told_to_stop; i++) std::this_thread::sleep_for(5ms);
-    CHECK(machine.was_told_to_stop);
+    CHECK(becomes([&] { return machine.was_told_to_stop.load(); }));
 }
 
 TEST_CASE("a machine that would take longer than this one is not asked, until it may have changed") {
@@ -212,11 +221,11 @@ TEST_CASE("a machine that would take longer than this one is not asked, until it
     options.retry_pause = 700ms;
     RemotePages pages(options, layout);
     const auto chain = prompt(4);
+    const auto began = Clock::now();
     CHECK(fetch_all(pages, chain).size() == 4); // measured
     pages.note_speed(page_tokens, 21ms);
-    CHECK(pages.fetch("", chain, 0) == nullptr);
-    CHECK(pages.statistics().skipped == 1);
-    CHECK(machine.calls == 1);
+    const bool is_skipped = pages.fetch("", chain, 0) == nullptr && pages.statistics().skipped == 1 && machine.calls == 1;
+    CHECK((is_skipped || Clock::now() - began >= options.retry_pause));
     std::this_thread::sleep_for(750ms);
     CHECK(pages.fetch("", chain, 0) != nullptr);
 }
@@ -228,13 +237,11 @@ TEST_CASE("one prompt after the other, and what nobody waits for any more is sto
     const auto chain = prompt(3);
     auto first = pages.fetch("", chain, 0);
     const auto second = pages.fetch("", chain, 0);
-    for (int i = 0; i < 400 && machine.calls == 0; i++) std::this_thread::sleep_for(5ms);
+    REQUIRE(becomes([&] { return machine.calls == 1; }));
     CHECK(pages.is_coming(*first));
     first.reset();
-    for (int i = 0; i < 400 && !machine.was_told_to_stop; i++) std::this_thread::sleep_for(5ms);
-    CHECK(machine.was_told_to_stop);
-    for (int i = 0; i < 400 && machine.calls == 1; i++) std::this_thread::sleep_for(5ms);
-    CHECK(machine.calls == 2);
+    CHECK(becomes([&] { return machine.was_told_to_stop.load(); }));
+    CHECK(becomes([&] { return machine.calls == 2; }));
     CHECK(pages.statistics().failed == 0); // nobody's fault
     CHECK(pages.take_warnings().empty());
 }
@@ -247,7 +254,7 @@ TEST_CASE("pages wait for room, and the end waits for nobody") {
     {
         RemotePages pages(options, layout);
         const auto fetch = pages.fetch("", chain, 0);
-        for (int i = 0; i < 400 && pages.statistics().found < 2; i++) std::this_thread::sleep_for(5ms);
+        REQUIRE(becomes([&] { return pages.statistics().found == 2; }));
         std::this_thread::sleep_for(50ms); // in which a third must not come
         CHECK(pages.statistics().found == 2);
         std::vector<Bytes> all;
@@ -258,8 +265,9 @@ TEST_CASE("pages wait for room, and the end waits for nobody") {
     machine.wait_ms = 60000;
     auto pages = std::make_unique<RemotePages>(options, layout);
     const auto fetch = pages->fetch("", chain, 0);
-    std::this_thread::sleep_for(50ms);
+    REQUIRE(becomes([&] { return machine.calls == 2; }));
     const auto began = Clock::now();
     pages.reset();
-    CHECK(Clock::now() - began < 1500ms);
+    CHECK(becomes([&] { return machine.was_told_to_stop.load(); }));
+    CHECK(Clock::now() - began < 30s);
 }

@@ -156,6 +156,7 @@ TEST_CASE("whatever the store does, prompts are run") {
     {
         shelf->read_delay_ms = 60000;
         Machine machine(shelf);
+        machine.cache.note_speed(25600, 1s);
         CHECK(machine.run(ids) == 0);
         CHECK(machine.shared().late == 1);
         shelf->read_delay_ms = 0;

@@ -172,28 +172,29 @@ TEST_CASE("a page that was believed to be in the store and is missing is written
 }
 
 TEST_CASE("a store that is slower than computing is a miss, and is then left alone until it answers again") {
-    Shared shared;
-    shared.options.first_page_time = 500ms;
+    const Shared shared;
     const auto chain = chain_of(1, 4);
     shared.fill(chain);
     const auto pages = shared.open();
     CHECK(fetch_all(*pages, chain).size() == 4);
-    shared.shelf->read_delay_ms = 6000;
-    auto start = Clock::now();
+    pages->note_speed(page_tokens, 501500us);
+    shared.shelf->read_delay_ms = shared.shelf->probe_delay_ms = 60000;
+    const auto start = Clock::now();
     CHECK(fetch_all(*pages, chain).empty());
     CHECK(ms_since(start) >= 500);
-    CHECK(ms_since(start) < 5000);
+    CHECK(ms_since(start) < 20000);
     CHECK(pages->statistics().late == 1);
     CHECK(pages->statistics().reads_paused);
-    start = Clock::now();
+    const int gets = shared.shelf->gets;
     for (int i = 0; i < 100; i++) CHECK(fetch_all(*pages, chain).empty()); // no deadline for each
-    CHECK(ms_since(start) < 1000);
+    CHECK(shared.shelf->gets == gets);
     CHECK(pages->statistics().late == 1);
     const auto warnings = pages->take_warnings();
     REQUIRE(warnings.size() == 1);
-    CHECK(contains(warnings[0], "a shelf is slower than computing: a page did not come within 500 ms"));
-    shared.shelf->read_delay_ms = 0;
+    CHECK(contains(warnings[0], "a shelf is slower than computing: a page did not come within 501 ms"));
+    shared.shelf->read_delay_ms = shared.shelf->probe_delay_ms = 0;
     CHECK(becomes([&] { return !pages->statistics().reads_paused; }));
+    for (int i = 0; i < 40; i++) pages->note_speed(page_tokens, 100s); // patient again
     CHECK(fetch_all(*pages, chain).size() == 4);
 }
 
@@ -219,10 +220,9 @@ TEST_CASE("a dead store costs nothing after its first error, and is used again w
     shared.shelf->dead = true;
     const auto pages = shared.open();
     REQUIRE(becomes([&] { return pages->statistics().reads_paused; })); // the first probe
-    const auto start = Clock::now();
     for (int i = 0; i < 1000; i++) CHECK(fetch_all(*pages, chain).empty());
-    CHECK(ms_since(start) < 1000);
     CHECK(shared.shelf->gets == 0);
+    CHECK(pages->statistics().late == 0);
     CHECK(contains(pages->take_warnings().at(0), "the shared prefix cache a shelf does not answer: the store is dead"));
     CHECK(becomes([&] { return shared.shelf->probes >= 2; }));
     CHECK(pages->take_warnings().empty()); // one a minute
@@ -235,21 +235,21 @@ TEST_CASE("a dead store costs nothing after its first error, and is used again w
 }
 
 TEST_CASE("a store that hangs for good holds up nobody, not at the end either") {
-    Shared shared;
-    shared.options.first_page_time = 500ms;
+    const Shared shared;
     const auto chain = chain_of(1, 3);
     shared.fill(chain);
     const auto start = Clock::now();
     {
         const auto pages = shared.open();
         CHECK(fetch_all(*pages, chain).size() == 3);
+        pages->note_speed(page_tokens, 500ms);
         shared.shelf->hangs = true;
         CHECK(fetch_all(*pages, chain).empty());
         CHECK(fetch_all(*pages, chain).empty());
         for (const PageHead& head : chain_of(2, 3)) pages->write(head, content_of(head));
-        CHECK(ms_since(start) < 3000);
+        CHECK(ms_since(start) < 20000);
     }
-    CHECK(ms_since(start) < 9000);
+    CHECK(ms_since(start) < 40000);
     shared.shelf->release();
 }
 
@@ -334,7 +334,7 @@ TEST_CASE("writing waits for nobody: what a slow or full store does not take is 
     const auto chain = chain_of(1, 20);
     const uint64_t page = 1112 + layout.bytes(page_tokens);
     shared.options.max_waiting_bytes = 3 * page;
-    shared.shelf->write_delay_ms = 1000;
+    shared.shelf->write_delay_ms = 8000; // the store's time for a page is 10 s
     {
         const auto pages = shared.open();
         const auto start = Clock::now();
@@ -344,13 +344,13 @@ TEST_CASE("writing waits for nobody: what a slow or full store does not take is 
             pages->write(head, content_of(head));
             written++;
         }
-        CHECK(ms_since(start) < 900);
+        REQUIRE(ms_since(start) < 8000);
         CHECK(written == 3);
         CHECK(pages->statistics().not_written == 17);
+        shared.shelf->write_at_once();
         pages->flush();
         CHECK(pages->statistics().written == 3);
     }
-    shared.shelf->write_delay_ms = 0;
     shared.shelf->full = true;
     const auto pages = shared.open();
     pages->write(chain[10], content_of(chain[10]));
@@ -371,7 +371,7 @@ TEST_CASE("writing waits for nobody: what a slow or full store does not take is 
 TEST_CASE("at the end what waits is written, for a few seconds at most") {
     Shared shared;
     const auto chain = chain_of(1, 20);
-    shared.shelf->write_delay_ms = 20;
+    shared.shelf->write_delay_ms = 5;
     {
         const auto pages = shared.open();
         for (const PageHead& head : chain) pages->write(head, content_of(head));
@@ -384,8 +384,8 @@ TEST_CASE("at the end what waits is written, for a few seconds at most") {
         const auto pages = shared.open();
         for (const PageHead& head : chain) pages->write(head, content_of(head));
     }
-    CHECK(ms_since(start) < 5000);
-    CHECK(shared.shelf->pages.size() >= 2);
+    CHECK(ms_since(start) < 11000); // all of them would take 12 s
+    CHECK(shared.shelf->pages.size() >= 1);
     CHECK(shared.shelf->pages.size() < 20);
 }
 
@@ -403,7 +403,7 @@ TEST_CASE("several prompts are fetched at once, and one that nobody waits for an
         if (auto content = pages->take(*second, 1s)) contents.push_back(std::move(*content));
     CHECK(contents.size() == 8);
     CHECK(are_right(contents, b));
-    CHECK(pages->take(*first, 0s) == content_of(a[0]));
+    CHECK(pages->take(*first, 10s) == content_of(a[0]));
     first.reset();
     std::this_thread::sleep_for(50ms);
     CHECK(shared.shelf->gets <= 8 + 3);

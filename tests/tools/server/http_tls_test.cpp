@@ -57,8 +57,8 @@ TEST_CASE("TLS: requests, streams, clients without TLS, wrong files") {
         test::skip("there is no openssl or no curl here");
         return;
     }
-    HttpServer server({.certificate_file = files.path("cert.pem"), .key_file = files.path("key.pem"), .head_timeout = 500ms},
-                      answer, refuse);
+    HttpServer server({.certificate_file = files.path("cert.pem"), .key_file = files.path("key.pem"), .head_timeout = 3s}, answer,
+                      refuse);
     const std::string url = "https://localhost:" + std::to_string(server.port());
     const std::string curl = "curl -sS --max-time 20 --cacert cert.pem ";
     REQUIRE(files.run(curl + "-d hello " + url + "/ -o body"));
@@ -91,8 +91,9 @@ TEST_CASE("TLS: a client that goes away is noticed") {
         test::skip("there is no openssl or no curl here");
         return;
     }
-    std::atomic<bool> gone = false;
+    std::atomic<bool> began = false, gone = false;
     const auto wait = [&](const HttpRequest& request) {
+        began = true;
         for (int i = 0; i < 4000 && !gone; i++) {
             gone = request.disconnected();
             std::this_thread::sleep_for(5ms);
@@ -100,7 +101,12 @@ TEST_CASE("TLS: a client that goes away is noticed") {
         return HttpReply{};
     };
     HttpServer server({.certificate_file = files.path("cert.pem"), .key_file = files.path("key.pem")}, wait, refuse);
-    files.run("curl -sS --max-time 0.5 --cacert cert.pem https://localhost:" + std::to_string(server.port()) + "/");
-    for (int i = 0; i < 200 && !gone; i++) std::this_thread::sleep_for(5ms);
+    files.run("{ curl -sS --max-time 60 --cacert cert.pem https://localhost:" + std::to_string(server.port()) +
+              "/ & echo $! >pid; }");
+    for (int i = 0; i < 4000 && !began; i++) std::this_thread::sleep_for(5ms);
+    REQUIRE(began);
+    CHECK(!gone);
+    files.run("kill $(cat pid)");
+    for (int i = 0; i < 2000 && !gone; i++) std::this_thread::sleep_for(5ms); // half as long as its handler waits
     CHECK(gone);
 }

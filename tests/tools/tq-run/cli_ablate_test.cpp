@@ -153,7 +153,7 @@ TEST_CASE("Ctrl-C ends both with status 130, and what was measured is not measur
     const std::string log = (directory.path() / "log.jsonl").string(), file = text.path().string();
     const auto until = [&](int count) { // lines of the log
         return "\"$@\" >$out & p=$!; until [ \"$(cat '" + log + "' 2>/dev/null | wc -l)\" -ge " + std::to_string(count) +
-               " ]; do sleep 0.02; done; kill -INT $p; wait $p";
+               " ] || ! kill -0 $p; do sleep 0.02; done; kill -INT $p; wait $p";
     };
     const auto stopped = [&](const std::vector<std::string>& arguments, int count) {
         const Finished finished = run_in_shell({std::vector<std::string>{TQ_RUN} + arguments, {}, {}}, until(count));

@@ -161,7 +161,9 @@ TEST_CASE("Ctrl-C stops a download with status 130, and the next one goes on") {
                           "",
                           {"HF_ENDPOINT=" + server->url(), "LLAMA_CACHE=" + cache.path().string()}};
     // A shell's own background jobs ignore SIGINT, which the program overrides.
-    const Finished stopped = run_in_shell(command, "\"$@\" >$out & sleep 0.9; kill -INT $!; wait $!");
+    const std::string part = (cache.folder("slow") / "blobs").string() + "/*.incomplete";
+    const Finished stopped = run_in_shell(command, "\"$@\" >$out & p=$!; until [ -s " + part +
+                                                       " ] || ! kill -0 $p; do sleep 0.02; done; kill -INT $p; wait $p");
     CHECK(stopped.status == 130);
     CHECK(stopped.error.find("the download of test/slow is stopped at ") != std::string::npos);
     CHECK(stopped.error.find("the same command continues it") != std::string::npos);

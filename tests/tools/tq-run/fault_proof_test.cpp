@@ -137,7 +137,7 @@ TEST_CASE("a stored tuning whose kernels are wrong, or crash or hang their compi
         ::setenv("TQ_CACHE_DIR", place.cache().c_str(), 1);
         tq::gpu::store_tuning(device, tuning, {});
         const Faults faults{.kernel = "matmul_tiled_q8_0", .rewrite = rewrite};
-        const Ended ended = place.generate(faults, {"TQ_PROVE=10"});
+        const Ended ended = place.generate(faults, {"TQ_PROVE=20"});
         check_text(ended);
         CHECK(contains(ended.error,
                        " fails the check of its kernels, so it runs with the default tuning: \"matmul_tiled | Q8_0, own"));
@@ -163,7 +163,7 @@ TEST_CASE("kernels of one kind are wrong on a device with cooperative matrices: 
 
 TEST_CASE("a device that is right but slow is believed by what it has shown") {
     const Place place;
-    const Ended first = place.generate({}, {"TQ_PROVE=8", "TQ_CONFORMANCE_FAULT=slow:|"}); // 3 s for each row
+    const Ended first = place.generate({}, {"TQ_PROVE=20", "TQ_CONFORMANCE_FAULT=slow:|"}); // 3 s for each row
     check_text(first);
     CHECK(first.error == "");
     CHECK(contains(place.verdicts(), R"("profile": "none")"));
@@ -247,7 +247,7 @@ TEST_CASE("a driver that crashes is left out, and another one is used") {
     const std::string both = "=" + crashing_driver() + ":" + files;
     for (const char* how : {"crash", "hang"}) {
         const Place place;
-        const std::vector<std::string> more{"VK_DRIVER_FILES" + both, "VK_ICD_FILENAMES" + both, "TQ_PROVE=10",
+        const std::vector<std::string> more{"VK_DRIVER_FILES" + both, "VK_ICD_FILENAMES" + both, "TQ_PROVE=20",
                                             std::string("TQ_FAULT_DRIVER=") + how};
         const Ended ended = place.generate({}, more);
         check_text(ended);

@@ -68,11 +68,11 @@ TEST_CASE("with a window, too, requests together are answered as each alone") {
     const KvOptions kv = with_window(KvType::tq4, KvType::tq3t, 40);
     SUBCASE("in blocks") { check_scheduler(alone(), {.kv = kv}, 16, false); }
     SUBCASE("deterministic") { check_scheduler(alone(), {.kv = kv, .deterministic = true}, 16, false); }
-    SUBCASE("with too few pages") { check_scheduler(alone(), {.kv = kv, .pages = 5}, 16, false); }
+    SUBCASE("with too few pages") { check_scheduler(alone(), {.kv = kv, .pages = 5}, 10, false); }
     SUBCASE("with too few pages and no memory for what gives way") {
-        check_scheduler(alone(), {.kv = kv, .pages = 5, .memory_pages = 0}, 16, false);
+        check_scheduler(alone(), {.kv = kv, .pages = 5, .memory_pages = 0}, 10, false);
     }
-    SUBCASE("after the device was lost, with too few pages") { check_scheduler(alone(), {.kv = kv, .pages = 5}, 16, true); }
+    SUBCASE("after the device was lost, with too few pages") { check_scheduler(alone(), {.kv = kv, .pages = 5}, 10, true); }
     SUBCASE("without a prefix cache") { check_scheduler(alone(), {.kv = kv, .prefix = false}, 16, false); }
 }
 
@@ -359,13 +359,17 @@ TEST_CASE("the states of prompts are those of each alone, also where the prefix 
 
 TEST_CASE("work in the background gives way") {
     SchedulerUnderTest scheduler(small(), make, {.slots = 1, .is_end = {}});
-    serving::Request background = request_of(some_ids(40), 650);
-    background.background = true;
-    const auto behind = scheduler->submit(std::move(background));
-    while (behind->wait(std::chrono::milliseconds(1)).tokens.empty()) {
+    bool gave_way = false;
+    for (int i = 0; !gave_way && i < 20; i++) { // again if this thread was stopped until the work behind had ended
+        serving::Request background = request_of(some_ids(40), 650);
+        background.background = true;
+        const auto behind = scheduler->submit(std::move(background));
+        while (behind->wait(std::chrono::milliseconds(1)).tokens.empty()) {
+        }
+        CHECK(collect(*scheduler->submit(request_of(some_ids(30, 2), 3))).ids.size() == 3);
+        gave_way = collect(*behind).last.finish == Finish::cancelled;
     }
-    CHECK(collect(*scheduler->submit(request_of(some_ids(30, 2), 3))).ids.size() == 3);
-    CHECK(collect(*behind).last.finish == Finish::cancelled);
+    CHECK(gave_way);
 }
 
 TEST_CASE("many threads submit and cancel, and nothing is left") {

@@ -387,5 +387,5 @@ TEST_CASE("150,000 tokens are read in no time") {
     const ModelFile g = read_gguf(file.path());
     const auto elapsed = std::chrono::steady_clock::now() - begin;
     CHECK(g.strings("tokenizer.ggml.tokens").back() == "token151935");
-    CHECK(elapsed < std::chrono::seconds(1)); // some milliseconds; a sanitizer and a busy machine take longer
+    CHECK(elapsed < std::chrono::seconds(10)); // some milliseconds; a search from the beginning for each would take minutes
 }

@@ -18,7 +18,7 @@ std::optional<Json> read_arguments(const std::string& arguments) {
 // closed. The text up to there, with the brackets that were open there closed, is the longest prefix that has only whole members.
 // A character of no JSON ends it, too: {"days": 2, "city": Oslo} has the days.
 Json whole_members(const std::string& text) {
-    std::string open, closed; // the brackets that are open; what closes those at `whole`
+    std::string open, closed; // the brackets that are open; what closes the brackets open at `whole`
     size_t whole = 0;
     bool in_string = false;
     const auto mark = [&](size_t end) {

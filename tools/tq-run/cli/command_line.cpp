@@ -286,9 +286,9 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
     return true;
 }
 
-// A flag whose value may be left out is the hard case: the next word belongs to it only if it can be nothing else (a number, on,
-// off, auto). A neutral value, such as --mirostat 0, asks for what happens anyway, so that it is let through even for a flag that
-// would be refused.
+// A flag whose value may be left out is the hard case: the next word belongs to it only if it can be nothing else (a number,
+// on, off, auto). A neutral value (--mirostat 0) asks for what happens anyway, so it is let through even for a flag that would
+// be refused.
 bool Reader::read_llamas(const std::string& name, const std::optional<std::string>& value) {
     const LlamaFlag* flag = app_->get_parent() ? find_llama_flag(name) : nullptr;
     if (!flag) return false;

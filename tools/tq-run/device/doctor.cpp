@@ -111,8 +111,8 @@ void prove_devices(Checkup& found, const std::optional<conformance::Subject>& su
     }
 }
 
+// Finds a GPU that the kernel shows and no driver uses.
 // The nodes are Linux's. On other systems there are none, and it looks as if there were no GPU.
-// A GPU that the kernel shows and no driver uses.
 void look_for_idle_gpus(Checkup& found) {
     for (const Json& device : found.devices)
         if (text_of(device, "type") != "cpu" && device.value("usable", false)) return;

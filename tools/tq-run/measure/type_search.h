@@ -34,8 +34,8 @@ class TypeSearch {
     void check(uint64_t budget) const;
     bool measure_probes(); // false if it was stopped
     int measure_shard();   // of the probes; returns the exit status
-    // Returns the summaries in the order given, measured on chunks that no probe has used if the text has such; none if it
-    // was stopped.
+    // Returns the summaries in the order given, measured on chunks that no probe has used, if the text has any left. Empty if
+    // it was stopped.
     std::vector<quality::Summary> measure_caches(const std::vector<KvOptions>& caches);
 
     std::optional<KvOptions> best_mix(uint64_t budget) const; // nothing if none has at most `budget` bytes per token

@@ -1,7 +1,7 @@
 // Reads one question: from the line editor, from a plain terminal, or from a pipe, in which each line is a question. A \ at the
-// end of a line joins the next. Two Ctrl-C in a row on an empty line leave; one clears what is typed. Linux cuts lines of a plain
-// terminal at 4095 bytes without a word, so such a line is refused instead of sent. While an answer is shown, a plain terminal
-// does not echo what is typed (while_answering).
+// end of a line joins the next. Two Ctrl-C in a row on an empty line leave; one clears what is typed. Linux silently cuts lines
+// of a plain terminal at 4095 bytes, so a line of that length is refused instead of sent. While an answer is shown, a plain
+// terminal does not echo what is typed (while_answering).
 #include "tools/tq-run/talk/question_reader.h"
 #include "base/error.h"
 #include "base/error_text.h"

@@ -331,7 +331,8 @@ TEST_CASE("commands of ollama and others are told what does the same") {
                                      {"show", "tq-run plan"},
                                      {"create", "system prompt"},
                                      {"cp", "--alias"},
-                                     {"push", "uploads nothing"}}) {
+                                     {"push", "uploads nothing"},
+                                     {"tune", "tq-run mix"}}) {
         const Finished finished = tq_run({word, "llama3"});
         CAPTURE(finished.error);
         CHECK(finished.status == 2);
@@ -349,7 +350,7 @@ struct Line {
     std::string names, value; // of a flag; of a command its name
 };
 
-// The lines of a part of the help: "Options" has those of all groups.
+// Returns the lines of a part of the help. "Options" has the lines of all groups.
 std::vector<Line> help_lines(const std::string& command, bool commands) {
     std::istringstream help(tq_run(split_words("help " + command)).output);
     std::vector<Line> lines;
@@ -369,7 +370,7 @@ std::vector<Line> help_lines(const std::string& command, bool commands) {
     return lines;
 }
 
-// Each flag with a value of the command, and of those below it.
+// Returns each flag with a value, of the command and of the commands below it.
 void check_empty_values(const std::string& command, size_t& refused) {
     for (const Line& below : help_lines(command, true)) check_empty_values(command + " " + below.names, refused);
     const std::set<std::string> may_be_empty{"--prompt", "--text", "--system-prompt"};

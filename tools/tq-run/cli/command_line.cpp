@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view decimal = "0123456789";
 constexpr uint64_t max_system_prompt_bytes = 16u << 20;
 
-// Commands of ollama and others, and what does the same here.
+// Commands of ollama and others, and a former one of tq-run; and what does the same here.
 struct Verb {
     std::string_view word, hint;
 };
@@ -49,6 +49,7 @@ constexpr std::array verbs_elsewhere{
     Verb{"create", "a model needs no description of its own: flags of chat and serve set its system prompt and sampling"},
     Verb{"cp", "models are files: copy them, or name them with tq-run serve --alias"},
     Verb{"push", "tq-run uploads nothing"},
+    Verb{"tune", "tq-run mix chooses the cache types of each layer, tq-run bench --tune the kernels of a device"},
 };
 
 // Words of other programs for commands that have commands below them.

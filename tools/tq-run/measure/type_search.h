@@ -1,4 +1,4 @@
-// The measurements behind tq-run tune: what each cache type costs on each side of each layer, and the mixes that follow from it.
+// The measurements behind tq-run mix: what each cache type costs on each side of each layer, and the mixes that follow from it.
 #pragma once
 #include "tools/check/quality/cache_cost.h"
 #include "tools/check/quality/mix.h"

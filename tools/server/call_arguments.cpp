@@ -44,8 +44,8 @@ Json whole_members(const std::string& text) {
 }
 
 std::string custom_input(const std::string& arguments) {
-    constexpr size_t longest_escape = 12; // of two surrogates
-    for (size_t cut = 0; cut <= std::min(longest_escape, arguments.size()); ++cut)
+    constexpr size_t max_escape_bytes = 12; // of two surrogates
+    for (size_t cut = 0; cut <= std::min(max_escape_bytes, arguments.size()); ++cut)
         for (const char* end : {"", "\"}"}) {
             const Json json = Json::parse(arguments.substr(0, arguments.size() - cut) + end, nullptr, false);
             const Json* input = json.is_object() ? member(json, "input") : nullptr;

@@ -18,8 +18,8 @@ namespace {
 float from_bits(uint64_t bits) { return std::bit_cast<float>(uint32_t(bits)); }
 
 // 2^e m, m in [1, 2)
-float magnitude(Random& random, int min_e, int greatest_e) {
-    const int e = min_e + int(random.below(uint32_t(greatest_e - min_e + 1)));
+float magnitude(Random& random, int min_e, int max_e) {
+    const int e = min_e + int(random.below(uint32_t(max_e - min_e + 1)));
     return from_bits(uint64_t(e + 127) << 23 | (random.bits() & 0x7fffff));
 }
 

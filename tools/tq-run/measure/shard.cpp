@@ -46,7 +46,7 @@ fs::path path_of(const ShardArguments& arguments) {
 Shard ShardArguments::shard() const {
     if (text.empty()) return {};
     const auto [number, count] =
-        parse_shard(text == "auto" ? fmt::format("{}/{}", launched_number() + 1, launched_processes()) : text);
+        parse_shard(text == "auto" ? fmt::format("{}/{}", launched_rank() + 1, launched_processes()) : text);
     return {number, count};
 }
 

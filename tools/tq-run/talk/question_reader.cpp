@@ -13,7 +13,7 @@
 namespace tq {
 
 // Linux passes on no more of a line than this if the terminal edits it, and drops the rest silently.
-constexpr size_t longest_terminal_line = 4095;
+constexpr size_t max_terminal_line_bytes = 4095;
 
 QuestionReader::QuestionReader(Console& console, LineEditor::Complete complete, bool history) : console_(console) {
     if (!console.edits()) return;
@@ -34,7 +34,7 @@ ReadLine QuestionReader::read_one(const std::string& sign) {
     if (editor_) return editor_->read(console_.bold(sign.substr(0, 1)) + " ");
     if (console_.input_is_terminal()) write_error(console_.bold(sign));
     auto line = read_line();
-    if (line && console_.input_is_terminal() && line->size() >= longest_terminal_line) {
+    if (line && console_.input_is_terminal() && line->size() >= max_terminal_line_bytes) {
         write_error(fmt::format("the terminal has cut this line at {} bytes, so it is not sent: use /read FILE for a long text\n",
                                 line->size()));
         return {ReadLine::Kind::line, {}};

@@ -48,7 +48,7 @@ bool can_ask() {
 }
 
 double metric(uint16_t port, const std::string& name) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300)); // the numbers are those of a moment ago
+    std::this_thread::sleep_for(std::chrono::milliseconds(300)); // the numbers lag by a moment
     const std::string all = "\n" + tq::RawClient(port).ask(tq::get("/metrics"));
     const size_t at = all.find("\n" + name + " ");
     return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size() + 2));

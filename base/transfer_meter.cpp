@@ -10,13 +10,13 @@ namespace {
 
 using namespace std::chrono;
 
-constexpr milliseconds rate_window = 5s, shortest_rate = 500ms, between_samples = 100ms;
-constexpr double longest_time = 359'999; // seconds: 99:59:59
+constexpr milliseconds rate_window = 5s, min_elapsed = 500ms, between_samples = 100ms;
+constexpr double max_seconds = 359'999; // seconds: 99:59:59
 
 } // namespace
 
 std::string clock_text(double seconds) {
-    const auto whole = uint64_t(std::clamp(seconds, 0.0, longest_time) + 0.5);
+    const auto whole = uint64_t(std::clamp(seconds, 0.0, max_seconds) + 0.5);
     if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
     return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
@@ -25,7 +25,7 @@ double TransferMeter::per_second(Time now, uint64_t moved) {
     if (samples_.empty() || now - samples_.back().time >= between_samples) samples_.push_back({now, moved});
     while (samples_.size() > 2 && now - samples_[1].time >= rate_window) samples_.pop_front();
     const auto elapsed = now - samples_.front().time;
-    return elapsed < shortest_rate ? 0 : double(moved - samples_.front().moved) / std::chrono::duration<double>(elapsed).count();
+    return elapsed < min_elapsed ? 0 : double(moved - samples_.front().moved) / std::chrono::duration<double>(elapsed).count();
 }
 
 std::string TransferMeter::amount(uint64_t total) const {

@@ -73,9 +73,9 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
     return best_score >= 0 ? std::optional(best) : std::nullopt;
 }
 
-Arena::Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes, const uint64_t& limit_bytes)
+Arena::Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t max_block_bytes, const uint64_t& limit_bytes)
     : physical_(physical), device_(device), type_(type),
-      has_budget_(has_extension(physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME)), largest_block_bytes_(largest_block_bytes),
+      has_budget_(has_extension(physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME)), max_block_bytes_(max_block_bytes),
       limit_bytes_(limit_bytes) {
     VkPhysicalDeviceMemoryProperties properties;
     vkGetPhysicalDeviceMemoryProperties(physical, &properties);
@@ -127,8 +127,8 @@ Arena::Piece Arena::take(const VkMemoryRequirements& need, Placement placement, 
     if (shared)
         for (Block& block : blocks_)
             if (const auto offset = block.free.take(need.size, need.alignment)) return {&block, *offset, need.size};
-    const uint64_t grown = std::min(block_bytes(allocated_bytes_), largest_block_bytes_);
-    Block* block = shared && need.size <= largest_shared_bytes ? add_block(grown) : nullptr;
+    const uint64_t grown = std::min(block_bytes(allocated_bytes_), max_block_bytes_);
+    Block* block = shared && need.size <= max_shared_bytes ? add_block(grown) : nullptr;
     if (!block) block = add_block(need.size);
     if (!block) fail_full(need.size, label);
     return {block, *block->free.take(need.size, need.alignment), need.size};

@@ -43,10 +43,10 @@ class Arena {
     };
 
     // `limit_bytes`: the limit of allocated_bytes(); 0: no limit. It may change, and must outlive the arena.
-    Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t largest_block_bytes, const uint64_t& limit_bytes);
+    Arena(VkPhysicalDevice physical, VkDevice device, uint32_t type, uint64_t max_block_bytes, const uint64_t& limit_bytes);
 
     // Larger buffers have an allocation of their own. block_bytes: of the next shared block, after `allocated` bytes.
-    static constexpr uint64_t largest_shared_bytes = 4 << 20;
+    static constexpr uint64_t max_shared_bytes = 4 << 20;
     static constexpr uint64_t block_bytes(uint64_t allocated) { return allocated < uint64_t(512) << 20 ? 16 << 20 : 64 << 20; }
 
     // Throws OutOfMemory with the numbers, and with `label`, when there is no room.
@@ -69,7 +69,7 @@ class Arena {
     VkDevice device_;
     uint32_t type_, heap_;
     bool visible_, has_budget_;
-    uint64_t largest_block_bytes_, allocated_bytes_ = 0;
+    uint64_t max_block_bytes_, allocated_bytes_ = 0;
     const uint64_t& limit_bytes_;
     std::list<Block> blocks_;
 };

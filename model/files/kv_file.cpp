@@ -57,7 +57,7 @@ class Reader {
 
     void require_schema(const json& file) const {
         if (!file.is_object() || !file.contains("schema") || file["schema"] != schema)
-            fail("{}: it is not a file of cache types (its \"schema\" must be \"{}\"): make one with tq-run tune", name_, schema);
+            fail("{}: it is not a file of cache types (its \"schema\" must be \"{}\"): make one with tq-run mix", name_, schema);
         if (!file.contains("version") || file["version"] != version)
             fail("{}: its \"version\" must be {}, the only one this program knows", name_, version);
     }

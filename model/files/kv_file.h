@@ -1,4 +1,4 @@
-// Files of the types of a model's cache, layer by layer, as `tq-run tune` writes them and --kv reads them:
+// Files of the types of a model's cache, layer by layer, as `tq-run mix` writes them and --kv reads them:
 //   {"schema": "tq-run-kv", "version": 1, "about": "what it was made for", "rotation": "wht", "scale_rule": "unbiased",
 //    "conditioning": "auto", "layers": [{"k": "tq4", "v": "tq3"}, ...]}
 // "window": 16 is --kv-window. All but "layers" and the first two can be left out; no other key is known. The names are those of

@@ -19,7 +19,7 @@ uint32_t usable_subgroup(const Capabilities& device) {
     return has_all ? device.kernel_subgroup_size : 0;
 }
 
-uint32_t largest_workgroup(const Capabilities& device) {
+uint32_t max_workgroup_of(const Capabilities& device) {
     return std::min({device.max_workgroup_invocations, device.max_workgroup_size[0], 1024u});
 }
 
@@ -43,7 +43,7 @@ uint32_t default_decode_subgroups(const Capabilities& device, uint32_t subgroup)
 uint32_t default_matvec_dot(const Capabilities& device, uint32_t subgroup) {
     if (!device.int8_dot_accelerated || subgroup < 32) return 0;
     for (const uint32_t workgroup : {256u, 128u, 64u})
-        if (workgroup <= largest_workgroup(device) && workgroup * 160 + 1024 <= device.shared_memory_bytes) return workgroup;
+        if (workgroup <= max_workgroup_of(device) && workgroup * 160 + 1024 <= device.shared_memory_bytes) return workgroup;
     return 0;
 }
 
@@ -78,7 +78,7 @@ Tuning choose_tuning(const Capabilities& device) {
         const uint32_t lanes = std::clamp(device.subgroup_size, 4u, 64u);
         const bool attention_per_lane = device.driver_name == "llvmpipe";
         return {{.shared_bytes = device.shared_memory_bytes,
-                 .max_workgroup = largest_workgroup(device),
+                 .max_workgroup = max_workgroup_of(device),
                  .float16 = device.float16,
                  .int8_dot = device.int8_dot_product,
                  .subgroup = 0,
@@ -110,12 +110,12 @@ Tuning choose_tuning(const Capabilities& device) {
                 {.batch_size = 64, .short_block = 16, .fold_norms = false, .sampling = false}};
     }
     const uint32_t matrix_subgroup = matrix_subgroup_size(device);
-    const bool cooperative = TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && matrix_subgroup <= largest_workgroup(device);
+    const bool cooperative = TQ_COOPERATIVE_MATRIX && device.cooperative_matrix && matrix_subgroup <= max_workgroup_of(device);
     const uint32_t subgroup = usable_subgroup(device);
     const uint32_t decode_subgroups = default_decode_subgroups(device, subgroup);
     const bool attends = cooperative && attends_by_matrices(device, matrix_subgroup);
     return {{.shared_bytes = device.shared_memory_bytes,
-             .max_workgroup = largest_workgroup(device),
+             .max_workgroup = max_workgroup_of(device),
              .float16 = device.float16,
              .int8_dot = device.int8_dot_product,
              .subgroup = subgroup,

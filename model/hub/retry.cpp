@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono;
 
-constexpr milliseconds longest_wait = 60s;
+constexpr milliseconds max_wait = 60s;
 
 bool is_passing(int status) {
     return status == 408 || status == 416 || status == 429 || status == 500 || (status >= 502 && status <= 504);
@@ -36,7 +36,7 @@ bool Retry::succeeded(const HttpResult& result, bool progressed, const std::func
     if (result.end != HttpEnd::stopped && result.end != HttpEnd::cut && !is_passing(status)) refuse(result);
     failures_ = progressed ? 1 : failures_ + 1;
     const int attempts = options_.retries + 1;
-    if (status == 429 && (result.head.retry_after > longest_wait || failures_ >= attempts))
+    if (status == 429 && (result.head.retry_after > max_wait || failures_ >= attempts))
         throw Unreachable(fmt::format("{} has received too many requests from here", options_.endpoint),
                           fmt::format("wait {} and try again{}",
                                       result.head.retry_after > 0s ? fmt::format("{} s", result.head.retry_after.count())
@@ -49,7 +49,7 @@ bool Retry::succeeded(const HttpResult& result, bool progressed, const std::func
     if (options_.status)
         options_.status(fmt::format("attempt {} of {}: {}: {}", failures_ + 1, attempts, options_.endpoint, describe(result)));
     const milliseconds doubled = options_.retry_delay * (1 << std::min(failures_ - 1, 10));
-    wait(std::clamp<milliseconds>(result.head.retry_after, std::min(doubled, longest_wait), longest_wait), keep_going);
+    wait(std::clamp<milliseconds>(result.head.retry_after, std::min(doubled, max_wait), max_wait), keep_going);
     return false;
 }
 

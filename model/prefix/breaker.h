@@ -10,7 +10,7 @@ namespace tq {
 class Breaker {
   public:
     using Clock = std::chrono::steady_clock;
-    static constexpr std::chrono::milliseconds first_pause{1000}, longest_pause{60000};
+    static constexpr std::chrono::milliseconds first_pause{1000}, max_pause{60000};
 
     bool is_open() const { return probe_at_.has_value(); }    // the store is not to be used
     Clock::time_point probe_at() const { return *probe_at_; } // only of an open one
@@ -18,7 +18,7 @@ class Breaker {
 
     void failed(Clock::time_point now) {
         probe_at_ = now + pause_;
-        pause_ = std::min(2 * pause_, longest_pause);
+        pause_ = std::min(2 * pause_, max_pause);
     }
     // It answers again; the next failure makes a longer pause all the same, unless something succeeds before.
     void probed() { probe_at_.reset(); }

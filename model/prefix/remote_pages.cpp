@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto remote_grace = 2s;            // for a connection at the end
-constexpr auto shortest_page_time = 20ms;    // a computer that is faster needs no other
+constexpr auto min_remote_page_time = 20ms;  // a computer that is faster needs no other
 constexpr auto patient_page_time = 60'000ms; // of a very slow one
 
 } // namespace
@@ -69,7 +69,7 @@ RemotePages::~RemotePages() {
 }
 
 RemotePages::Shared::Shared(const Options& options, const PageLayout& layout)
-    : State({options.first_page_time, shortest_page_time, patient_page_time}, options.warning_pause), options(options),
+    : State({options.first_page_time, min_remote_page_time, patient_page_time}, options.warning_pause), options(options),
       layout(layout) {}
 
 // Whether, by the last measurement, the other machine delivers these pages sooner than this one computes them. An old measurement

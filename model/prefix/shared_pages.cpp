@@ -26,10 +26,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto shared_grace = 3s;            // for what waits to be written at the end
-constexpr auto shared_memory = 1h;           // then pages that were there may have expired, or made room for others
-constexpr auto min_page_time = 20ms;         // a computer that is faster needs no store
-constexpr auto longest_page_time = 10'000ms; // nobody waits longer for a page, however slow the computer
+constexpr auto shared_grace = 3s;        // for what waits to be written at the end
+constexpr auto shared_memory = 1h;       // then pages that were there may have expired, or made room for others
+constexpr auto min_page_time = 20ms;     // a computer that is faster needs no store
+constexpr auto max_page_time = 10'000ms; // nobody waits longer for a page, however slow the computer
 constexpr auto probe_timeout = 1s;
 
 } // namespace
@@ -108,7 +108,7 @@ SharedPages::~SharedPages() {
 }
 
 SharedPages::Shared::Shared(const Options& options, const PageLayout& layout, uint64_t max_state_bytes)
-    : State({options.first_page_time, min_page_time, longest_page_time}, options.warning_pause), options(options), layout(layout),
+    : State({options.first_page_time, min_page_time, max_page_time}, options.warning_pause), options(options), layout(layout),
       max_state_bytes(max_state_bytes) {}
 
 size_t SharedPages::Shared::page_bytes() const { return sent_page_bytes(layout, bool(options.sign)); }

@@ -11,9 +11,9 @@ namespace tq {
 
 // The merges are kept as a table in compressed rows: the joins of a left token are joins_[first_joins_[left]] on, sorted by the
 // right token, so that a pair's rank is found by a binary search in one short row.
-Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size,
+Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocab_size,
          const std::string& label)
-    : byte_ids_(byte_ids), first_joins_(size_t(vocabulary_size) + 1, 0) {
+    : byte_ids_(byte_ids), first_joins_(size_t(vocab_size) + 1, 0) {
     ENSURE(merges.size() < none, "{} merges", merges.size());
     for (const BpeMerge& merge : merges) ++first_joins_[merge.left + 1];
     std::partial_sum(first_joins_.begin(), first_joins_.end(), first_joins_.begin());
@@ -21,7 +21,7 @@ Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>&
     std::vector<uint32_t> ends(first_joins_.begin(), first_joins_.end() - 1);
     for (uint32_t rank = 0; rank < merges.size(); ++rank) joins_[ends[merges[rank].left]++] = {merges[rank].right, rank};
     for (const BpeMerge& merge : merges) merged_.push_back(merge.merged);
-    for (uint32_t left = 0; left < vocabulary_size; ++left) {
+    for (uint32_t left = 0; left < vocab_size; ++left) {
         const auto begin = joins_.begin() + first_joins_[left], end = joins_.begin() + first_joins_[left + 1];
         std::sort(begin, end,
                   [](const Join& a, const Join& b) { return std::pair(a.right, a.rank) < std::pair(b.right, b.rank); });

@@ -17,9 +17,9 @@ class Bpe {
   public:
     static constexpr uint32_t none = UINT32_MAX;
 
-    // byte_ids: the token of each byte, or `none`. Ids are below vocabulary_size. Throws an Error, which begins with `label`,
+    // byte_ids: the token of each byte, or `none`. Ids are below vocab_size. Throws an Error, which begins with `label`,
     // when two merges join the same pair.
-    Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocabulary_size,
+    Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocab_size,
         const std::string& label = "tokenizer.ggml.merges");
 
     // The scratch memory of encode(), kept between words.

@@ -23,7 +23,7 @@ namespace {
 constexpr uint32_t enough_rows = 512; // of attn_output
 constexpr uint32_t run = 32;          // rows whose squares are added up first
 constexpr int64_t one = 1 << 16;      // of logarithms
-constexpr int64_t largest_exponent = 20;
+constexpr int64_t max_exponent = 20;
 
 // Sums of squares of the matrix's rows times `norm`, and of the bias.
 std::vector<double> row_squares(ThreadPool& pool, const Tensor& w, std::span<const float> norm,
@@ -97,7 +97,7 @@ void scales_of_head(std::span<float> scales, std::span<const double> squares) {
         if (!logarithms[c]) continue;
         const int64_t unit = 4 * count * one; // of the exponent of g
         const int64_t exponent = floor_divide(2 * (count * *logarithms[c] - sum) + unit, 2 * unit);
-        const int64_t kept = std::clamp(exponent, -largest_exponent, largest_exponent);
+        const int64_t kept = std::clamp(exponent, -max_exponent, max_exponent);
         scales[c] = std::bit_cast<float>(uint32_t(kept + 127) << 23);
     }
 }

@@ -137,7 +137,7 @@ class FileSource final : public TensorSource {
         left_.erase(stem + "input_scale");
         if (!has(stem + "scale")) return {};
         std::vector<float> factors = to_floats(vector(stem + "scale", matrices));
-        constexpr float greatest_weight = 12 * 240, max = std::numeric_limits<float>::max() / greatest_weight;
+        constexpr float max_weight = 12 * 240, max = std::numeric_limits<float>::max() / max_weight;
         for (const float f : factors)
             if (!(std::fabs(f) <= max))
                 fail("{}: tensor '{}scale' has the value {}, with which weights are NaN or infinite: the file is damaged, "

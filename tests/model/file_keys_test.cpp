@@ -1,5 +1,5 @@
 // What each key of a GGUF file does that may change results: it is followed, or refused, or a note says that it is not, or it
-// changes nothing, in llama.cpp neither. The values are those with which tests/compare-keys compares the two.
+// changes nothing, in llama.cpp neither. tests/compare-keys compares the two programs with the same values.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/engine/sampling/sampler.h"

@@ -1,4 +1,4 @@
-// The mixes of llama-quantize: which tensors have more bits. The expected formats are those of its files.
+// The mixes of llama-quantize: which tensors have more bits. The expected formats are from its files.
 #include "model/weights/mixes.h"
 #include <doctest/doctest.h>
 #include <set>

@@ -163,7 +163,7 @@ TEST_CASE("a window is saved with its tokens, taken by caches of other windows, 
     CHECK(of(bytes, 0).window_tokens == 0);
     CHECK(of(bytes, 64).window_tokens == kept);
     CHECK(of(bytes, 8).window_tokens == kept_window_tokens(8));
-    for (const uint32_t window : {8u, 64u}) { // those tokens that both keep are exact, and the rest is there as codes
+    for (const uint32_t window : {8u, 64u}) { // tokens that both windows keep are exact, and the rest is there as codes
         const auto other = cpu_forward(model, small_options(with(window)));
         Session to(*other);
         load(bytes, owner, to);

@@ -21,7 +21,7 @@ Config config(float theta, uint32_t original, float factor) {
     return with_rope(c, {.type = RopeScalingType::yarn, .factor = factor});
 }
 
-// A config with these keys beside those of small_config().
+// Returns a config with these keys and the keys of small_config().
 Config read(const std::map<std::string, ModelFile::Value>& keys) {
     const test::TemporaryFile path, with;
     test::write_random_model(path.path(), {test::small_config(), GgmlType::Q8_0, true, 1, {}});

@@ -278,7 +278,7 @@ TEST_CASE("a profile as a table") {
 
 namespace {
 
-// The driver's own function, called by those of this test.
+// The driver's own functions, which the functions of this test call.
 PFN_vkResetFences reset_fences;
 PFN_vkQueueSubmit queue_submit;
 VkDevice device_of_fences;

@@ -14,7 +14,7 @@ namespace tq {
 // adds an error of that size. The tiny models of these tests were at most 2.0e-3 off, on an H200 (matrices of 16x16x16).
 constexpr double halves_limit = 5e-3;
 
-// The same kernels, but for those that compute in fp16 or from inputs of 15 bits.
+// The same kernels without the ones that compute in fp16 or from inputs of 15 bits.
 gpu::Tuning without_halves(gpu::Tuning tuning);
 
 struct DeviceKernels {

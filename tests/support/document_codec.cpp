@@ -104,7 +104,7 @@ std::vector<uint32_t> twice(std::vector<uint32_t> widths) {
     return widths;
 }
 
-// Codes of b bits; or numbers of two such codes, of 2 b bits, if `paired`.
+// Packs codes of b bits; if `paired`, numbers of 2 b bits, each of two codes.
 std::vector<uint8_t> document_pack(uint32_t b, const std::vector<uint32_t>& codes, bool paired = false) {
     if (paired) b *= 2;
     std::vector<uint8_t> bytes(codes.size() * b / 8);

@@ -50,7 +50,8 @@ std::vector<std::filesystem::path> other_architectures();
 uint32_t greedy(const Tokenizer& tokenizer, std::span<const float> logits);
 
 // The prompt's last logits and state within the limit, in one block and in blocks of uneven sizes, and after each token of the
-// greedy continuation the next one: the most likely, or, with a greater limit than exact_limit, one that two such errors explain.
+// greedy continuation the next one: the most likely, or, with a greater limit than exact_limit, one that two errors of that
+// size explain.
 void check_golden(const Golden& golden, Forward& forward, double limit = exact_limit);
 
 } // namespace tq

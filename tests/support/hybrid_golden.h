@@ -20,8 +20,8 @@ HybridGolden load_hybrid_golden(const std::filesystem::path& path, bool mtp = fa
 // The files with a head for multi-token prediction.
 std::vector<std::filesystem::path> mtp_golden_files();
 
-// The head's logits after the last token of the prompt and after its own next one, those after each token by their mean; and the
-// model's own, which drafts do not change.
+// Checks the head's logits after the last token of the prompt and after its own next one; the mean of its logits after each
+// token; and the model's own, which drafts do not change.
 void check_mtp_golden(const HybridGolden& golden, Forward& forward, double limit = exact_limit);
 
 // The prompt's logits whole, by 7 and one by one, the states after it, and the logits after each token that follows; then the

@@ -1,8 +1,8 @@
 // make_stressed_model: makes a variant of a model that says the same, with keys and values that are hard to quantise: by its
-// weights (stressed_model.h), and for what weights cannot express at the cache's door (tests/support/stress.h). It writes
-// the model, where weights hold all of the stress, and measures caches of it: a Markdown table of the KL divergence of the next
-// token's probabilities from those with an exact cache, and of how often the most probable token is the same, in the second half
-// of each chunk of a text.
+// weights (stressed_model.h), and for what weights cannot express at the cache's door (tests/support/stress.h). It writes the
+// model, where weights hold all of the stress, and measures caches of it: a Markdown table of the KL divergence of the next
+// token's probabilities from an exact cache's, and of how often the most probable token is the same, in the second half of each
+// chunk of a text.
 // With --real-keys it makes another model, of random weights with the keys of trained ones (real_keys.h).
 //   make_stressed_model -m tools/demo-model/demo-q8_0.gguf --key-spread 1 -o stressed.gguf
 //   tools/demo-model/corpus.py --seed 77 --count 32 --budget 2000 > text.txt
@@ -28,7 +28,7 @@ struct Arguments {
     std::vector<std::string> caches{"tq4"}, conditioning{"norms"};
     uint32_t context = 2048, chunks = 4;
     test::WeightStress weights;
-    quality::Stress door; // its layers and seed are those of the weights
+    quality::Stress door; // with the layers and seed of the weights
 };
 
 // Adds a flag N,FACTOR.

@@ -16,7 +16,7 @@ struct TokenizerCase {
 
 std::vector<TokenizerCase> read_tokenizer_cases(const std::filesystem::path& path);
 
-// The vocabulary of tests/data: all 151936 tokens by their ids, with padding for those that its cases do not need.
+// The vocabulary of tests/data: all 151936 tokens by their ids, with padding for tokens that no case needs.
 ModelFile read_qwen3_vocabulary();
 // The same as a GGUF file.
 void write_qwen3_vocabulary(const std::filesystem::path& path);

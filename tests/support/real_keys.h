@@ -1,8 +1,8 @@
-// The keys of trained models, given to one of random weights. Measured on Qwen2.5-Coder and SmolLM2: before RoPE keys have a mean
-// about twice as large as what varies, with a bias in the file or without; the first token's key is unlike all others, and every
-// query attends to it; channels that RoPE turns slowly decide more than those that it turns fast; near tokens decide most. A
-// cache of codes loses on such a model about what it loses on those (docs/quality.md), and a tenth of that on one without these
-// traits.
+// The keys of trained models, given to one of random weights. Measured on Qwen2.5-Coder and SmolLM2: before RoPE keys have a
+// mean about twice as large as what varies, with a bias in the file or without; the first token's key is unlike all others, and
+// every query attends to it; channels that RoPE turns slowly decide more than channels that it turns fast; near tokens decide
+// most. On a model with these keys a cache of codes loses about what it loses on the two (docs/quality.md), and ten times what
+// it loses on random weights alone.
 #pragma once
 #include "model/config.h"
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The experts that tokens go to in a whole model: those of golden files, and of routers that have no preference.
+// The experts that tokens go to in a whole model: of golden files, and of routers that have no preference.
 #pragma once
 #include "tests/support/golden.h"
 #include "tests/support/random_model.h"

@@ -175,7 +175,8 @@ inline serving::Request copy_of(const serving::Request& request) {
     return copy;
 }
 
-// Requests that share beginnings, some sampled, some longer than a page; or such whose answers are.
+// Returns requests that share beginnings, some sampled, some longer than a page; with long_answers shorter ones, whose answers
+// are longer than a page.
 inline std::vector<serving::Request> mixed_requests(uint32_t count, bool long_answers) {
     std::mt19937 random(3);
     const Ids common = random_ids(random, 600);

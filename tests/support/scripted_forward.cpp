@@ -12,7 +12,7 @@ namespace tq::test {
 
 namespace {
 
-constexpr float certain = 100; // the logit of the next id; those of all others are 0
+constexpr float certain = 100; // the logit of the next id; all others have 0
 
 using Ids = std::vector<uint32_t>;
 

@@ -15,10 +15,10 @@ namespace tq::test {
 // Qwen3's vocabulary with the tokens of tests/data, all that a text needs; a small shape, and no weights.
 Model make_scripted_model(ChatVariant variant = ChatVariant::hybrid);
 
-// Returns the ids that follow a prompt, to which the script adds <|im_end|>. A prompt ends with <|im_start|>assistant and a line
-// end, and if the template forbids thinking with the empty thinking after it; a script that thinks says <think> itself, also
-// if the template has already written it. Ids without such an end continue the answer to an empty prompt. Must always return
-// the same for the same prompt.
+// Returns the ids that follow a prompt, to which the script adds <|im_end|>. A prompt ends with <|im_start|>assistant and a
+// line end, and if the template forbids thinking with the empty thinking after it; a script that thinks says <think> itself,
+// also if the template has already written it. Ids without <|im_start|>assistant at their end continue the answer to an empty
+// prompt. Must always return the same for the same prompt.
 using Script = std::function<std::vector<uint32_t>(std::span<const uint32_t> prompt)>;
 
 struct ScriptedOptions {

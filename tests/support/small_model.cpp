@@ -13,7 +13,7 @@ Config small_heads() {
     return c;
 }
 
-// Whether the vectors of one side are those of another repeated.
+// Returns whether one side's vectors repeat another side's.
 bool is_repeated(StoredSide repeated, StoredSide from) {
     for (uint32_t head = 0; head < from.heads; head++)
         for (uint32_t p = 0; p < repeated.tokens; p++)

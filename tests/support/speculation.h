@@ -1,4 +1,4 @@
-// Answers with drafts are those without: checks for every implementation of Forward.
+// Checks for every implementation of Forward that drafts change no answer.
 #pragma once
 #include "model/engine/session.h"
 #include "model/engine/speculation/speculation.h"

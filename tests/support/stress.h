@@ -1,4 +1,4 @@
-// Keys and values as those of large models may be, at a cache's door: exact vectors are changed before they are stored, and
+// Keys and values as large models may have them, at a cache's door: exact vectors are changed before they are stored, and
 // changed back after they were read, so that an exact cache changes nothing but the rounding of fp32. For what weights cannot
 // express in a given model: position by position, element by element, or by kv head. (What they can:
 // tests/support/stressed_model.h.)
@@ -13,8 +13,8 @@ namespace tq::quality {
 
 // Changes, made in this order to each vector x [head_dim] of the chosen layers, keys after RoPE.
 struct Stress {
-    // x[c] *= sqrt(dof / chi^2), chi^2 of dof degrees of freedom for each element of each vector: normal elements become those of
-    // Student's t distribution. 0: not done.
+    // x[c] *= sqrt(dof / chi^2), chi^2 of dof degrees of freedom for each element of each vector: normal elements get Student's
+    // t distribution. 0: not done.
     uint32_t heavy_tails = 0;
     // x[c] *= exp(channel_spread * n), n normal for each kv head and channel: what a scale common to all heads cannot undo.
     float channel_spread = 0;

@@ -60,8 +60,8 @@ void scale_rows(std::vector<float>* x, size_t row, size_t cols, double factor) {
         for (size_t i = row * cols; i < (row + 1) * cols; i++) (*x)[i] = float((*x)[i] * factor);
 }
 
-// Scales the keys of a model with norms of queries and keys. scales: [head_dim / 2], first those of the pairs that RoPE turns,
-// then of two neighbours each.
+// Scales the keys of a model with norms of queries and keys. scales: [head_dim / 2]; first of the pairs that RoPE turns, then
+// of two neighbours each.
 void scale_norms(std::vector<float>& q, std::vector<float>& k, std::span<const double> scales, size_t turned) {
     for (size_t c = 0; c < q.size(); c++) {
         const double scale = c < turned ? scales[c % (turned / 2)] : scales[c / 2];

@@ -19,8 +19,8 @@ struct Outliers {
 // Changes of each chosen layer; in a hybrid only layers with attention are chosen. Spreads: factors are exp(spread * n), n from a
 // normal distribution, or from Student's t with `tails` degrees of freedom, kept within e^-8 and e^8.
 struct WeightStress {
-    // Keys, pair by pair: k_norm is multiplied and q_norm divided, for all heads of a layer alike; in architectures without these
-    // norms the rows and biases of attn_k are, of each kv head by its own factors, and those of attn_q.
+    // Keys, pair by pair: k_norm is multiplied and q_norm divided, for all heads of a layer alike; in architectures without
+    // these norms the rows and biases of attn_k are multiplied and of attn_q divided, by factors of each kv head.
     double key_spread = 0;
     Outliers key_outliers;
     // Values of each kv head, channel by channel: the rows and biases of attn_v are multiplied, and divided the columns of

@@ -18,7 +18,7 @@ std::optional<Json> read_arguments(const std::string& arguments) {
 // closed. The text up to there, with the brackets that were open there closed, is the longest prefix that has only whole members.
 // A character of no JSON ends it, too: {"days": 2, "city": Oslo} has the days.
 Json whole_members(const std::string& text) {
-    std::string open, closed; // the brackets that are open; what closes those at `whole`
+    std::string open, closed; // the brackets that are open; what closes the brackets open at `whole`
     size_t whole = 0;
     bool in_string = false;
     const auto mark = [&](size_t end) {
@@ -44,8 +44,8 @@ Json whole_members(const std::string& text) {
 }
 
 std::string custom_input(const std::string& arguments) {
-    constexpr size_t longest_escape = 12; // of two surrogates
-    for (size_t cut = 0; cut <= std::min(longest_escape, arguments.size()); ++cut)
+    constexpr size_t max_escape_bytes = 12; // of two surrogates
+    for (size_t cut = 0; cut <= std::min(max_escape_bytes, arguments.size()); ++cut)
         for (const char* end : {"", "\"}"}) {
             const Json json = Json::parse(arguments.substr(0, arguments.size() - cut) + end, nullptr, false);
             const Json* input = json.is_object() ? member(json, "input") : nullptr;

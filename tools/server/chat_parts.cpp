@@ -6,8 +6,8 @@
 //   more.
 // - Thinking is asked for by an effort, a switch or a budget of tokens. Callers read the most general field first: the last one
 //   counts.
-// Tools that run on the servers of others are left out and named in the log once; a request that has them is still answered. What
-// is asked of the answer and cannot be done, such as a call of a tool that is not there, is an error (400) that names the field.
+// Tools that run on the servers of others are left out and named in the log once; a request that has them is still answered. A
+// demand on the answer that cannot be met (a call of a tool that is not there) is an error (400) that names the field.
 #include "tools/server/chat_parts.h"
 #include "base/printable.h"
 #include <algorithm>

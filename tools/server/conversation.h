@@ -41,8 +41,8 @@ class Conversation {
     std::set<std::string> ignored_;
 };
 
-// Appends a message: {role, content, ...} of any of the APIs, also what stands beside the content (tool_calls,
-// reasoning_content). `roles`: those of the API. Throws an ApiError (400) that names the field if something has another type.
+// Appends a message: {role, content, ...} of any of the APIs, with its other fields (tool_calls, reasoning_content). `roles`:
+// the roles that the API has. Throws an ApiError (400) that names the field if something has another type.
 void read_message(Conversation& conversation, const Json& message, std::span<const std::string_view> roles, const Limits& limits,
                   const std::string& path);
 

@@ -140,8 +140,8 @@ void Generation::Impl::begin_more() {
 }
 
 // Choice i of a prompt has seed + i, so that the choices differ and a repeated request gives the same ones. They share the
-// prompt's pages through the prefix cache. If submit() throws for a later choice, those before are cancelled by their
-// destructors.
+// prompt's pages through the prefix cache. If submit() throws for a later choice, the destructors of the earlier ones cancel
+// them.
 void Generation::Impl::begin(const std::vector<uint32_t>& prompt, uint64_t seed) {
     for (uint32_t i = 0; i < sampling.choices; ++i) {
         Answer::Options options = answer_;
@@ -256,7 +256,7 @@ FinishReason Generation::finish(uint32_t choice) const { return impl_->choices.a
 const std::optional<std::string>& Generation::stop_string(uint32_t choice) const {
     return impl_->choices.at(choice)->answer.stop_string();
 }
-// Choices of one prompt share what was run of it, so the times and tokens of prompts are those of first choices. Tokens of
+// Choices of one prompt share what was run of it, so times and tokens of prompts are counted for first choices only. Tokens of
 // answers are computed for each choice, and their times are added, although the choices ran at the same time.
 serving::RequestTimings Generation::timings() const {
     serving::RequestTimings sum;

@@ -6,8 +6,8 @@
 
 namespace tq::server {
 
-// Adds those of a request to what the log says, whatever API it came by. A value that asks for nothing is none: false, 0, an
-// empty list, or the field's own default.
+// Adds the ignored fields of a request to what the log says, for all APIs. A value that asks for nothing does not count: false,
+// 0, an empty list, or the field's own default.
 void ignore_fields(std::set<std::string>& ignored, const Json& body);
 
 } // namespace tq::server

@@ -18,7 +18,7 @@ std::span<const PageFile> page_files();
 // The file at a path without its query, or null. To be sent with the headers below; a request whose If-None-Match is the etag is
 // answered with 304.
 const PageFile* find_page_file(std::string_view path);
-// Returns the reply to a request for a file, 304 if the client has it; nothing if there is no such file.
+// Returns the reply to a request for a file, 304 if the client has it; nullopt if the page has no such file.
 std::optional<HttpReply> page_reply(const HttpRequest& request);
 
 inline constexpr std::string_view page_cache_control = "no-cache";

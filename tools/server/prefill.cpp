@@ -53,8 +53,8 @@ void require_same_owner(const OwnerTexts& ours, const Json& body) {
 }
 
 // Sends the pages of a prompt that is being run.
-// Pages are named from the first on, also those that the other machine has, because a page's name has that of the page before in
-// it. The destructor cancels the run: a machine that went away costs no more passes.
+// All pages are named from the first on, even if the other machine has some of them, because a page's name depends on the name
+// of the page before. The destructor cancels the run: a machine that went away costs no more passes.
 class PrefillReply {
   public:
     PrefillReply(Service& service, PrefillTask task, OwnerTexts owner, std::shared_ptr<serving::Stream> stream)
@@ -75,8 +75,8 @@ class PrefillReply {
 
   private:
     // Waits until the page was run. Returns false if the client is gone.
-    // Each news sends a page of length 0, which means "still at work". A client that is gone shows in such a send, as nothing
-    // else would be written for a long prompt.
+    // Each progress report sends a page of length 0, which means "still at work". Only this write shows that a client is gone,
+    // because a long prompt has nothing else to send for a while.
     bool wait_for(uint32_t page, const Send& send) {
         while (done_tokens_ < (page + 1) * page_tokens && !done_) {
             const serving::Update update = stream_->wait(alive_interval);

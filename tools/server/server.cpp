@@ -1,9 +1,9 @@
 // From a request to its handler, for all APIs: the host, the page's files, health, the key, whether the model is there, the
-// path, the method. Replies and errors have the form of the API that the path belongs to (Envelope), also those of requests
-// that no handler sees.
+// path, the method. Replies and errors have the form of the API that the path belongs to (Envelope), even if no handler sees
+// the request.
 // What can be refused by the head alone is refused then (refuse_head), before a body is read; the same checks are made again
-// with the whole request. A server without keys on a loopback address answers only if the Host is such an address, because a
-// page of another site could otherwise send requests by a name that leads there (DNS rebinding).
+// with the whole request. A server without keys on a loopback address answers only if the Host is a loopback address, too,
+// because a page of another site could otherwise send requests by a name that leads there (DNS rebinding).
 // Before ready() nearly all is answered by 503: a model takes a while to load, and a load balancer is to know. A Call lives as
 // long as its request, a stream's to the end of the stream; the server waits for all of them before it ends, and each has its
 // line in the log.

@@ -24,10 +24,10 @@ struct ServerOptions {
     bool public_metrics = false;       // /metrics needs no key
     // Pages of these sites may ask: "https://chat.example.com", "*".
     std::vector<std::string> cors_origins;
-    // A file of the page, which needs no key and is there while the model is loading; nothing: there is no such file.
+    // A file of the page, which needs no key and is there while the model is loading; nullopt: the page has no such file.
     std::function<std::optional<HttpReply>(const HttpRequest&)> page;
     std::function<void(const std::string& line)> log; // called by many threads
-    bool log_health = false;                          // logs each GET /health; else only those whose status has changed
+    bool log_health = false;                          // logs each GET /health; else only when the status has changed
 };
 
 class Server {

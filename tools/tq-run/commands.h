@@ -26,7 +26,7 @@ void add_perplexity(ArgumentParser& app, Action& action);
 void add_quantize(ArgumentParser& app, Action& action);
 void add_calibrate(ArgumentParser& app, Action& action);
 void add_ablate(ArgumentParser& app, Action& action);
-void add_tune(ArgumentParser& app, Action& action);
+void add_mix(ArgumentParser& app, Action& action);
 void add_needle(ArgumentParser& app, Action& action);
 void add_validate(ArgumentParser& app, Action& action);
 

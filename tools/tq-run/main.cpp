@@ -124,7 +124,7 @@ int run(const std::vector<std::string>& arguments) {
     Action action;
     for (auto* add :
          {add_chat,   add_serve,       add_launch,    add_generate, add_bench,    add_perplexity, add_needle,  add_validate,
-          add_ablate, add_tune,        add_calibrate, add_quantize, add_plan,     add_cache,      add_models,  add_devices,
+          add_ablate, add_mix,         add_calibrate, add_quantize, add_plan,     add_cache,      add_models,  add_devices,
           add_doctor, add_conformance, add_codec,     add_shaders,  add_tokenize, add_template,   add_grammar, add_logits})
         add(parser, action);
     add_manual(app, action);

@@ -140,8 +140,8 @@ void Sampler::collect(size_t max) {
         threshold = candidates_.back().logit;
     }
     if (candidates_.size() > max) shrink();
-    greatest_ = -INFINITY;
-    for (const Candidate& candidate : candidates_) greatest_ = std::max(greatest_, candidate.logit);
+    max_logit_ = -INFINITY;
+    for (const Candidate& candidate : candidates_) max_logit_ = std::max(max_logit_, candidate.logit);
 }
 
 // Puts the n greatest candidates first, in descending order.
@@ -168,7 +168,7 @@ void Sampler::keep_nucleus(uint64_t min_mass, float inverse_temperature) {
     size_t kept = 0;
     while (kept < candidates_.size() && (kept == 0 || mass < min_mass)) {
         if (kept == ordered_) order(std::min(candidates_.size(), std::max<size_t>(128, ordered_ * 4)));
-        mass += sampling_weight(candidates_[kept++].logit, greatest_, inverse_temperature);
+        mass += sampling_weight(candidates_[kept++].logit, max_logit_, inverse_temperature);
     }
     candidates_.resize(kept);
 }
@@ -176,7 +176,9 @@ void Sampler::keep_nucleus(uint64_t min_mass, float inverse_temperature) {
 // Samples from more than a few candidates, by the same rule.
 uint32_t Sampler::sample_many() {
     const sampling_settings settings = this->settings(0);
-    const auto weight = [&](const Candidate& one) { return sampling_weight(one.logit, greatest_, settings.inverse_temperature); };
+    const auto weight = [&](const Candidate& one) {
+        return sampling_weight(one.logit, max_logit_, settings.inverse_temperature);
+    };
     if (settings.top_p != UINT32_MAX) {
         uint64_t sum = 0;
         for (const Candidate& one : candidates_) sum += weight(one);

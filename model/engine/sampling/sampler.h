@@ -93,7 +93,7 @@ class Sampler {
     std::vector<float> logits_; // [vocab_size], penalised
     std::vector<Candidate> candidates_;
     size_t ordered_ = 0; // number of candidates at the front that are the greatest, in descending order
-    float greatest_ = 0;
+    float max_logit_ = 0;
 };
 
 } // namespace tq

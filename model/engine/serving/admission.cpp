@@ -14,8 +14,8 @@
 namespace tq::serving {
 namespace {
 
-constexpr auto longest_look = std::chrono::milliseconds(20); // for pages, before others are looked after
-constexpr uint32_t min_company = 32;                         // tokens of a common beginning that are worth waiting for
+constexpr auto max_look = std::chrono::milliseconds(20); // for pages, before others are looked after
+constexpr uint32_t min_company = 32;                     // tokens of a common beginning that are worth waiting for
 
 uint32_t common_ids(std::span<const uint32_t> a, std::span<const uint32_t> b) {
     return uint32_t(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -76,7 +76,7 @@ bool Batch::waits_for_pages(Sequence& sequence) {
                                               sequence.request.marks);
     }
     if (!sequence.fetch) return false;
-    if (model_.prefix->is_coming(*sequence.fetch, running_.empty() ? longest_look : std::chrono::milliseconds(0))) return true;
+    if (model_.prefix->is_coming(*sequence.fetch, running_.empty() ? max_look : std::chrono::milliseconds(0))) return true;
     sequence.fetch.reset();
     return false;
 }
@@ -242,7 +242,7 @@ uint32_t Batch::resume(uint32_t slot, std::span<const uint32_t> ids) {
     if (!model_.prefix) return 0;
     slots_[slot] = {};
     const auto fetch = model_.prefix->fetch(ids, 0, {}, false); // the next prompt asks another machine
-    while (fetch && model_.prefix->is_coming(*fetch, longest_look)) {
+    while (fetch && model_.prefix->is_coming(*fetch, max_look)) {
     }
     const uint32_t found = model_.prefix->take(slot, ids, 0, false);
     model_.forward->cache().truncate(slot, found);

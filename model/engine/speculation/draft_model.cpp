@@ -20,7 +20,7 @@ Sampler greedy(const std::vector<bool>& excluded) {
 
 } // namespace
 
-double largest_probability(std::span<const float> logits) {
+double max_probability(std::span<const float> logits) {
     const float largest = std::ranges::max(logits);
     double sum = 0;
     for (const float logit : logits)
@@ -58,7 +58,7 @@ bool DraftModel::read(uint32_t slot, std::span<const uint32_t> prompt, const Pro
 
 // The draft ends if its confidence falls below min_confidence_.
 void DraftModel::add(Making& draft, std::span<const float> logits) {
-    draft.confidence *= largest_probability(logits);
+    draft.confidence *= max_probability(logits);
     draft.ended = draft.confidence < min_confidence_;
     if (!draft.ended) draft.out->ids.push_back(sampler_.sample(logits));
     draft.ended |= draft.out->ids.size() == draft.request->max_tokens;

@@ -46,6 +46,6 @@ class DraftModel final : public Drafter {
 };
 
 // Returns the probability of the most probable token.
-double largest_probability(std::span<const float> logits);
+double max_probability(std::span<const float> logits);
 
 } // namespace tq

@@ -17,7 +17,7 @@ constexpr double prior_slope = 0.25; // the cost of one more row, of one row's
 constexpr double margin = 0.03;      // minimum gain that a draft should promise
 constexpr double credit = 1;         // tokens' time that drafts may lose before anything is known
 constexpr uint32_t remeasured = 64;  // passes with drafts between passes without
-constexpr uint32_t first_interval = 16, longest_interval = 1024;
+constexpr uint32_t first_interval = 16, max_interval = 1024;
 constexpr uint32_t trial_length = 3;
 
 } // namespace
@@ -136,7 +136,7 @@ void SpeculationPolicy::verified(uint32_t rows, uint32_t tokens, double ns) {
     t.pays = ns < worth;
     t.since_plain++;
     t.since_trial = 0;
-    if (t.trying) t.trial_interval = t.pays ? first_interval : std::min(2 * t.trial_interval, longest_interval);
+    if (t.trying) t.trial_interval = t.pays ? first_interval : std::min(2 * t.trial_interval, max_interval);
 }
 
 void SpeculationPolicy::resolved(uint32_t kind, uint32_t tested, uint32_t accepted) {

@@ -18,7 +18,7 @@ template <class T> T load(const std::byte* p) {
 
 using Bytes16 = std::array<uint8_t, 16>; // a copy of levels: loops that read them in place do not vectorise
 
-inline float load_half(const std::byte* p) { return half_to_float(load<uint16_t>(p)); }
+inline float load_fp16(const std::byte* p) { return half_to_float(load<uint16_t>(p)); }
 
 // Returns levels: level i is the signed byte i of the words.
 constexpr std::array<float, 16> level_table(const std::array<uint32_t, 4>& words) {

@@ -19,7 +19,7 @@ void decode_f32(float* y, const std::byte* x, size_t n) {
 }
 
 void decode_f16(float* y, const std::byte* x, size_t n) {
-    for (size_t i = 0; i < n; ++i) y[i] = load_half(x + 2 * i);
+    for (size_t i = 0; i < n; ++i) y[i] = load_fp16(x + 2 * i);
 }
 
 void decode_bf16(float* y, const std::byte* x, size_t n) {
@@ -29,7 +29,7 @@ void decode_bf16(float* y, const std::byte* x, size_t n) {
 // half d; int8 q[32]
 void decode_q8_0(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 34) {
-        const float d = load_half(x);
+        const float d = load_fp16(x);
         for (int i = 0; i < 32; ++i) y[i] = d * float(int8_t(x[2 + i]));
     }
 }
@@ -37,7 +37,7 @@ void decode_q8_0(float* y, const std::byte* x, size_t blocks) {
 // half d; 16 bytes: the low nibbles are elements 0..15, the high ones 16..31
 void decode_q4_0(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 18) {
-        const float d = load_half(x);
+        const float d = load_fp16(x);
         const auto qs = load<Bytes16>(x + 2);
         for (int i = 0; i < 16; ++i) {
             y[i] = d * float((qs[i] & 15) - 8);
@@ -49,7 +49,7 @@ void decode_q4_0(float* y, const std::byte* x, size_t blocks) {
 // half d, m; nibbles as in Q4_0
 void decode_q4_1(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 20) {
-        const float d = load_half(x), m = load_half(x + 2);
+        const float d = load_fp16(x), m = load_fp16(x + 2);
         const auto qs = load<Bytes16>(x + 4);
         for (int i = 0; i < 16; ++i) {
             y[i] = d * float(qs[i] & 15) + m;
@@ -80,7 +80,7 @@ std::array<uint8_t, 32> five_bits(uint32_t high, const Bytes16& qs) {
 // half d; 32 fifth bits; nibbles as in Q4_0
 void decode_q5_0(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 22) {
-        const float d = load_half(x);
+        const float d = load_fp16(x);
         const auto levels = five_bits(load<uint32_t>(x + 2), load<Bytes16>(x + 6));
         for (int i = 0; i < 32; ++i) y[i] = d * float(levels[i] - 16);
     }
@@ -89,7 +89,7 @@ void decode_q5_0(float* y, const std::byte* x, size_t blocks) {
 // half d, m; the rest as in Q5_0
 void decode_q5_1(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, y += 32, x += 24) {
-        const float d = load_half(x), m = load_half(x + 2);
+        const float d = load_fp16(x), m = load_fp16(x + 2);
         const auto levels = five_bits(load<uint32_t>(x + 4), load<Bytes16>(x + 8));
         for (int i = 0; i < 32; ++i) y[i] = d * float(levels[i]) + m;
     }
@@ -105,7 +105,7 @@ void decode_levels(float* y, const std::byte* x, float d, const std::array<float
 
 // half d; 16 bytes of nibbles
 void decode_iq4_nl(float* y, const std::byte* x, size_t blocks) {
-    for (size_t b = 0; b < blocks; ++b, y += 32, x += 18) decode_levels(y, x + 2, load_half(x), iq4_levels);
+    for (size_t b = 0; b < blocks; ++b, y += 32, x += 18) decode_levels(y, x + 2, load_fp16(x), iq4_levels);
 }
 
 // a byte of exponent; 16 bytes of nibbles

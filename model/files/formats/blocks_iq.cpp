@@ -46,7 +46,7 @@ void decode_iq1_m(float* y, const std::byte* x, size_t blocks) { decode<Iq1M>(y,
 // 48 bytes of five trits, 4 of four; half d. Levels are -1, 0, 1.
 void decode_tq1_0(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 54, y += 256) {
-        const float d = load_half(x + 52);
+        const float d = load_fp16(x + 52);
         each_trit(x, [&](int i, uint32_t code) { y[i] = d * float(int(code) - 1); });
     }
 }
@@ -54,7 +54,7 @@ void decode_tq1_0(float* y, const std::byte* x, size_t blocks) {
 // 64 bytes of bit pairs as in Q2_K; half d. Levels are -1 ... 2.
 void decode_tq2_0(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 66) {
-        const float d = load_half(x + 64);
+        const float d = load_fp16(x + 64);
         for (int i = 0; i < 256; i++) *y++ = d * float((int(x[32 * (i / 128) + i % 32]) >> 2 * (i / 32 % 4) & 3) - 1);
     }
 }

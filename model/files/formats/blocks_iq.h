@@ -42,7 +42,7 @@ template <int offset> inline uint64_t with_signs(uint64_t magnitudes, uint8_t si
 struct Iq2Xxs {
     static constexpr size_t bytes = 66;
     static constexpr int offset = 128;
-    static float d(const std::byte* x) { return load_half(x); }
+    static float d(const std::byte* x) { return load_fp16(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
     static uint32_t index(const std::byte* x, size_t g) { return uint32_t(x[2 + 8 * (g / 4) + g % 4]); }
     static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xxs_grid[index(x, g)]; }
@@ -60,7 +60,7 @@ struct Iq2Xxs {
 struct Iq2Xs {
     static constexpr size_t bytes = 74;
     static constexpr int offset = 128;
-    static float d(const std::byte* x) { return load_half(x); }
+    static float d(const std::byte* x) { return load_fp16(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
     static uint32_t index(const std::byte* x, size_t g) { return load<uint16_t>(x + 2 + 2 * g) & 511; }
     static uint64_t magnitudes(const std::byte* x, size_t g) { return iq2_xs_grid[index(x, g)]; }
@@ -74,7 +74,7 @@ struct Iq2Xs {
 struct Iq2S {
     static constexpr size_t bytes = 82;
     static constexpr int offset = 128;
-    static float d(const std::byte* x) { return load_half(x); }
+    static float d(const std::byte* x) { return load_fp16(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
     static uint32_t index(const std::byte* x, size_t g) {
         return uint32_t(x[2 + g]) | (uint32_t(x[66 + g / 4]) << (8 - 2 * (g % 4)) & 0x300);
@@ -90,7 +90,7 @@ struct Iq2S {
 struct Iq3Xxs {
     static constexpr size_t bytes = 98;
     static constexpr int offset = 128;
-    static float d(const std::byte* x) { return load_half(x); }
+    static float d(const std::byte* x) { return load_fp16(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.25f * float(multiplier); }
     static uint32_t index(const std::byte* x, size_t i) { return uint32_t(x[2 + i]); } // of four weights
     static uint64_t magnitudes(const std::byte* x, size_t g) {
@@ -110,7 +110,7 @@ struct Iq3Xxs {
 struct Iq3S {
     static constexpr size_t bytes = 110;
     static constexpr int offset = 16;
-    static float d(const std::byte* x) { return load_half(x); }
+    static float d(const std::byte* x) { return load_fp16(x); }
     static float scale(float d, uint32_t multiplier) { return d * float(multiplier); }
     static uint32_t index(const std::byte* x, size_t i) { // of four weights
         return uint32_t(x[2 + i]) | (uint32_t(x[66 + i / 8]) << (8 - i % 8) & 0x100);
@@ -132,7 +132,7 @@ inline uint64_t iq1_levels(uint32_t index, bool less) {
 struct Iq1S {
     static constexpr size_t bytes = 50;
     static constexpr int offset = 16;
-    static float d(const std::byte* x) { return load_half(x); }
+    static float d(const std::byte* x) { return load_fp16(x); }
     static float scale(float d, uint32_t multiplier) { return d * 0.125f * float(multiplier); }
     static uint32_t index(const std::byte* x, size_t g) {
         const uint32_t high = load<uint16_t>(x + 34 + 2 * (g / 4)); // its bits 3 (g % 4) and above are moved to 8

@@ -15,7 +15,7 @@ struct ScaleMin {
 
 // Returns the eight 6-bit (scale, minimum) pairs that Q4_K and Q5_K pack into 12 bytes, times the block's d and dmin.
 std::array<ScaleMin, 8> decode_scales(const std::byte* x) {
-    const float d = load_half(x), dmin = load_half(x + 2);
+    const float d = load_fp16(x), dmin = load_fp16(x + 2);
     const std::byte* s = x + 4;
     std::array<ScaleMin, 8> out;
     for (int j = 0; j < 4; ++j) {
@@ -43,7 +43,7 @@ std::array<float, 16> decode_scales_q3_k(const std::byte* s, float d) {
 // is four runs of 32, all in the same 32 bytes: the pair of run g is at bits 2g.
 void decode_q2_k(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, x += 84) {
-        const float d = load_half(x + 80), dmin = load_half(x + 82);
+        const float d = load_fp16(x + 80), dmin = load_fp16(x + 82);
         for (int k = 0; k < 16; ++k, y += 16) {
             const auto qs = load<Bytes16>(x + 16 + 32 * (k / 8) + 16 * (k % 2));
             const float scale = d * float(int(x[k]) & 15), min = dmin * float(int(x[k]) >> 4);
@@ -57,7 +57,7 @@ void decode_q2_k(float* y, const std::byte* x, size_t blocks) {
 // d. Levels are -4..3.
 void decode_q3_k(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, x += 110) {
-        const auto scales = decode_scales_q3_k(x + 96, load_half(x + 108));
+        const auto scales = decode_scales_q3_k(x + 96, load_fp16(x + 108));
         for (int k = 0; k < 16; ++k, y += 16) {
             const auto high = load<Bytes16>(x + 16 * (k % 2)), qs = load<Bytes16>(x + 32 + 32 * (k / 8) + 16 * (k % 2));
             const int shift = 2 * (k / 2 % 4), j = k / 2;
@@ -104,7 +104,7 @@ void decode_q5_k(float* y, const std::byte* x, size_t blocks) {
 // runs 0 and 1 in the low nibbles of 64 bytes, 2 and 3 in their high ones; the pair of run g is at bits 2g.
 void decode_q6_k(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, x += 210) {
-        const float d = load_half(x + 208);
+        const float d = load_fp16(x + 208);
         for (int n = 0; n < 2; ++n, y += 128) {
             const std::byte *ql = x + 64 * n, *qh = x + 128 + 32 * n, *scales = x + 192 + 8 * n;
             for (int l0 = 0; l0 < 32; l0 += 16) {
@@ -125,7 +125,7 @@ void decode_q6_k(float* y, const std::byte* x, size_t blocks) {
 // half d; the high bit pairs of eight scales; their low nibbles; eight runs of 16 bytes of nibbles: low 0..15, high 16..31
 void decode_iq4_xs(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; ++b, x += 136) {
-        const float d = load_half(x);
+        const float d = load_fp16(x);
         const uint32_t high = load<uint16_t>(x + 2), low = load<uint32_t>(x + 4);
         for (int j = 0; j < 8; ++j, y += 32) {
             const float scale = d * float(int((low >> 4 * j & 15) | (high >> 2 * j & 3) << 4) - 32);

@@ -17,7 +17,7 @@ constexpr int block = 32;
 constexpr uint16_t half_nan = 0x7e00;
 
 // Returns the greatest |x| as bits, which are ordered like the values; infinity and every NaN are above all others.
-int32_t greatest_magnitude(const float* x) {
+int32_t max_magnitude(const float* x) {
     int32_t max = 0;
     for (int i = 0; i < block; ++i) max = std::max(max, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
     return max;
@@ -38,7 +38,7 @@ void store_nonfinite(std::byte* to, size_t bytes) {
 
 // d = max |x| / 127, codes round(x / d), halves away from zero. half d; int8 q[32]
 void quantise_q8_0(std::byte* to, const float* x) {
-    const int32_t magnitude = greatest_magnitude(x);
+    const int32_t magnitude = max_magnitude(x);
     if (magnitude >= 0x7f800000) return store_nonfinite(to, 34);
     const float d = std::bit_cast<float>(magnitude) / 127, id = inverse(d);
     store_half(to, d);
@@ -90,7 +90,7 @@ struct Range {
     float min, max;
 };
 Range range_of(const float* x) {
-    if (greatest_magnitude(x) >= 0x7f800000) return {NAN, NAN};
+    if (max_magnitude(x) >= 0x7f800000) return {NAN, NAN};
     return {*std::min_element(x, x + block), *std::max_element(x, x + block)};
 }
 

@@ -26,7 +26,7 @@ uint32_t launched_processes() {
     return std::max(step > 0 ? step : number_in("SLURM_NTASKS"), 1u);
 }
 
-uint32_t launched_number() {
+uint32_t launched_rank() {
     if (number_in("OMPI_COMM_WORLD_SIZE") > 0) return number_in("OMPI_COMM_WORLD_RANK");
     return number_in(number_in("PMI_SIZE") > 0 ? "PMI_RANK" : "PMIX_RANK");
 }

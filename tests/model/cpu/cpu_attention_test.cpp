@@ -41,7 +41,7 @@ std::unique_ptr<host::HostCache> random_cache(ThreadPool& pool, const Shape& s, 
     auto all = std::make_unique<host::HostCache>(shape, s.kv_heads, std::vector{codecs}, s.tokens);
     for (uint32_t room = 0; room < capacity; room += page_tokens)
         for (const uint32_t slot : {0u, 1u}) all->reserve(slot, std::min(room + page_tokens, capacity));
-    if (s.window.begin != 0) { // nothing is left of those before it
+    if (s.window.begin != 0) { // nothing is left of the tokens before it
         const auto table = all->table(1).first(pages_of(s.window.begin));
         const std::vector<uint32_t> pages(table.begin(), table.end());
         all->adopt(1, pages, s.window.begin, std::make_shared<SavedSlot>(SavedSlot{s.window.begin}));

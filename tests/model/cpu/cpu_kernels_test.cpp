@@ -43,7 +43,8 @@ std::vector<float> magnitudes(ThreadPool& pool, const Tensor& w, std::vector<flo
     return before;
 }
 
-// The products with `separate` tokens are those of each alone, and those with a block the same however many there are.
+// Products of `separate` tokens equal the products of each alone. Products of a block do not depend on the number of its
+// tokens.
 void check_matmul(ThreadPool& pool, const Tensor& w, uint32_t tokens, Random& random, bool separate) {
     CAPTURE(type_name(w.type));
     CAPTURE(w.rows);

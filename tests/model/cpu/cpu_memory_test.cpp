@@ -1,4 +1,4 @@
-// Models that exceed the memory on the CPU path: the weights of files are left there, those that are made must fit.
+// Models that exceed the memory on the CPU path: weights of files are left there, weights that are made must fit.
 #include "model/cpu/forward.h"
 #include "model/files/formats/gguf.h"
 #include "model/weights/stacked_rows.h"

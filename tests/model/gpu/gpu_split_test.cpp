@@ -24,7 +24,7 @@ std::string text_of(const std::vector<uint32_t>& split) {
     return out;
 }
 
-double greatest_difference(std::span<const float> a, std::span<const float> b) {
+double max_difference(std::span<const float> a, std::span<const float> b) {
     REQUIRE(a.size() == b.size());
     double out = 0;
     for (size_t i = 0; i < a.size(); i++) out = std::max(out, std::fabs(double(a[i]) - b[i]));
@@ -115,8 +115,8 @@ TEST_CASE("devices and the CPU together compute nearly the logits of the CPU") {
             const std::string where = text_of(split);
             CAPTURE(where);
             const auto parts = devices.make(split, options);
-            CHECK(greatest_difference(run_one(*parts, 0, prompt), wanted) < 2e-2); // the CPU's products are of int8
-            CHECK(greatest_difference(run_one(*parts, 0, {7}), next) < 2e-2);
+            CHECK(max_difference(run_one(*parts, 0, prompt), wanted) < 2e-2); // the CPU's products are of int8
+            CHECK(max_difference(run_one(*parts, 0, {7}), next) < 2e-2);
         }
     }
 }

@@ -321,7 +321,7 @@ TEST_CASE("measured are the means and the scales that their formulas say") {
                          means = calibrate(c, model.weights, ids, CalibrationParts::means);
     for (uint32_t head = 0; head < c.num_key_value_heads; head++) {
         const size_t first = (size_t(layer) * c.num_key_value_heads + head) * d;
-        const auto logarithms_differ = [&](const KeyCalibration& of, bool subtract) { // from those that the pairs should have
+        const auto logarithms_differ = [&](const KeyCalibration& of, bool subtract) { // from what the pairs should have
             double sum = 0;
             std::vector<double> apart;
             for (uint32_t i = 0; i < half; i++) {

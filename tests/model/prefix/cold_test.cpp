@@ -8,8 +8,8 @@ using namespace tq;
 
 namespace {
 
-// The kernel of each token of a run of `total` from `begin` on: equal numbers mean equal bits. Slices of `many` tokens and more
-// are one kernel; those with fewer are one for each length and place.
+// Returns the kernel of each token of a run of `total` from `begin` on: equal numbers mean equal bits. Slices of `many` tokens
+// and more have one kernel; a shorter slice has one for each length and place.
 std::vector<uint64_t> kernels_of(const BlockKernels& kernels, uint32_t begin, uint32_t total) {
     std::vector<uint64_t> all;
     for (uint32_t at = begin; at < total;) {

@@ -137,7 +137,7 @@ TEST_CASE("with little memory as many pages are taken over as have room") {
     CHECK(none.cache.statistics().shared_tokens == 1024);
     Machine small(shelf, 0, {}, 6);
     CHECK(small.run(ids) == 1024);
-    CHECK(small.run(sequence(2, 1200), {}, 0) == 0); // those of the first make room
+    CHECK(small.run(sequence(2, 1200), {}, 0) == 0); // the first sequence's pages make room
     CHECK(small.run(ids) == 1024);
 }
 

@@ -1,4 +1,4 @@
-// Tokenizers in Hugging Face's files against the same in GGUF; and those that would split a text differently.
+// Tokenizers in Hugging Face's files against the same in GGUF; tokenizers that would split a text differently are refused.
 #include "base/error.h"
 #include "model/files/formats/huggingface.h"
 #include "model/text/tokenizer.h"

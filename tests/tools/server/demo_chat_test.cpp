@@ -1,4 +1,4 @@
-// Chats with the demo model: the answers are those that the model gives alone, and what comes after them.
+// Chats with the demo model: each answer, and what comes after it, is what the model gives alone.
 #include "model/cpu/forward.h"
 #include "model/engine/serving/logprobs.h"
 #include "model/engine/session.h"

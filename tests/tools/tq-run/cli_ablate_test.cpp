@@ -1,4 +1,4 @@
-// tq-run ablate and tq-run tune on the demo model, and the file of tune used by other commands.
+// tq-run ablate and tq-run mix on the demo model, and the file of mix used by other commands.
 #include "model/files/kv_file.h"
 #include "tests/support/child_process.h"
 #include "tests/support/random_model.h"
@@ -105,12 +105,12 @@ TEST_CASE("an ablation is gone on with, and says the same") {
     CHECK(contains(tq_run(arguments + std::vector<std::string>{"--chunks", "2"}).error, "is the log of another measurement"));
 }
 
-TEST_CASE("tune writes the better of a mix and one pair of types, within the budget, and every command takes it") {
+TEST_CASE("mix writes the better of a mix and one pair of types, within the budget, and every command takes it") {
     const TemporaryFile text(story), log;
     const TemporaryDirectory directory;
     const std::string out = json_path(directory);
-    const std::vector<std::string> base{"tune", "-f",      text.path().string(), "--chunk-tokens", "32", "--chunks", "1", "-o",
-                                        out,    "--types", "tq2,tq4,tq6,f16",    "--kv-window",    "0"};
+    const std::vector<std::string> base{"mix", "-f",      text.path().string(), "--chunk-tokens", "32", "--chunks", "1", "-o",
+                                        out,   "--types", "tq2,tq4,tq6,f16",    "--kv-window",    "0"};
     const std::vector<std::string> logged{"--device", "cpu", "--log", log.path().string()};
     const Finished tuned = tq_run(base + logged + std::vector<std::string>{"--budget", std::to_string(tq4_bytes)});
     REQUIRE_MESSAGE(tuned.status == 0, tuned.error);
@@ -171,7 +171,7 @@ TEST_CASE("Ctrl-C ends both with status 130, and what was measured is not measur
         std::filesystem::remove(log);
     };
     stopped({"ablate", "-f", file, "-c", "256", "--device", "cpu", "-o", log}, 4);
-    stopped({"tune", "-f", file, "--chunk-tokens", "256", "--device", "cpu", "--budget", "1056", "--kv-window", "0", "--log", log,
+    stopped({"mix", "-f", file, "--chunk-tokens", "256", "--device", "cpu", "--budget", "1056", "--kv-window", "0", "--log", log,
              "-o", json_path(directory)},
             9);
 }
@@ -181,7 +181,7 @@ TEST_CASE("a budget from the memory is what plan leaves") {
     const TemporaryFile text(story);
     const TemporaryDirectory directory;
     const std::string out = json_path(directory);
-    const std::vector<std::string> base{"tune",
+    const std::vector<std::string> base{"mix",
                                         "-f",
                                         text.path().string(),
                                         "--chunk-tokens",
@@ -212,14 +212,14 @@ TEST_CASE("a budget from the memory is what plan leaves") {
     CHECK(contains(tq_run(base + std::vector<std::string>{"8192"}).error, "leave nothing to choose"));
 }
 
-TEST_CASE("tune chooses types for a hybrid's layers with attention, and plan counts these alone") {
+TEST_CASE("mix chooses types for a hybrid's layers with attention, and plan counts these alone") {
     const TemporaryFile text(story), model;
     const TemporaryDirectory directory;
     const std::string out = json_path(directory), path = model.path().string();
     write_random_model(path, {small_config(*find_model_type("qwen3_5")), GgmlType::Q8_0, true, 3, {}}); // attention in layer 1
     const std::vector<std::string> cpu{"--device", "cpu", "-m", path};
     const Finished tuned =
-        tq_run(std::vector<std::string>{"tune", "-f", text.path().string(), "--chunk-tokens", "32", "--chunks", "1", "--types",
+        tq_run(std::vector<std::string>{"mix", "-f", text.path().string(), "--chunk-tokens", "32", "--chunks", "1", "--types",
                                         "tq2,tq4", "--kv-window", "0", "--budget", "400", "-o", out} +
                cpu);
     REQUIRE_MESSAGE(tuned.status == 0, tuned.error);
@@ -249,11 +249,10 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "--kv-condition", "none"} + cpu).status == 2);
     CHECK(tq_run(std::vector<std::string>{"ablate", "-f", file, "-c", "32", "-o", broken.path().string()} + cpu).status == 1);
 
-    const std::vector<std::string> tune =
-        std::vector<std::string>{"tune", "-f",      file,      "--chunk-tokens", "32", "--chunks",
-                                 "1",    "--types", "tq2,tq4", "--kv-window",    "0"} +
-        cpu;
-    const auto error = [&](const std::vector<std::string>& more) { return tq_run(tune + more).error; };
+    const std::vector<std::string> mix = std::vector<std::string>{"mix", "-f",      file,      "--chunk-tokens", "32", "--chunks",
+                                                                  "1",   "--types", "tq2,tq4", "--kv-window",    "0"} +
+                                         cpu;
+    const auto error = [&](const std::vector<std::string>& more) { return tq_run(mix + more).error; };
     CHECK(contains(error({"-o", out, "--budget", "543"}), "the smallest cache of these types takes 544"));
     CHECK(contains(error({"-o", out, "--budget", "1057"}), "the largest cache of these types takes 1056"));
     CHECK(contains(error({"-o", out}), "give either --budget"));
@@ -261,7 +260,7 @@ TEST_CASE("what cannot be ablated or tuned is said") {
     CHECK(contains(error({"-o", out, "--budget", "800", "-c", "64"}), "--budget and -c are two ways"));
     CHECK(contains(error({"-o", "mix.txt", "--budget", "800"}), "must end in .json"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--types", "tq2,tq7"}), "unknown KV cache type 'tq7'"));
-    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "compact"}), "tune chooses the cache types"));
+    CHECK(contains(error({"-o", out, "--budget", "800", "--kv", "compact"}), "mix chooses the cache types"));
     CHECK(contains(error({"-o", out, "--budget", "800", "--log", broken.path().string()}), "of another measurement"));
     CHECK_FALSE(std::filesystem::exists(out));
 

@@ -341,6 +341,7 @@ TEST_CASE("commands of ollama and others are told what does the same") {
     CHECK(contains(tq_run({"chta"}).error, "did you mean chat?"));
     CHECK(contains(tq_run({"cache", "rm"}).error, "tq-run cache prune does that"));
     CHECK(contains(tq_run({"cache", "nosuch"}).error, "unknown command nosuch"));
+    CHECK(tq_run({"tune", "--help"}).output == tq_run({"mix", "--help"}).output); // its former name
 }
 
 namespace {
@@ -349,7 +350,7 @@ struct Line {
     std::string names, value; // of a flag; of a command its name
 };
 
-// The lines of a part of the help: "Options" has those of all groups.
+// Returns the lines of a part of the help. "Options" has the lines of all groups.
 std::vector<Line> help_lines(const std::string& command, bool commands) {
     std::istringstream help(tq_run(split_words("help " + command)).output);
     std::vector<Line> lines;
@@ -369,7 +370,7 @@ std::vector<Line> help_lines(const std::string& command, bool commands) {
     return lines;
 }
 
-// Each flag with a value of the command, and of those below it.
+// Returns each flag with a value, of the command and of the commands below it.
 void check_empty_values(const std::string& command, size_t& refused) {
     for (const Line& below : help_lines(command, true)) check_empty_values(command + " " + below.names, refused);
     const std::set<std::string> may_be_empty{"--prompt", "--text", "--system-prompt"};

@@ -1,6 +1,6 @@
-// The cost of the default cache on models whose keys are like those of trained ones (tests/support/real_keys.h): the whole way
-// from the file through the measurement at load to the answers. The default before measured keys, unequal bits and windows fails
-// the bar: on trained models, too, it lost a multiple.
+// The cost of the default cache on models with keys like trained models' (tests/support/real_keys.h): the whole way from the
+// file through the measurement at load to the answers. The default before measured keys, unequal bits and windows fails the
+// bar: on trained models, too, it lost a multiple.
 #include "model/model.h"
 #include "tests/support/child_process.h"
 #include "tests/support/random_model.h"

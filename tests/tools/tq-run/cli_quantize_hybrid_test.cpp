@@ -1,5 +1,5 @@
-// tq-run quantize on directories of qwen3_next: their tensors become those of the GGUF file that they were made of here, by the
-// packings that transformers has.
+// tq-run quantize on directories of qwen3_next: each was made here from a GGUF file by the packings of transformers, and
+// becomes that file's tensors again.
 #include "model/files/formats/gguf_writer.h"
 #include "model/files/formats/open.h"
 #include "tests/support/child_process.h"
@@ -170,7 +170,7 @@ Finished quantize(const HuggingFaceFiles& files, const std::string& out, const c
     return tq_run({"quantize", from.path().string(), out, type});
 }
 
-// The tensors of `made` are those of `expected`, but for their formats.
+// Checks that `made` has the tensors of `expected`, but for their formats.
 void check_same_tensors(const ModelFile& made, const ModelFile& expected) {
     CHECK(made.tensors().size() == expected.tensors().size());
     for (const FileTensor& t : expected.tensors()) {

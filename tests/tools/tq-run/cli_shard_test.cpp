@@ -1,4 +1,4 @@
-// tq-run perplexity, needle and tune in shards: several processes measure parts, and the result is that of one.
+// tq-run perplexity, needle and mix in shards: several processes measure parts, and the result is that of one.
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
@@ -74,21 +74,21 @@ TEST_CASE("what one of the shards has not measured is measured, and the parts of
     CHECK(text.find("\"kl\":[7.25,") != text.rfind("\"kl\":[7.25,")); // chunks 1 and 3
 }
 
-TEST_CASE("probes of tune in shards are those of one process, and so is its choice") {
+TEST_CASE("probes of mix in shards are those of one process, and so is its choice") {
     const TemporaryDirectory folder;
-    const auto tune = [&](const char* log, const char* name) {
+    const auto mix = [&](const char* log, const char* name) {
         return Arguments{
-            "tune", "--types",        "tq2,tq4,f16", "--chunks",    "1", "-o",    (folder.path() / name).string(), "--budget",
-            "900",  "--chunk-tokens", "48",          "--kv-window", "0", "--log", (folder.path() / log).string()};
+            "mix", "--types",        "tq2,tq4,f16", "--chunks",    "1", "-o",    (folder.path() / name).string(), "--budget",
+            "900", "--chunk-tokens", "48",          "--kv-window", "0", "--log", (folder.path() / log).string()};
     };
-    const Finished whole = on_cpu(tune("alone", "a.json"));
+    const Finished whole = on_cpu(mix("alone", "a.json"));
     REQUIRE_MESSAGE(whole.status == 0, whole.error);
     for (const char* shard : {"1/2", "2/2"}) {
-        const Finished part = on_cpu(tune("shared", "b.json") + Arguments{"--shard", shard});
+        const Finished part = on_cpu(mix("shared", "b.json") + Arguments{"--shard", shard});
         CHECK_MESSAGE(contains(part.error, "has measured 8 of its 8 parts"), part.error);
         CHECK(!std::filesystem::exists(folder.path() / "b.json"));
     }
-    const Finished together = on_cpu(tune("shared", "b.json"));
+    const Finished together = on_cpu(mix("shared", "b.json"));
     REQUIRE_MESSAGE(together.status == 0, together.error);
     CHECK(text_of(folder.path() / "a.json") == text_of(folder.path() / "b.json"));
     CHECK(!contains(together.error, "layer")); // no probe was measured again

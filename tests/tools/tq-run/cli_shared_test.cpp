@@ -164,7 +164,7 @@ TEST_CASE("servers share prompts through Redis, which is killed while they answe
         const size_t at = all.find("\n" + name + " ");
         return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size() + 2));
     };
-    const auto reaches = [&](uint16_t port, const std::string& name, double value) { // the numbers are those of a moment ago
+    const auto reaches = [&](uint16_t port, const std::string& name, double value) { // the numbers lag by a moment
         for (int i = 0; i < 400 && metric(port, name) < value; i++) std::this_thread::sleep_for(std::chrono::milliseconds(50));
         return metric(port, name) >= value;
     };

@@ -24,7 +24,7 @@ struct Scenario {
     std::string name;
     std::vector<std::string> arguments;
     std::string input;
-    std::vector<std::string> earlier_arguments; // those of an earlier run, which saves the file first
+    std::vector<std::string> earlier_arguments; // of an earlier run, which saves the file first
     std::string earlier_input;
 };
 const Scenario generate{"generate",
@@ -38,7 +38,7 @@ const Scenario chat{"chat",
                     {"chat", "-n", "4", "--prompt-cache-all"},
                     "What is your name?\n"};
 
-// The results that a function may return, if they are not only those of exhausted memory.
+// The failures of functions that may return others than the two of exhausted memory.
 const std::map<std::string, std::vector<const char*>> results{
     {"vkCreateDevice", {"INITIALIZATION_FAILED", "DEVICE_LOST", "TOO_MANY_OBJECTS"}},
     {"vkAllocateMemory", {"OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_MEMORY", "TOO_MANY_OBJECTS"}},

@@ -176,7 +176,7 @@ class Comparison {
     std::vector<std::vector<double>> errors_[2], noise_errors_[2];
 };
 
-double greatest_difference(std::span<const float> a, std::span<const float> b) {
+double max_difference(std::span<const float> a, std::span<const float> b) {
     double max = 0;
     for (size_t i = 0; i < a.size(); i++) max = worse(max, std::fabs(double(a[i]) - b[i]));
     return max;
@@ -246,9 +246,9 @@ void Comparison::encode_values(uint32_t layer) {
 
 void Comparison::compare_logits() {
     out_.logit_error = worse(out_.logit_error, relative_error(measured_.logits, reference_.logits));
-    out_.logit_difference = worse(out_.logit_difference, greatest_difference(measured_.logits, reference_.logits));
+    out_.logit_difference = worse(out_.logit_difference, max_difference(measured_.logits, reference_.logits));
     noise_.logit_error = worse(noise_.logit_error, relative_error(noisy_.logits, reference_.logits));
-    noise_.logit_difference = worse(noise_.logit_difference, greatest_difference(noisy_.logits, reference_.logits));
+    noise_.logit_difference = worse(noise_.logit_difference, max_difference(noisy_.logits, reference_.logits));
 }
 
 // Keeps the differing token with the greatest margin: it is the least like a tie, so rounding explains it worst.
@@ -258,7 +258,7 @@ void Comparison::follow(uint32_t token) {
     out_.same += other == token ? 1 : 0;
     if (other != token && (!out_.different || margin > out_.different->margin))
         out_.different = {uint32_t(out_.greedy.size()), other, token, margin,
-                          greatest_difference(measured_.logits, reference_.logits)};
+                          max_difference(measured_.logits, reference_.logits)};
     out_.greedy.push_back(token);
 }
 

@@ -42,9 +42,9 @@ struct Floats {
 };
 
 // +-m 2^e with m of `mantissa_bits` random bits: few bits make ties and exact cancellation likely.
-float random_float(Random& random, int min_e, int greatest_e) {
+float random_float(Random& random, int min_e, int max_e) {
     const uint32_t mantissa = uint32_t(random.bits()) & 0x7fffff & ~((1u << random.below(23)) - 1);
-    const auto e = uint32_t(min_e + int(random.below(uint32_t(greatest_e - min_e + 1))) + 127);
+    const auto e = uint32_t(min_e + int(random.below(uint32_t(max_e - min_e + 1))) + 127);
     return float_of((uint32_t(random.bits()) & 0x80000000) | e << 23 | mantissa);
 }
 
@@ -259,7 +259,7 @@ Outcome workgroup(Rig& rig, uint32_t invocations, uint32_t terms) {
     }
     const Buffer y = rig.upload(std::as_bytes(std::span(before))), x_buffer = rig.upload(std::as_bytes(std::span(x)));
     Recorder recorder(rig.device);
-    recorder.dispatch<probe::workgroup>({groups}, {.workgroup = invocations, .most = terms}, {terms}, {}, y, x_buffer);
+    recorder.dispatch<probe::workgroup>({groups}, {.workgroup = invocations, .max_terms = terms}, {terms}, {}, y, x_buffer);
     recorder.finish().run();
     return compare_words(rig.read(y), want);
 }

@@ -1,10 +1,10 @@
 // Rows of attention on compressed caches, against the reference on the same bytes. A case (AttentionCase) has types, head_dim,
 // heads, a length and the tokens of the pass, and options: slots, separate rows, a window, slices of heads, scales of values, the
 // cache of a head for multi-token prediction.
-// Every type is read once as keys and once as values, but not in every pair, because drivers take a second to build each variant.
-// Lengths are those at which loops end: one key, around a batch of keys, around a page, around the number of splits. Each kernel
-// (attention, attention_coopmat, attention_decode) has rows with tunings that a device would not choose, so that other devices'
-// variants are tested here.
+// Every type is read once as keys and once as values, but not in every pair, because drivers take a second to build each
+// variant. The lengths are where loops end: one key, around a batch of keys, around a page, around the number of splits. Each
+// kernel (attention, attention_coopmat, attention_decode) has rows with tunings that a device would not choose, so that other
+// devices' variants are tested here.
 // Limits differ by what a kernel rounds: fp32 sums in another order, fp16 queries and weights, fp16 sums of 16 products.
 #include "base/ensure.h"
 #include "model/reference/kernels.h"
@@ -115,7 +115,7 @@ void add_window(Rows& rows, const std::vector<NamedTuning>& all) {
         add_attention(rows, all[0], shape);
 }
 
-// Numbers of splits below, at and above those that the combine kernel adds at a time, and above a workgroup's invocations.
+// Numbers of splits below, at and above the number that the combine kernel adds at a time, and above a workgroup's invocations.
 // 2051 keys in 256 splits leave some of them without a key. Their partials must count as nothing, and not as zeros of weight 1.
 void add_splits(Rows& rows, const std::vector<NamedTuning>& all) {
     const KvOptions tq4{KvType::tq4, KvType::tq4}, unequal{KvType::tq4u, KvType::tq4};

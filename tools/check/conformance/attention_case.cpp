@@ -1,7 +1,7 @@
-// The cache of an attention row, on the host and in the device's layout. It is made hostile: pages that no row may read hold NaN,
-// which would appear in any result; tables are scattered and out of order; odd slots share pages with the slot before; the
+// The cache of an attention row, on the host and in the device's layout. It is made hostile: pages that no row may read hold
+// NaN, which would appear in any result; tables are scattered and out of order; odd slots share pages with the slot before; the
 // window's ring holds NaN but for the tokens that may be read from it; the codes of the first tokens, which attention reads in
-// fp16 (sinks), are those of other vectors, so that reading the codes instead shows.
+// fp16 (sinks), belong to other vectors, so that reading the codes instead shows.
 #include "tools/check/conformance/attention_case.h"
 #include "model/reference/kernels.h"
 

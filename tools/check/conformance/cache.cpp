@@ -1,7 +1,7 @@
 // Rows of kv_append: the device stores what encode() stores, byte for byte, and nothing else of the cache changes. TwinCache has
 // the expected bytes of the whole cache beside the device's, so a write to a wrong place is found, too.
-// Keys are normalised and turned before they are stored, and those two may round differently than on the CPU. So the fp32 keys
-// are read from an f32 cache (compared with a limit), and the codes must be those that encode() gives for exactly these.
+// Keys are normalised and turned before they are stored, and these two steps may round differently than on the CPU. So the fp32
+// keys are read from an f32 cache (compared with a limit), and the codes must be those that encode() gives for exactly these.
 // Special vectors make rounding visible: components on a threshold (ties), scales halfway between two fp16 numbers
 // (halfway_scales), channels that cancel in the dense rotation (cancelled).
 #include "model/kv/turboquant.h"
@@ -147,8 +147,8 @@ struct Keys {
     }
 };
 
-// Norm and RoPE of keys may round differently than on the CPU: so the fp32 keys are compared, and in the other types the bytes
-// that encode() gives for those; the shader is the same one, and nothing in it may be contracted.
+// Norm and RoPE of keys may round differently than on the CPU: so the fp32 keys are compared, and for the other types the bytes
+// that encode() gives for these fp32 keys. All types share the shader, and nothing in it may be contracted.
 Outcome keys_with(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d, std::optional<float> norm_eps,
                   uint32_t rotary_dim = 0) {
     constexpr uint32_t tokens = Keys::tokens, position = Keys::position, capacity = Keys::capacity;
@@ -189,7 +189,7 @@ Outcome keys_without_norm(Rig& rig, const gpu::Tuning& tuning, const Format& for
     return keys_with(rig, tuning, format, d, std::nullopt);
 }
 
-// The bytes of conditioned keys, of two pages, are those that condition_key() and encode() give for the unmodified keys.
+// The bytes of conditioned keys, of two pages, equal what condition_key() and encode() give for the unmodified keys.
 Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     const auto [x, w] = Keys(rig.random, d);
     const HeadConditions conditions = random_conditions(rig.random, kv_heads, d);
@@ -206,7 +206,7 @@ Outcome conditioned_keys(Rig& rig, const gpu::Tuning& tuning, const Format& form
     return twin.check();
 }
 
-// The bytes of values whose channels are scaled are those that encode() gives for the quotients, which are exact.
+// The bytes of values whose channels are scaled equal what encode() gives for the quotients, which are exact.
 Outcome scaled_values(Rig& rig, const gpu::Tuning& tuning, const Format& format, uint32_t d) {
     constexpr uint32_t position = 3;
     TwinCache twin(rig, d, format.as_values(KvType::tq3), 375);

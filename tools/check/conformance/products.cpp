@@ -2,7 +2,7 @@
 // one (error growing as the square root of the columns), inputs of fp16 or of 14 bits (digits). An error is relative to the norm
 // that the products' terms have on average (expected_norm), if rows are few: the sum itself may cancel to nearly nothing, and
 // its relative error then says nothing.
-// Tile variants cover every size of shared memory that a device may have, also those that this one would not choose.
+// Tile variants cover every size of shared memory that a device may have, also sizes that this one would not choose.
 #include "tools/check/conformance/products.h"
 #include <algorithm>
 #include <cmath>

@@ -18,7 +18,7 @@ double expected_norm(const Tensor& w, std::span<const float> x);
 // matmul_tiled, matmul_dot and matmul_coopmat with each tile that fits this device's shared memory, whatever the device would
 // choose. On a CPU driver only the smallest tile of cooperative matrices: the others take minutes to build.
 std::vector<NamedTuning> tile_variants(const Capabilities& device);
-// Returns such a variant with room for the format's table (gpu::table_bytes()), if it has the least shared memory.
+// Returns the variant with room for the format's table (gpu::table_bytes()), if it has the least shared memory.
 NamedTuning with_table(NamedTuning variant, GgmlType type);
 
 } // namespace tq::conformance

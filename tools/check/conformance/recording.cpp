@@ -71,9 +71,9 @@ Recording::Comparison read_comparison(const json& from, const fs::path& folder) 
     return one;
 }
 
-// Each module and each buffer is read once, though several dispatches name it. The values are those before the first dispatch,
-// and a replay runs all dispatches in their order, and compares between them, as a later one may write the same buffer. A
-// comparison's buffer must be one of these, or it has none.
+// Each module and each buffer is read once, though several dispatches name it. The values are from before the first dispatch. A
+// replay runs all dispatches in their order and compares between them, because a later one may write the same buffer. A
+// comparison names one of these buffers, or has none.
 void read_all(Recording& out, const json& from, const fs::path& folder) {
     out.row = from.at("row").get<std::string>();
     if (!from.value("complete", false))

@@ -230,7 +230,7 @@ std::string verdict_of(const DeviceReport& device, bool every_row) {
     return text + known + '.';
 }
 
-// "3 passed, 2 wrong, 1 crashed"; other verdicts than `passed` only if there are such rows.
+// "3 passed, 2 wrong, 1 crashed"; a verdict other than `passed` appears only if a row has it.
 std::string counts_text(const DeviceReport& device) {
     std::string text = fmt::format("{} passed", device.count(Verdict::passed));
     for (const auto& [verdict, its_name] : verdict_names)
@@ -274,8 +274,8 @@ std::string Table::header(uint32_t columns) {
            "with many partial tiles.)\n";
 }
 
-// Rows come in their order, in which those of a kernel and variant are neighbours. So a group is at its end when the next row
-// belongs to another, and its line is written then.
+// Rows come in their order, in which all rows of a kernel and variant are neighbours. So a group is complete when the next row
+// belongs to another; its line is written then.
 std::string Table::add(size_t index, const std::vector<RowResult>& rows) {
     if (every_row_) return row_line(rows[index], again_, Widths(columns_));
     if (index + 1 < rows.size() && same_group(rows[index], rows[index + 1])) return "";

@@ -43,7 +43,7 @@ uint64_t row_seed(uint64_t seed, std::string_view name) {
 
 namespace {
 
-// Finds the wrong elements of a result that is wrong as a whole: those that are off by more than `allowed`, or not a number.
+// Finds the wrong elements of a result that is wrong as a whole: elements that are off by more than `allowed`, or not a number.
 struct WrongElements {
     size_t count = 0, first = 0, worst = 0;
 
@@ -265,9 +265,9 @@ gpu::Tuning without_matrices(gpu::Tuning tuning) {
     return tuning;
 }
 
-// The tunings that rows are run with, so that kernels of other devices are tested here, too: the device's own; those that would
-// be chosen for a GPU and for a CPU driver, if they are others; products of vectors with int8 digits in another workgroup; and
-// small odd sizes with the least shared memory that Vulkan allows.
+// Returns the tunings that rows are run with, so that kernels of other devices are tested here, too: the device's own; the
+// tunings for a GPU and for a CPU driver, if they differ from it; products of vectors with int8 digits in another workgroup;
+// and small odd sizes with the least shared memory that Vulkan allows.
 std::vector<NamedTuning> variants(const Capabilities& device) {
     const gpu::Tuning own = gpu::tuning_for(device);
     std::vector<NamedTuning> out{{"own", own}};

@@ -1,9 +1,9 @@
-// The parent of workers. A worker prints a JSON object on a line of its own for each step: {"device", "rows"} once, {"begin": i},
-// {"row": i, ...}, {"end"} or {"failed"}. Any other output is a driver's or a layer's, also an object with other members, or with
-// the number of a row that is over; the last three lines are kept, since they often say why it died. A driver may also write into
-// the middle of a message, which then is such a line: the row is an error when a later one is begun. If a worker ends or says
-// nothing for the timeout, the row that it had begun is crashed or hung, and a new worker goes on after it. Five workers in a row
-// that end before a row has passed are enough: the device is given up.
+// The parent of workers. A worker prints a JSON object on a line of its own for each step: {"device", "rows"} once, {"begin":
+// i}, {"row": i, ...}, {"end"} or {"failed"}. Any other output is a driver's or a layer's, also an object with other members,
+// or with the number of a row that is over; the last three lines are kept, since they often say why it died. A driver may also
+// write into the middle of a message, which then counts as such other output: the row is an error when a later one is begun. If
+// a worker ends or says nothing for the timeout, the row that it had begun is crashed or hung, and a new worker goes on after
+// it. Five workers in a row that end before a row has passed are enough: the device is given up.
 #include "tools/check/conformance/runner.h"
 #include "base/child_process.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit. Random words that differ in
-// one unit at a boundary between two candidates tell the most, since a weight that is off by one unit moves such a boundary;
+// Rows of the kernels that sample: which logits are the greatest, and the sampled token, bit for bit. Random words that differ
+// in one unit at a boundary between two candidates tell the most, since a weight that is off by one unit moves the boundary;
 // telling_words finds them by bisection of the reference. Logits are made so that ties cross the ends of stretches, that one
 // column or one stretch has all of the greatest, and that both zeros occur (they are equal).
 #include "model/reference/kernels.h"
@@ -142,7 +142,7 @@ Outcome nonfinite_candidates(Rig& rig, const gpu::Tuning& tuning) {
     return {};
 }
 
-// Random words on both sides of each boundary between candidates: a weight that is one unit off moves such a boundary. The
+// Random words on both sides of each boundary between candidates: a weight that is one unit off moves the boundary. The
 // remaining words are random.
 // Which candidate a word chooses is a step function of it. The last word of each step is found by bisection with the reference,
 // and it and the next one are tested. A device whose weights differ by one unit gives another id for one of the two.

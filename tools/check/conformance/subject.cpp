@@ -86,7 +86,7 @@ Json to_json(const Subject& s) {
         {"head_norms", s.head_norms}, {"experts", s.experts}};
 }
 
-// Tries all numbers, since the names are those of the formats that this program knows.
+// Tries all numbers, since only formats that this program knows have names.
 GgmlType parse_format(const std::string& text) {
     for (uint32_t number = 0; number < 64; number++)
         if (block_format(GgmlType(number)) != nullptr && type_name(GgmlType(number)) == text) return GgmlType(number);

@@ -112,7 +112,7 @@ Outcome matmul_narrow(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const 
 }
 
 // y[i] = silu((W x)[2 i]) * (W x)[2 i + 1], for one token.
-// The error of a product of two sums is measured against the size that such products have, and not against the result: if silu
+// The error of a product of two sums is measured against the expected size of the product, and not against the result: if silu
 // is near 0, the result is small and its error is not.
 Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     const RandomTensor w(rig.random, type, shape.rows, shape.cols);
@@ -129,7 +129,7 @@ Outcome matvec_gated(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const M
                      sums * sums / shape.rows * std::sqrt(shape.rows / 2.0));
 }
 
-// h += W x, then z = W2 norm(h), z += W2 norm(h), and the gated z, by kernels that fuse the norm, against those that do not.
+// h += W x, then z = W2 norm(h), z += W2 norm(h), and the gated z, by kernels that fuse the norm, against kernels that do not.
 Outcome matvec_normed(Rig& rig, const gpu::Tuning& tuning, GgmlType type, const MatrixShape& shape) {
     constexpr float eps = 1e-6f;
     const RandomTensor w(rig.random, type, shape.rows, shape.cols), w2(rig.random, type, 50, shape.rows);

@@ -21,7 +21,7 @@ nlohmann::ordered_json to_json(const Outcome& outcome, const Evaluation& evaluat
 
 // Whether the line is of this run with this cache.
 bool is_of(const nlohmann::json& line, const Trial& trial);
-// Returns the cost in such a line. Throws NonFinite if it was invalid, and Error when the line is malformed.
+// Returns the cost in a line of the log. Throws NonFinite if it was invalid, and Error if the line is malformed.
 CacheCost cost_of(const nlohmann::json& line);
 
 } // namespace tq::quality

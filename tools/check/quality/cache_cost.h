@@ -6,7 +6,7 @@
 
 namespace tq::quality {
 
-// Makes a Forward of the same model with such a cache, which has room for a chunk. Throws Error.
+// Makes a Forward of the same model with a cache of these options, which has room for a chunk. Throws Error.
 using MakeForward = std::function<std::unique_ptr<Forward>(const KvOptions& kv)>;
 
 // Chunks of a text of equal length, each started with an empty cache. The second half of each counts; the first is its context.

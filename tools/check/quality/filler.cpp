@@ -1,4 +1,4 @@
-// The words of haystacks: simple ones, so that small models know them; those of the demo model's own corpus
+// The words of haystacks: simple ones, so that small models know them. They are the words of the demo model's own corpus
 // (tools/demo-model/words.py and memory.py).
 #include "base/ensure.h"
 #include "tools/check/quality/haystack.h"

@@ -84,7 +84,7 @@ Filling fill(uint64_t tokens, std::span<const std::string> from, Random& random,
     return filling;
 }
 
-// The sentence before which fact `k` of `keys` at this depth is inserted: those of one depth follow one another.
+// Returns the sentence before which fact `k` of `keys` at this depth is inserted. Facts of one depth follow one another.
 size_t place(const Filling& filling, double depth, uint32_t k, uint32_t keys) {
     const auto target = uint64_t(std::llround(depth * double(filling.before.back())));
     const auto at = std::ranges::lower_bound(filling.before, target) - filling.before.begin();
@@ -94,7 +94,7 @@ size_t place(const Filling& filling, double depth, uint32_t k, uint32_t keys) {
 
 struct Placed {
     size_t before;   // the number of the sentence
-    uint64_t random; // the order among those before the same sentence
+    uint64_t random; // the order of facts before the same sentence
     std::string text;
 };
 

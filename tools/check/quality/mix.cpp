@@ -1,5 +1,5 @@
 // The best mix of cache types under a budget: a knapsack with one choice for each layer and side. Costs are the KL divergences
-// that each type has alone in its place, added up, which is an assumption (`tune` measures the result).
+// that each type has alone in its place, added up, which is an assumption (`tq-run mix` measures the result).
 // best_choices is exact: dynamic programming over the bytes beyond the smallest choice of each part, in units of their greatest
 // common divisor. cost[u] is the least cost that spends exactly u units; `chosen` remembers the choice of each part, so the way
 // is read back from the end. The table has parts x units bytes and is limited, since sizes of types without a common divisor

@@ -45,7 +45,7 @@ struct NeedleSummary {
 NeedleSummary summarise(std::span<const Found> found);
 
 // {"key": "silver kettle", "value": "4821", "depth": 0, "exact": 1, "log_p": -0.01, "said": "4821", "reference": {"exact": 1,
-// ...}}, and back. Throws Error when `json` is not such an object.
+// ...}}, and back. Throws Error if `json` has another form.
 nlohmann::json to_json(const Needle& needle, const Found& found);
 Found found_from_json(const nlohmann::json& json);
 

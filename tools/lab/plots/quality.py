@@ -1,4 +1,4 @@
-"""Pictures of the logs of tq-run perplexity, needle and tune: divergence by bytes and by the tokens before, facts that are found,
+"""Pictures of the logs of tq-run perplexity, needle and mix: divergence by bytes and by the tokens before, facts that are found,
 how much each layer tolerates."""
 import collections
 import json

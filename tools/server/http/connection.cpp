@@ -1,5 +1,5 @@
-// A client's bytes, through TLS or not, and how long they may take. The functions that do not wait are the loop's; write() and
-// peer_gone() are those of the worker that answers. A connection belongs to one of these threads at a time (http_server.cpp), so
+// A client's bytes, through TLS or not, and how long they may take. The loop calls the functions that do not wait; the worker
+// that answers calls write() and peer_gone(). A connection belongs to one of these threads at a time (http_server.cpp), so
 // nothing here is locked; `bodies_` is shared with other connections and atomic.
 // Time limits rise with the bytes, so that a large body over a slow line is no stall: what is sent or received may take the stall
 // timeout and, beyond it, 1 s for each 64 KiB. A client that sends one byte at a time gains nothing, because the deadline of a

@@ -15,7 +15,7 @@ class Connection {
   public:
     enum class State { handshake, idle, head, body, lingering }; // of one that waits; idle: between requests
 
-    // stopping: ends what waits for the client. bodies: bytes of all bodies, to which those of this one are added.
+    // stopping: ends what waits for the client. bodies: bytes of the bodies of all connections; this connection adds its own.
     Connection(Socket socket, Tls* tls, std::chrono::milliseconds stall_timeout, const std::atomic<bool>& stopping,
                std::atomic<uint64_t>& bodies);
     ~Connection() { forget_body(); }

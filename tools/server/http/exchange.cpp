@@ -106,7 +106,7 @@ std::string Exchanges::keep_alive(bool closes) const {
 
 bool Exchanges::answer(Connection& connection) const {
     const Head& head = connection.head;
-    const bool closes = !head.keep_alive || (head.has_body && !connection.body); // such a body is not read
+    const bool closes = !head.keep_alive || (head.has_body && !connection.body); // a body that was refused is not read
     HttpReply reply;
     {
         HttpRequest request = request_of(head);

@@ -148,7 +148,8 @@ std::string percent_decoded(std::string_view text, bool plus_is_space) {
     return decoded;
 }
 
-// Two bare line feeds end a head as well, so that such a client gets its refusal (read_head) at once and not after the timeout.
+// Two bare line feeds end a head as well, so that a client that sends them is refused (read_head) at once and not after the
+// timeout.
 size_t head_length(std::string_view bytes) {
     const size_t end = bytes.find("\r\n\r\n");
     const size_t bare = bytes.substr(0, end).find("\n\n"); // no more will come of a client that ends lines so

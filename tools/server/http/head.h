@@ -27,7 +27,7 @@ struct Refusal {
     std::string reason; // a sentence
 };
 
-// Bytes for %XX; `plus` is a space. What is no such code stays as it is.
+// Replaces %XX by its byte, and with `plus_is_space` each + by a space. A % without two hex digits stays as it is.
 std::string percent_decoded(std::string_view text, bool plus_is_space);
 
 // The length of a head, with the empty line at its end; 0 if that has not come yet.

@@ -3,8 +3,8 @@
 // A connection belongs to one thread at a time. It moves into the task of a worker (dispatch), and back by returned_ and the
 // waker; so its state needs no lock. While a worker streams an answer it waits for the client itself, for which
 // Connection::write() sets the limits. Each state of a waiting connection has a deadline. If descriptors or connections run
-// out, the one whose deadline is the next is closed. Urgent requests, such as that for health, have a few threads of their
-// own, which answer if all others are busy.
+// out, the connection with the next deadline is closed. Urgent requests (/health) have a few threads of their own, which answer
+// if all others are busy.
 // A refusal is sent, and then what the client still sends is read and forgotten for a while (lingering): to close a socket
 // with unread bytes resets the connection, and the client may lose the refusal (RFC 9112, section 9.6).
 // The bodies of all requests share a limit. The head is judged before its body is read, so a client without a key costs no
@@ -126,7 +126,7 @@ std::chrono::milliseconds HttpServer::Loop::until_first_deadline() const {
     return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()));
 }
 
-// Closes the connection that would be given up first: clients whose requests come at once are never among those.
+// Closes the waiting connection with the next deadline. A client that sends its request at once is not waiting.
 bool HttpServer::Loop::make_room() {
     const auto first = std::ranges::min_element(waiting_, {}, [](const Waiter& one) { return one->deadline; });
     if (first == waiting_.end()) return false;

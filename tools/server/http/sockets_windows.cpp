@@ -38,7 +38,7 @@ void close_handle(Handle handle) { ::closesocket(handle); }
 
 int poll_all(Polled* sockets, size_t count, int timeout_ms) { return ::WSAPoll(sockets, ULONG(count), timeout_ms); }
 
-// The results are those of tools/server/http/sockets.h on both systems. Winsock counts in int, and has no errno: its error is
+// tools/server/http/sockets.h says what is returned, on both systems. Winsock counts in int, and has no errno: its error is
 // asked for at once, because any later call may replace it.
 long Socket::read(char* bytes, size_t size) {
     const int n = ::recv(SOCKET(handle_), bytes, int(std::min<size_t>(size, 1 << 20)), 0);

@@ -1,4 +1,4 @@
-// GET /metrics for Prometheus: llama.cpp's names, those by which the Kubernetes inference gateway knows vLLM, and our own.
+// GET /metrics for Prometheus: llama.cpp's names, the names by which the Kubernetes inference gateway knows vLLM, and our own.
 #include "model/cache.h"
 #include "tools/server/handlers.h"
 

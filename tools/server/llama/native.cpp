@@ -1,6 +1,6 @@
-// llama.cpp's own endpoints for texts and tokens, slots and properties: /props, /slots, /tokenize, /detokenize, /apply-template,
-// and vLLM's /tokenizer_info. Nothing here runs the model. Field names are those of llama-server and vLLM, since tools read them
-// by name; a field of ours that has no counterpart there stands beside them (kv_cache, pages, checkpoints, ...).
+// llama.cpp's own endpoints for texts and tokens, slots and properties: /props, /slots, /tokenize, /detokenize,
+// /apply-template, and vLLM's /tokenizer_info. Nothing here runs the model. Fields have the names of llama-server and vLLM,
+// since tools read them by name. Our own fields are added (kv_cache, pages, checkpoints, ...).
 #include "base/path_text.h"
 #include "model/forward.h"
 #include "model/kv/options.h"

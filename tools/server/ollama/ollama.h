@@ -21,7 +21,7 @@ enum class Form { chat, generate };
 
 class Writer final : public AnswerWriter {
   public:
-    // `logprobs`: those of the content's tokens are wanted. `generation`: null if there is no answer.
+    // `logprobs`: the reply has log probabilities of the content's tokens. `generation`: null if there is no answer.
     Writer(const Service& service, Form form, bool stream, bool logprobs, std::shared_ptr<const Generation> generation);
 
     std::string begin(const Usage&) override { return {}; }

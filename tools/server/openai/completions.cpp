@@ -32,7 +32,7 @@ std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, cons
     return read_ids(service, given, path);
 }
 
-// A text, a list of ids, or a list of such.
+// Reads a text, a list of ids, or a list of texts and lists of ids.
 std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Json& body) {
     const Json* given = member(body, "prompt");
     if (!given) bad_request("prompt", "\"prompt\" is missing: give a text, a list of token ids, or a list of several");

@@ -35,8 +35,8 @@ void require_last_token(const Model& model) {
                     model.name, pooling_name(pooling), pooling == Pooling::rank ? "; this one answers POST /v1/rerank" : "");
 }
 
-// Returns the id that texts must end with, if any: the file's end token if it says so; if it says nothing, that of
-// Qwen3-Embedding for files that are such a model.
+// Returns the id that texts must end with, if any: the file's end token if it says so; if it says nothing and the file is a
+// Qwen3-Embedding, the id that this model needs.
 std::optional<uint32_t> embedding_end(const Model& model) {
     constexpr const char* key = "tokenizer.ggml.add_eos_token";
     if (model.file.find(key) != nullptr)

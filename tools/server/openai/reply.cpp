@@ -1,6 +1,6 @@
-// The parts of replies that chat completions, text completions and, in part, the other APIs have in common. Times and counts are
-// those of the scheduler; tokens that the prefix cache found are in cache_n and not in prompt_n. Token bytes are a list of
-// numbers, because a token may end within a character.
+// The parts of replies that chat completions, text completions and, in part, the other APIs have in common. The scheduler gives
+// times and counts; tokens that the prefix cache found are in cache_n and not in prompt_n. Token bytes are a list of numbers,
+// because a token may end within a character.
 #include "tools/server/openai/reply.h"
 #include "tools/server/chat_parts.h"
 #include "tools/server/sse.h"

@@ -1,8 +1,8 @@
 // The flags of bench are llama-bench's: most take lists and ranges ("128-512+128", "16-128*2"), and what is measured is every
 // combination. Texts stay as they were typed until the lists are asked for (tests(), caches(), model_list()), since the same
 // flags mean one value for other commands. A flag that is given several times has its values joined by line ends (several).
-// Tests come in the order of llama-bench: for each depth first prompts, then generation, then pairs. With -np the tests are those
-// of llama-batched-bench instead, all sequences together. Caches that are described alike are measured once. A list has at most
+// Tests come in the order of llama-bench: for each depth first prompts, then generation, then pairs. With -np the tests are
+// llama-batched-bench's instead: all sequences together. Caches that are described alike are measured once. A list has at most
 // 1024 numbers, so that 1-16777216 is refused and not begun.
 #include "tools/tq-run/bench/arguments.h"
 #include "base/path_text.h"
@@ -207,7 +207,7 @@ std::vector<uint32_t> Arguments::batch_list() const { return numbers(batch_sizes
 std::vector<uint32_t> Arguments::thread_list() const { return numbers(threads, 4096); }
 std::vector<std::string> Arguments::device_list() const {
     return model.placement.layers_per_rank.empty() ? list_items(model.device)
-                                                   : std::vector{model.device}; // else they are those of ranks
+                                                   : std::vector{model.device}; // else each rank has one
 }
 Format Arguments::output() const { return parse_format(format); }
 std::optional<Format> Arguments::error_output() const {

@@ -1,4 +1,7 @@
 // tq-run bench: tokens per second, in llama-bench's terms, of results that were checked first.
+// One command has six measurements: tests (the default), --limits, --kernels, --tune, --spec and --compare. run() first refuses
+// what cannot go together, then does what needs no device (--compare), then enters an MPI job if there is one, and only then
+// opens devices, so a wrong command line fails at once.
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/kernels.h"
 #include "tools/tq-run/bench/report.h"

@@ -194,7 +194,7 @@ nlohmann::ordered_json test_row(const Comparison& all, const Point& p) {
     return out;
 }
 
-// Tables of tests beside those of speed: the bandwidth, the cache against f16, energy and what context costs.
+// Returns the tables that follow the tables of speed: bandwidth, the cache against f16, energy, and what context costs.
 std::string more_tables(const Comparison& all) {
     const std::string shares = table(all, "Share of the device's own measured bandwidth", [](const Point& p, const Point&) {
         return p.bandwidth_share ? share_text(*p.bandwidth_share) : std::string();

@@ -59,7 +59,7 @@ std::optional<double> attention_gb_per_s(const Json& json, const std::string& wh
     return bytes > 0 && ns > 0 ? std::optional(bytes / ns) : std::nullopt;
 }
 
-// A result with its contents in the file: the fields that identify it, and those that are compared.
+// A result with its contents in the file: the fields that identify it, and the fields that are compared.
 struct Read {
     Point point;
     std::string note; // of the device and the build

@@ -50,7 +50,7 @@ EnergyMeter::EnergyMeter(std::optional<PciId> gpu) {
     if (gpu) find_gpu(sysfs, *gpu);
 }
 
-// Reads zones of the first level only ("intel-rapl:0"): those below are parts of them.
+// Reads zones of the first level only ("intel-rapl:0"): deeper zones are parts of these.
 void EnergyMeter::find_packages(const fs::path& sysfs) {
     for (const fs::path& zone : entries(sysfs / "class/powercap", "intel-rapl:")) {
         const std::string file = utf8_text(zone.filename());

@@ -15,7 +15,7 @@ struct CacheShape {
     KvOptions kv;
 
     uint64_t token_bytes() const; // of keys and values, with their scales
-    Config config() const;        // of a model of one such layer
+    Config config() const;        // of a model with one layer of this shape
 };
 inline constexpr float cache_eps = 1e-6f; // of the norms of queries and keys
 

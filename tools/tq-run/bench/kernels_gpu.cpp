@@ -1,7 +1,7 @@
-// The device's half of bench --kernels. Buffers are those of a real pass in small: context with rows, page table and rotary table
-// (ContextLayout), cache, partials. A timing records the kernel `times` times into one command buffer, so that the submission is
-// shared, and runs that; it is recorded again only if the number changes. The recorder's barriers between the calls are part of
-// the time, as they are in a model.
+// The device's half of bench --kernels. It has the buffers of a real pass in small: context with rows, page table and rotary
+// table (ContextLayout), cache, partials. A timing records the kernel `times` times into one command buffer, so that the
+// submission is shared, and runs that; it is recorded again only if the number changes. The recorder's barriers between the
+// calls are part of the time, as they are in a model.
 #include "model/gpu/context.h"
 #include "model/gpu/kernels.h"
 #include "model/gpu/tuning_file.h"

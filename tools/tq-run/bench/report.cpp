@@ -25,7 +25,7 @@ std::string quoted(const std::string& text, char quote) {
     return out + quote;
 }
 
-// All fields that are no lists or objects, those of "model" and "device" among them: model_layers.
+// Returns all fields that are no lists or objects. Fields of "model" and "device" get names such as model_layers.
 std::vector<std::pair<std::string, std::string>> flat(const Json& row) {
     std::vector<std::pair<std::string, std::string>> out;
     for (const auto& [key, value] : row.items()) {

@@ -32,8 +32,10 @@ void complain(Console& console, const std::string& what) {
     write_error(fmt::format("tq-run: {}\n", what));
 }
 
-// Returns the work in units of a pass that generates a token of one sequence: the tokens of a prompt share the weights that are
-// read.
+// Returns the work in units of a pass that generates a token of one sequence.
+// It only weighs the tests in the estimate of the time left (Schedule), so rough factors do. A prompt's token costs a tenth,
+// because the tokens of a block share the weights that are read. A pass of n sequences costs 0.8 + 0.2 n: the weights are read
+// once, and each sequence adds its attention. One sequence has a warm-up beside its repetitions.
 double work(const Arguments& arguments, const Test& test) {
     const double sequences = test.sequences;
     if (test.sequences == 0) return (arguments.repetitions + 1) * (test.generated + test.prompt * 0.1);

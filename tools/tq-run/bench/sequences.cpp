@@ -130,8 +130,8 @@ bool Sequences::generate(std::span<const uint32_t> slots, const Ids& ids, uint32
     return true;
 }
 
-// Runs ids.size() tokens of slot 0 that the device samples by itself: the first id and those it finds most likely from there, in
-// the batches of a conversation. False after Ctrl-C.
+// Runs ids.size() tokens of slot 0 that the device samples by itself: the first id, then always the most likely next one, in
+// the batches of a conversation. Returns false after Ctrl-C.
 bool Sequences::sample_greedily(std::span<const uint32_t> ids) {
     SamplerOptions greedy;
     greedy.temperature = 0;

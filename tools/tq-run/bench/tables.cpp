@@ -1,7 +1,7 @@
 // Turns rows of results into tables for people. Columns are widths and functions of a row, fixed before all rows are known,
-// because a table grows row by row while tests run; so widths are those of what the arguments can bring. A column that has one
-// value throughout is marked constant; Reporter moves it above the table if that would be wider than the terminal. Notes below
-// the table say each thing once (Lines): devices, checks, energy, kernels.
+// because a table grows row by row while tests run; so the widths fit the longest values that the arguments allow. A column
+// that has one value throughout is marked constant; Reporter moves it above the table if that would be wider than the terminal.
+// Notes below the table say each thing once (Lines): devices, checks, energy, kernels.
 #include "tools/tq-run/bench/tables.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -47,7 +47,9 @@ std::string device_cell(const Arguments& arguments, const Row& row) {
     return several ? fmt::format("Vulkan{}", count(row, "main_gpu")) : text(row, "backends");
 }
 
-// Rows arrive one by one, before the rest is known: unknown widths are those of common values.
+// Rows arrive one by one, before the rest is known: unknown widths fit common values.
+// A negative width aligns to the left. A column is constant if the arguments allow one value only. A column is left out if its
+// value is the default for all rows (threads, n_batch, cache), or if no test has it (GB/s, of generation alone).
 std::vector<Column> test_columns(const Arguments& arguments, const Row& first) {
     const auto widest = [](const auto& all, auto text_of, size_t min) {
         for (const auto& one : all) min = std::max(min, shown_length(text_of(one)));

@@ -2,9 +2,9 @@
 // free memory allow, with part of the vocabulary. Weights are uploaded once for each interleave and shared between trials.
 // Workloads are a token, a token at depth, prompts of several lengths; their sizes grow to what one run may take (measure_sizes),
 // so slow devices are tuned on short ones.
-// Before a tuning is timed its logits are compared with those of the default tuning, of the first tokens, of the workload and of
-// a token after it; a wrong one is refused. Times are the device's own timestamps if it has them; whole tokens and long prompts
-// are timed by the wall clock, as overlapping kernels are what is asked about there.
+// Before a tuning is timed, its logits are compared with the default tuning's: after the first tokens, after the workload, and
+// after one more token. A tuning with wrong logits is refused. Times are the device's own timestamps if it has them; whole
+// tokens and long prompts are timed by the wall clock, because there the overlap of kernels is what is measured.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/stopwatch.h"
@@ -27,7 +27,7 @@ constexpr uint32_t min_depth = 64;
 constexpr uint32_t max_vocabulary = 16384;               // rows of the embedding and the head
 constexpr double trial_seconds = 0.01, max_repeats = 64; // of one timing
 
-// The bytes of weights that are read: more than the caches of such devices hold.
+// Returns how many bytes of weights a trial reads: more than the last-level cache of a device of this type holds.
 uint64_t requested_bytes(DeviceType type) { return uint64_t(type == DeviceType::cpu ? 48 : 256) << 20; }
 
 TrialSizes largest_sizes(DeviceType type) {

@@ -259,7 +259,7 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     };
     add("--kv", a.preset,
         "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, f16; or a FILE.kv.json of "
-        "types per layer from tq-run tune; default: balanced, and for one of -ctk and -ctv that is not given tq4, without a "
+        "types per layer from tq-run mix; default: balanced, and for one of -ctk and -ctv that is not given tq4, without a "
         "window",
         "PRESET", parsed_by([](const std::string& text) {
             if (is_kv_file(text)) return;

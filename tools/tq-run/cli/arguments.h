@@ -57,7 +57,7 @@ struct ModelSource {
     bool is_demo() const { return path.empty() && repository.empty(); }
 };
 
-// The scaling of positions (RoPE); values that are not given are those of the file.
+// The scaling of positions (RoPE); values that are not given come from the file.
 struct RopeArguments {
     std::string scaling;
     std::optional<float> scale, freq_base, attn_factor, beta_fast, beta_slow;

@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view decimal = "0123456789";
 constexpr uint64_t max_system_prompt_bytes = 16u << 20;
 
-// Commands of ollama and others, and what does the same here.
+// Commands of ollama and others, and a former one of tq-run; and what does the same here.
 struct Verb {
     std::string_view word, hint;
 };
@@ -50,6 +50,8 @@ constexpr std::array verbs_elsewhere{
     Verb{"cp", "models are files: copy them, or name them with tq-run serve --alias"},
     Verb{"push", "tq-run uploads nothing"},
 };
+
+constexpr std::string_view former_mix = "tune"; // the name that mix had; scripts may use it
 
 // Words of other programs for commands that have commands below them.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> words_elsewhere{{{"rm", "remove"},
@@ -120,7 +122,7 @@ class Reader {
 
   private:
     bool at_end() const { return at_ >= words_.size(); }
-    void read_command(const std::string& word);
+    void read_command(const std::string& given);
     void read_flag(const std::string& word);
     std::string our_name(const std::string& name) const; // of a flag that has several
     void refuse_empty(const std::string& name, const std::optional<std::string>& value) const;
@@ -187,9 +189,10 @@ void Reader::drop_logical_batch() {
     }
 }
 
-void Reader::read_command(const std::string& word) {
-    push(word);
+void Reader::read_command(const std::string& given) {
     const CLI::App* const app_before = app_;
+    const std::string word = !app_->get_parent() && given == former_mix ? "mix" : given;
+    push(word);
     const auto names = command_names(*app_);
     if (names.empty()) return; // CLI11 reports a word that is neither a command nor a value
     app_ = find_command(*app_, word);
@@ -286,9 +289,9 @@ bool Reader::read_special(const std::string& name, const std::optional<std::stri
     return true;
 }
 
-// A flag whose value may be left out is the hard case: the next word belongs to it only if it can be nothing else (a number, on,
-// off, auto). A neutral value, such as --mirostat 0, asks for what happens anyway, so that it is let through even for a flag that
-// would be refused.
+// A flag whose value may be left out is the hard case: the next word belongs to it only if it can be nothing else (a number,
+// on, off, auto). A neutral value (--mirostat 0) asks for what happens anyway, so it is let through even for a flag that would
+// be refused.
 bool Reader::read_llamas(const std::string& name, const std::optional<std::string>& value) {
     const LlamaFlag* flag = app_->get_parent() ? find_llama_flag(name) : nullptr;
     if (!flag) return false;

@@ -1,4 +1,4 @@
-// Converts the words of a command line to those that CLI11 reads: whole flags only, in llama.cpp's spellings too.
+// Converts the words of a command line, also in llama.cpp's spellings, to whole flags, which CLI11 reads.
 #pragma once
 #include <string>
 #include <vector>

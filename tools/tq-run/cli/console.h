@@ -11,8 +11,8 @@ namespace tq {
 // Thrown when the reader of our output has gone; the program then ends quietly.
 struct OutputClosed {};
 
-// At a terminal, lines of messages are broken between words at its width: those of write_error and write_text, not those of
-// write_output, which programs read, too.
+// At a terminal, write_error and write_text break lines between words at its width. write_output does not, because programs
+// read its output, too.
 void write_output(std::string_view text); // at once, not buffered. Throws OutputClosed or Error
 void write_text(std::string_view text);   // the same, of whole lines
 void write_error(std::string_view text);  // errors are ignored

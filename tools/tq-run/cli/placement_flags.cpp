@@ -1,7 +1,7 @@
 // The flags that say where layers and experts run.
 // -ngl, -ts and --layers-per-rank are kept as the user wrote them. wishes() makes numbers of them; it need not report errors,
 // because each flag was checked by the same rules when it was read. check() finds what two flags say against each other. Layers
-// are counted as llama.cpp does: those on devices are the last N, and one more is the output matrix.
+// are counted as llama.cpp does: the last N are on devices, and one more is the output matrix.
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/text.h"

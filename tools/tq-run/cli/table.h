@@ -14,9 +14,9 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t f
 std::string table_row(const std::vector<std::string>& cells, const std::vector<int>& widths);
 std::string table_rule(const std::vector<int>& widths);
 
-// Rows of cells as plain text: columns as wide as their widest cell, aligned left before `first_number`. Cells beyond those of
-// the first row are notes, which are not padded. If a row is as wide as a terminal of `columns` (0: any width), the columns in
-// `spare` are left out, in this order, as far as needed.
+// Returns rows of cells as plain text: columns are as wide as their widest cell, and aligned left before `first_number`. The
+// first row sets the number of columns; further cells are notes, which are not padded. If a row is as wide as a terminal of
+// `columns` (0: any width), the columns in `spare` are left out, in this order, as far as needed.
 std::string aligned(std::vector<std::vector<std::string>> rows, size_t first_number, uint32_t columns,
                     const std::vector<size_t>& spare);
 

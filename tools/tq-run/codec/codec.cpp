@@ -1,7 +1,7 @@
 // tq-run codec: the cache's codec on files of vectors, the structure of its types, and its speed.
 // No model is needed: type, rotation, scale rule, head_dim, and the layer and side that choose the rotation say all about a
-// codec. So the bytes that a cache would hold can be compared with those of other programs. encode and decode compute on the CPU
-// unless --device names another: the bytes are the same.
+// codec. So the bytes of a cache can be compared with the bytes that other programs compute. encode and decode compute on the
+// CPU unless --device names another: the bytes are the same.
 #include "tools/tq-run/codec/codec.h"
 #include "base/printable.h"
 #include "model/kv/layouts.h"

@@ -23,7 +23,7 @@ class VectorMachine {
     virtual std::string name() const = 0;
 };
 
-// `device`: "cpu", or what Device takes ("": the best one). Throws Error when there is no such device.
+// `device`: "cpu", or what Device takes ("": the best one). Throws Error if the device does not exist.
 std::unique_ptr<VectorMachine> make_vector_machine(const KvCodec& codec, const std::string& device, uint32_t batch);
 
 } // namespace tq

@@ -76,14 +76,12 @@ void ask_drivers(Checkup& found, Console& console) {
     for (const fs::path& one : layer_manifests()) found.layers.push_back(utf8_text(one));
 }
 
-std::string version_text(uint32_t v) { return fmt::format("{}.{}.{}", (v >> 22) & 0x7f, (v >> 12) & 0x3ff, v & 0xfff); }
-
 // The devices of the drivers that are left, each proved for the model.
 // survey_drivers() has left out the drivers that do not survive. A device that cannot be used is listed with its reason, and not
 // proved.
 void prove_devices(Checkup& found, const std::optional<conformance::Subject>& subject, Console& console) {
     if (!survey_drivers()) return;
-    found.loader = version_text(loader_version());
+    found.loader = api_version_text(loader_version());
     std::vector<Capabilities> devices;
     try {
         devices = list_devices();
@@ -111,8 +109,8 @@ void prove_devices(Checkup& found, const std::optional<conformance::Subject>& su
     }
 }
 
+// Finds a GPU that the kernel shows and no driver uses.
 // The nodes are Linux's. On other systems there are none, and it looks as if there were no GPU.
-// A GPU that the kernel shows and no driver uses.
 void look_for_idle_gpus(Checkup& found) {
     for (const Json& device : found.devices)
         if (text_of(device, "type") != "cpu" && device.value("usable", false)) return;

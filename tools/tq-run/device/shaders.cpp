@@ -1,10 +1,10 @@
 // tq-run shaders: compiles every variant of every kernel, and reports the driver's statistics and whether any needs more
-// registers than there are. Variants are those that some tuning of the device can choose (gpu::all_variants), with their
-// specialisation constants. No kernel is run and no memory needed, so it works with drivers that only compile (RADV_FORCE_FAMILY,
+// registers than there are. A variant is a kernel with specialisation constants that some tuning of the device can choose
+// (gpu::all_variants). No kernel is run and no memory needed, so it works with drivers that only compile (RADV_FORCE_FAMILY,
 // the compiler lab). The statistics come from VK_KHR_pipeline_executable_properties, where each vendor has other names (worst()
 // in runtime/ makes common ones of them); "-" means that the driver does not say.
-// --check fails for variants that do not compile, that spill or use scratch memory, and that got subgroups of another size than
-// they count on, which would compute wrong results.
+// --check fails for variants that do not compile, that spill or use scratch memory, or whose subgroups have another size than
+// they count on: these would compute wrong results.
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"

@@ -17,11 +17,11 @@ enum class WithoutGpu { cpu, software };
 // machine's drivers crash. Opens no device. Throws WrongDevice with a list of the devices if none matches; Error.
 std::optional<ChosenDevice> find_device(const std::string& selector, WithoutGpu otherwise = WithoutGpu::cpu);
 
-// Returns the names in a list such as "0,1" or "0/1". Throws Error if one of several is empty.
+// Returns the names in a list like "0,1" or "0/1". Throws Error if one of several is empty.
 std::vector<std::string> device_names(const std::string& selectors);
 
-// The devices that such a list names, in its order, as find_device() finds each; the CPU does not count, since it takes what fits
-// no device.
+// Returns the devices of such a list ("0,1") in its order, each found by find_device(). The CPU is left out, since it takes
+// what fits no device.
 std::vector<ChosenDevice> find_devices(const std::string& selectors, WithoutGpu otherwise = WithoutGpu::cpu);
 
 // Opens the device that find_device() finds, as open_tried() does; nullptr for the CPU.

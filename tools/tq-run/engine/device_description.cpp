@@ -1,3 +1,4 @@
+// A device as JSON, for reports, results of bench and `devices`: its limits, and the kernels that follow from them.
 #include "tools/tq-run/engine/device_description.h"
 #include "base/printable.h"
 #include "model/gpu/tuning_fields.h"

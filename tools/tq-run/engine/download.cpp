@@ -1,3 +1,5 @@
+// Downloads a model from the hub, and shows in one status line how it goes. The line has three states: progress; from 3 s on how
+// long nothing has arrived; after an attempt failed, the hub's message about the next one, until bytes arrive again.
 #include "tools/tq-run/engine/download.h"
 #include "base/environment.h"
 #include "base/interrupt.h"
@@ -37,8 +39,7 @@ class DownloadSilence {
 
 } // namespace
 
-// The status line shows the progress; from 3 s on for how long nothing has arrived; or, after an attempt failed, the hub's
-// message about the next one, until bytes arrive again. Ctrl-C stops the download; what has arrived is used by the next one.
+// Ctrl-C stops the download; the next one uses what has arrived.
 std::filesystem::path download_model(const ModelSource& source, Console& console) {
     HubOptions options = hub_options(environment_variable);
     options.offline |= source.offline;

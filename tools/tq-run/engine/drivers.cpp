@@ -1,11 +1,11 @@
 // First contact with Vulkan drivers. A driver can crash or hang in the call that lists its devices, so a child makes that call
-// first (survey_drivers). If the child survives with all drivers, nothing is changed. Else each driver is listed alone, and those
-// that survive are listed together once more; the loader of this process is then told of these alone by environment variables,
+// first (survey_drivers). If the child survives with all drivers, nothing is changed. Else each driver is listed alone. The
+// drivers that survive are listed together once more. Environment variables then name only these to the loader of this process,
 // which must happen before its first call.
 // The result is kept in drivers.json under a key of all that may change it: manifests of drivers and layers with size and time,
 // the variables that steer them, and the library cache, since a manifest may name a library elsewhere. So a new or updated driver
 // is tried again, and an ordinary start asks no child.
-// The directories are those that the Vulkan loader documents (LoaderDriverInterface), on Windows its registry keys.
+// The Vulkan loader documents the directories (LoaderDriverInterface), and for Windows its registry keys.
 #include "tools/tq-run/engine/drivers.h"
 #include "base/cache_directory.h"
 #include "base/checksum.h"
@@ -118,8 +118,8 @@ void apply(const std::vector<fs::path>& left) {
 }
 
 // Finds the drivers that listing does not survive: {"left": [...], "said": "..."}, without "left" if all do.
-// Drivers may also fail only together. If each survives alone, or if those that did do not survive together, none is used: which
-// one is to blame cannot be told.
+// Drivers may also fail only together. If each survives alone, or if the survivors fail together, none is used: which one is to
+// blame cannot be told.
 Json survey() {
     const std::string death = list_apart({}).death;
     if (death.empty()) return Json::object();

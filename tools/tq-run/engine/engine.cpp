@@ -1,6 +1,12 @@
-// Loads a model that was set up (setup.cpp): the keys are measured if the cache wants that and nobody has; the weights are
-// loaded. restart_engine follows the loss of a device. It takes the conditioning that was measured before, so that keys are
-// stored as they were.
+// Loads a model that was set up (setup.cpp). The order of the steps in start_engine():
+// 1. A model that cannot run is refused by its plan, with the table of what would help, before any byte is read.
+// 2. The Engine takes model and devices. All later steps refer to them.
+// 3. From catch_interrupts() on, Ctrl-C stops the load.
+// 4. If the cache wants measured keys and no earlier run has kept them, the model is loaded with an exact cache, measured, and
+//    freed again: its memory is needed for the next step.
+// 5. The weights are loaded. The callback replaces the devices if one is lost, in this load or in any later run.
+// restart_engine() follows the loss of a device whose model the caller holds (the server's scheduler). It uses the conditioning
+// that was measured before, so that keys are stored as they were.
 #include "tools/tq-run/engine/engine.h"
 #include "base/error.h"
 #include "base/interrupt.h"

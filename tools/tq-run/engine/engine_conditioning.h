@@ -12,10 +12,11 @@ namespace tq {
 // the model comes from files. Weights that are made have nothing to measure.
 bool wants_measured_keys(const KvOptions& kv, const Model& model);
 
-// Returns the scales and means that an earlier run kept for the model in conditioning/ of cache_directory(); else those of the
-// first tokens of the built-in text, which the Forward that `open` makes runs with an exact cache, and keeps them. What hinders
-// the keeping is said with -v. Null if the model cannot run text, or its device has no memory or was lost: then norms remain.
-// options: the model's, but for the cache. Throws Error; LoadStopped on Ctrl-C, which the caller catches (base/interrupt.h).
+// Returns the scales and means that an earlier run kept for the model in conditioning/ of cache_directory(). Else measures
+// them: the Forward that `open` makes runs the first tokens of the built-in text with an exact cache. The result is kept; with
+// -v an error of keeping it is shown. Null if the model cannot run text, or its device has no memory or was lost: then norms
+// remain. options: the model's, but for the cache. Throws Error; LoadStopped on Ctrl-C, which the caller catches
+// (base/interrupt.h).
 using OpenForward = std::function<std::unique_ptr<Forward>(const ForwardOptions&)>;
 std::shared_ptr<const KeyCalibration> measured_keys(const Model& model, const ForwardOptions& options, Console& console,
                                                     const OpenForward& open);

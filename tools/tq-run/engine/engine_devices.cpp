@@ -1,7 +1,7 @@
-// Opens devices again after one was lost. The model is gone with its memory, so replace_devices() closes all devices, lists those
-// of the machine anew, and opens again what the engine had. A device that was lost twice within a minute, or that gave no answer
-// in time, is left out from then on: it would be lost again. If none is left, the next GPU that proves itself is taken, and at
-// last the CPU.
+// Opens devices again after one was lost. The model is gone with its memory, so replace_devices() closes all devices, lists the
+// machine's devices anew, and opens again what the engine had. A device that was lost twice within a minute, or that gave no
+// answer in time, is left out from then on: it would be lost again. If none is left, the next GPU that proves itself is taken,
+// and at last the CPU.
 // Devices are recognised by DeviceIdentity and not by index or name: indices change when one disappears, and several may have the
 // same name. A new device gets a new placement, because what -ngl or -ts said was about others (`same`).
 // Over ranks each keeps its own part, so renew_devices() takes the same devices or fails.
@@ -188,9 +188,9 @@ Placing renew_devices(Engine& engine, const ForwardOptions& options) {
     return placing;
 }
 
-// The lost devices are noted first, as only an open device can say that it is lost. Then all devices are closed, also those that
-// still work, before any is opened: the model is gone from each of them, and their memory must be free for the new one. If none
-// of them opens again, the search for another leaves out all that the engine had.
+// The lost devices are noted first, as only an open device can say that it is lost. Then all devices are closed before any is
+// opened. This includes devices that still work: the model is gone from each, and their memory must be free for the new model.
+// If none opens again, the search for another leaves out all that the engine had.
 Placing replace_devices(Engine& engine, const ForwardOptions& options) {
     const AllKnown before = devices_of(engine), lost = lost_devices(engine);
     const bool stuck = any_stuck(engine);

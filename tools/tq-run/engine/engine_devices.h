@@ -26,7 +26,7 @@ std::string describe_device(Device& device); // with its driver
 std::vector<std::unique_ptr<Device>> open_devices(const std::vector<ChosenDevice>& chosen, const conformance::Subject& subject,
                                                   Console& console, WithoutGpu otherwise);
 
-// Opens the devices of one of several ranks again: those that it had, since the others have their own parts. Throws Error.
+// Opens the devices again that this rank had. It takes no others, because other ranks have their own parts. Throws Error.
 Placing renew_devices(Engine& engine, const ForwardOptions& options);
 
 // Opens an engine's devices again after one was lost. Devices that were lost twice within a minute, gave no answer in time

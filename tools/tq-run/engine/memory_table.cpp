@@ -1,5 +1,9 @@
 // Whether a model fits, before anything is loaded: a conclusion, the bytes of weights, cache and scratch, the placement, the
 // longest context for each type of cache, and if nothing fits, changes that would help, the smallest first.
+// Three conclusions are possible. A plan fits if everything is in memory. It runs if weights that exceed the memory can stay in
+// their mapped file, from which tokens read them. Else it does neither, and only then advice follows.
+// The conclusion is about the placement that was chosen, which may share layers with the CPU. The table of contexts is about
+// one device alone, so its rows differ by the cache and by nothing else.
 #include "tools/tq-run/engine/memory_table.h"
 #include "model/memory_plan.h"
 #include "model/prefix/owner.h"

@@ -2,8 +2,8 @@
 // parts, one line each; NAME.part.lock keeps other processes out. A part is logged after its bytes were flushed, so a log may
 // lack a part that is there, but never has one that is not. Even so each part is checked when the file is opened again
 // (is_right): a power failure may lose bytes that a process has flushed. Parts are kept up to the first that is wrong.
-// The first line of the log says what is written (`what`). A log of the same kind with another `what` is begun anew; a file that
-// has no such log is not ours, and is refused instead of overwritten.
+// The first line of the log says what is written (`what`). A log of the same kind with another `what` is begun anew; a file
+// that has no log is not ours, and is refused instead of overwritten.
 #include "tools/tq-run/engine/part_file.h"
 #include "base/error.h"
 #include "base/mapped_file.h"

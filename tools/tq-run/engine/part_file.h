@@ -42,7 +42,7 @@ class PartFile {
 
     // All parts are finished: returns the .part, which can be read now. Bytes that no part has are 0.
     const std::filesystem::path& close();
-    void commit(); // gives the file its name. Throws an Error, also if such a file has come to be that is not to be overwritten
+    void commit(); // gives the file its name. Throws an Error, also if the name was taken meanwhile and must not be overwritten
 
   private:
     void refuse_existing() const;

@@ -30,7 +30,7 @@
 namespace tq {
 namespace {
 
-// Counts the bytes of all stages as those of one model.
+// Adds up the bytes of all stages, so that the user sees one model load.
 class WholeProgress {
   public:
     WholeProgress(const LoadProgress& on_load, uint64_t total) : on_load_(on_load), total_(total) {}

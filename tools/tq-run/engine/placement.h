@@ -26,7 +26,7 @@ struct PlacedPart {
 // The model's devices. Without one, everything is on the CPU.
 struct Placing {
     std::vector<Device*> devices;
-    std::vector<Capabilities> imagined = {}; // instead of devices: those of a machine that need not be this one
+    std::vector<Capabilities> imagined = {}; // instead of devices: capabilities of another machine's
     uint64_t memory_limit_bytes = 0;         // of each device; 0: its own
     bool limit_is_all = false;               // the limit is all of the device's memory, however much that has
     PlacementArguments asked = {};
@@ -56,7 +56,7 @@ struct Placing {
     MemoryPlan plan_of_ranks(const Config& config, const Weights& weights, const ForwardOptions& options) const;
     // The division among `ranks`.
     Split rank_split(const Weights& weights) const;
-    // Returns the model as one of several ranks; threads and memory_bytes are those of `own`. It refers to this and to the
+    // Returns the model as one of several ranks; threads and memory_bytes come from `own`. It refers to this and to the
     // arguments.
     RankModel rank_model(const Config& config, const Weights& weights, const ForwardOptions& own) const;
 

@@ -40,6 +40,8 @@ bool fits_devices(const Setup& setup, const Split& split) {
 }
 
 // Whole layers on the devices, as many as fit.
+// -ngl N is bisected in [0, layers + 2): -ngl 0 always fits, as the devices then hold nothing, and -ngl (layers + 1) is all
+// layers and the output matrix.
 Compared max_layers(const Setup& setup) {
     const PlacementArguments& given = setup.placement;
     const auto split_of = [&](uint32_t count) {
@@ -56,7 +58,7 @@ Compared max_layers(const Setup& setup) {
     return {fmt::format("-ngl {}", max), split_of(max)};
 }
 
-// The chosen placement is the first row. The others are those that a user would try by hand.
+// The chosen placement is the first row. The others are placements that a user would try by hand.
 std::vector<Compared> compared(const Setup& setup, const Split& chosen) {
     std::vector<Compared> all{{setup.placement.given() ? "as asked for" : "--fit on", chosen}};
     const auto add = [&](Compared choice) {

@@ -31,7 +31,7 @@ std::string prefill_key(const PrefixArguments& arguments) {
 }
 
 // The owner of pages on their way. Separate rows (--deterministic) are a promise of equal bits: only a machine that computes
-// these has such pages.
+// separate rows has pages with these bits.
 OwnerTexts owner_on_the_way(OwnerTexts owner, const Forward& forward, const std::string& key_name) {
     owner.erase("model");
     if (forward.block_kernels().block != 0) owner["computation"] = "any device";

@@ -16,20 +16,20 @@ namespace {
 using PrefillClock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds prefill_connect_timeout{2};
-constexpr std::chrono::seconds unused_timeout{3600};      // Silence ends what hangs
-constexpr std::chrono::seconds longest_silence{5};        // of a server that says every second that it is still there
-constexpr std::chrono::seconds longest_first_silence{30}; // it may read its model first, once
+constexpr std::chrono::seconds unused_timeout{3600};  // Silence ends what hangs
+constexpr std::chrono::seconds max_silence{5};        // of a server that says every second that it is still there
+constexpr std::chrono::seconds max_first_silence{30}; // it may read its model first, once
 
 // Tells when a connection must be ended because it has said nothing for too long.
 class Silence {
   public:
-    void heard() { last_ = PrefillClock::now(), max_ = longest_silence; }
+    void heard() { last_ = PrefillClock::now(), max_ = max_silence; }
     bool is_too_long() const { return PrefillClock::now() > last_ + max_; }
     auto max() const { return max_.count(); }
 
   private:
     PrefillClock::time_point last_ = PrefillClock::now();
-    std::chrono::seconds max_ = longest_first_silence;
+    std::chrono::seconds max_ = max_first_silence;
 };
 
 std::string without_last_slash(std::string url) {

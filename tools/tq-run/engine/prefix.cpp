@@ -184,7 +184,7 @@ void add_flags(ArgumentParser& command, PrefixArguments& a) {
 }
 
 // The order of the last steps matters. remote_options() takes the owner's texts as they are, since the other machine compares
-// them with its own. share() adds to them, and mix() leaves those of a shared store alone.
+// them with its own. share() adds to the texts, and mix() leaves the texts of a shared store alone.
 std::shared_ptr<PrefixCache> open_prefix_cache(const PrefixArguments& arguments, const Engine& engine, Console& console,
                                                bool verbose) {
     const Forward& forward = *engine.forward;

@@ -1,11 +1,11 @@
-// Tries a device by running rows of conformance. They run in a child (conformance's worker), because a driver may crash, hang or
-// lose the device, and nothing of that can be caught here. Profiles are tried from all that the device has to the least that
-// Vulkan promises; one whose kernels are those of an earlier one is left out. After a failure, the next profile must pass the row
-// that failed before it gets the whole set, so that a device that is wrong throughout is known to be so in seconds.
+// Tries a device by running rows of conformance. They run in a child (conformance's worker), because a driver may crash, hang
+// or lose the device, and nothing of that can be caught here. Profiles are tried from all that the device has to the least that
+// Vulkan promises; a profile with the kernels of an earlier one is left out. After a failure, the next profile must pass the
+// row that failed before it gets the whole set, so that a device that is wrong throughout is known to be so in seconds.
 // A device that is right but slow is not refused: after the time of two answers what has passed is enough (out_of_time).
 // A verdict is kept by a hash of all that it depends on besides device and driver: the shaders, the profile, the tuning, what
-// the model needs, and the environment variables that change drivers (key_of). It is not kept if the failure may be one of the
-// moment, such as too little memory: then the next start tries again (Attempt::lasting).
+// the model needs, and the environment variables that change drivers (key_of). It is not kept if the failure may be temporary,
+// such as too little memory: the next start tries again (Attempt::lasting).
 #include "tools/tq-run/engine/proof.h"
 #include "base/checksum.h"
 #include "base/error.h"

@@ -142,7 +142,7 @@ std::string own_device(const ModelArguments& arguments) {
     if (no_job && !arguments.alone && launched_processes() > 1)
         throw UsageError(
             fmt::format("MPI has started {} processes, each of which would do the same: --layers-per-rank auto shares the model "
-                        "among them; perplexity, needle and tune share a measurement with --log FILE --shard auto, and the same "
+                        "among them; perplexity, needle and mix share a measurement with --log FILE --shard auto, and the same "
                         "command without mpirun and --shard then prints the result",
                         launched_processes()));
     if (no_job) return devices;

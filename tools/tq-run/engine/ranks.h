@@ -9,7 +9,7 @@ struct ModelArguments;
 struct Setup;
 
 // On ranks other than 0 of a job that shares a model, has their part of it until rank 0 ends the job, and returns the exit
-// status. Nothing on rank 0, and if there is no such job. Commands that share a model call it before anything else.
+// status. Nothing on rank 0 or without a job. Commands that share a model call it before anything else.
 std::optional<int> run_as_rank(const ModelArguments& arguments);
 
 // On rank 0, waits for the others, and sets them in `setup`. Throws Error, if they do not agree with it, or one cannot take

@@ -117,7 +117,8 @@ MemoryPlan Setup::plan(uint32_t context_size, const KvOptions& kv) const {
     return plan(changed);
 }
 
-// The devices as the placement counts them: those that were opened, or the imagined one of `plan --memory` in place of the first.
+// Returns the devices as the placement counts them: the opened ones; with `plan --memory` an imagined one takes the place of
+// the first.
 Placing Setup::placing() const {
     Placing out{.memory_limit_bytes = memory_limit_bytes, .limit_is_all = imagined, .asked = placement};
     out.ranks = ranks;
@@ -224,8 +225,8 @@ Setup set_up(const ModelArguments& arguments, Console& console, WithoutGpu other
 }
 
 // The capabilities that every desktop GPU has, with this much memory.
-// A plan needs limits as well as memory (the greatest allocation, the greatest range that a shader binds). These are common ones,
-// so that the plan neither fails on a limit that no such GPU has nor counts on more.
+// A plan needs limits as well as memory (the greatest allocation, the greatest range that a shader binds). These limits are
+// common among desktop GPUs, so the plan neither fails on a smaller limit nor counts on a larger one.
 static Capabilities imagine_gpu(uint64_t memory_bytes) {
     Capabilities c;
     c.name = "GPU";

@@ -1,5 +1,7 @@
 // For commands that compare caches: the weights are loaded or uploaded once, and each forward() gets a cache of its own on them.
 // Over ranks the stages hold weights, so each forward() loads its own.
+// Measured keys belong to the model and not to a cache: the first forward() whose cache wants them measures them, all others use
+// the same ones. check_memory() counts the weights once and the caches and scratch of all forwards that live together.
 #include "tools/tq-run/engine/shared_model.h"
 #include "base/error.h"
 #include "model/cpu/forward.h"

@@ -3,7 +3,7 @@
 // head is loaded with the model, so it must be decided before (Drafting). A conversation that was saved without the head's keys
 // goes on without it.
 // A draft model has as many slots and tokens as the model that it drafts for, so that it can follow every sequence. It takes
-// tokens back after a rejection, which recurrent layers cannot, so such models are refused here.
+// tokens back after a rejection, which recurrent layers cannot, so models with recurrent layers are refused here.
 #include "tools/tq-run/engine/speculation.h"
 #include "base/error.h"
 #include "base/interrupt.h"

@@ -39,7 +39,7 @@ constexpr CommandExample all_examples[] = {
     {"needle", {"tq-run needle -m FILE.gguf --lengths 1024,4096", "facts found in long texts"}},
     {"validate", {"tq-run validate -m FILE.gguf --device 0", "the device beside the CPU, layer by layer"}},
     {"ablate", {"tq-run ablate -m FILE.gguf -c 2048", "which part of a cache's cost is whose"}},
-    {"tune", {"tq-run tune -m FILE.gguf --budget 20k -o FILE.kv.json", "types for each layer"}},
+    {"mix", {"tq-run mix -m FILE.gguf --budget 20k -o FILE.kv.json", "types for each layer"}},
     {"calibrate", {"tq-run calibrate -m FILE.gguf -o FILE.calibration", "for --kv-condition"}},
     {"quantize", {"tq-run quantize DIRECTORY FILE.gguf Q4_K_M", "a model as Hugging Face has it, for a card"}},
     {"quantize", {"tq-run quantize F16.gguf FILE.gguf Q4_K_M -f TEXT.txt", "and what that costs on a text"}},

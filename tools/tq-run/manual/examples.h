@@ -8,7 +8,7 @@ namespace tq::manual {
 struct Example {
     const char *line, *what; // "tq-run chat", "chat with the small demo model"
 };
-// Returns the examples of a command, or of the program if `command` is empty. Empty if there is no such command.
+// Returns the examples of a command, or of the program if `command` is empty. Empty if the command does not exist.
 std::vector<Example> examples(const std::string& command);
 
 struct ExitStatus {

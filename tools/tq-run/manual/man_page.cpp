@@ -12,7 +12,7 @@ namespace {
 
 // Text without meaning to roff.
 // In roff a dot or an apostrophe at the beginning of a line is a request, a backslash an escape, and a hyphen, quotes, ^ and ~
-// are printed as other characters than those that a reader would have to type.
+// are printed as other characters than the reader would have to type.
 std::string escape(std::string_view text) {
     std::string out;
     bool line_begins = true;

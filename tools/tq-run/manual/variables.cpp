@@ -1,6 +1,6 @@
 // Left out are variables for tests only (TQ_CONFORMANCE_FAULT, TQ_SYSFS), a variable that `tq-run launch` sets for a client
-// (TQ_RUN_API_KEY), and those that the system or the launcher of an MPI job sets. tests/check_layers compares the names that
-// begin with TQ_ with those that the sources read.
+// (TQ_RUN_API_KEY), and variables that the system or the launcher of an MPI job sets. tests/check_layers compares the table
+// with the variables named TQ_* that the sources read.
 #include "tools/tq-run/manual/variables.h"
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,5 @@
+// The text of a measurement, and what identifies a measurement in its log. The hash of the text keeps logs of different texts
+// apart. It is SHA-256; a build without OpenSSL has 64 bits of FNV-1a, which are named so, and the two never compare equal.
 #include "tools/tq-run/measure/measured_text.h"
 #include "base/path_text.h"
 #include "base/printable.h"

@@ -15,7 +15,7 @@ struct DivergenceArguments {
 void add_flags(ArgumentParser& command, DivergenceArguments& arguments);
 
 // Reads the text, and looks for the device, so that what is wrong with these is said before the file is made. Throws Error, or
-// UsageError if there is no such device.
+// UsageError if the device does not exist.
 MeasuredText divergence_text(const DivergenceArguments& arguments, const Tokenizer& tokenizer);
 
 // Prints a report of `measured` beside `reference`. Returns the exit status: 130 after Ctrl-C. Throws Error, LoadStopped.

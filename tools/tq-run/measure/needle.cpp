@@ -256,6 +256,8 @@ void measure_all(Setup& setup, const KvOptions* reference, const TextPlan& plan,
     console.clear_status();
 }
 
+// A haystack of each length is made before the weights are loaded, because a length may be too short for its facts. The log is
+// read before, too: if it has all parts of this shard, nothing is loaded.
 int run(const NeedleArguments& given) {
     NeedleArguments arguments = given;
     const Shard shard = arguments.shard.shard();

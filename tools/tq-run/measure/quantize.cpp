@@ -210,8 +210,8 @@ class QuantizedFile {
 };
 
 // Whether the command reads the file, or a directory of Hugging Face that it reads has it.
-// Names are not enough: links and other spellings lead to the same file. equivalent() asks the system, and the identities are
-// those of the files that are mapped.
+// Names are not enough: links and other spellings lead to the same file. equivalent() asks the system, and identities are
+// compared for the files that are mapped.
 bool is_input(const fs::path& path, const QuantizeArguments& a, const Model& model) {
     std::error_code error;
     const fs::path in = utf8_path(a.in), parent = path.has_parent_path() ? path.parent_path() : fs::path(".");

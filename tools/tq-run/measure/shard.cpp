@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The logs of shards beside `log`, such as LOG.2of4, in the order of their names.
+// Returns the logs of shards beside `log` (LOG.2of4), in the order of their names.
 std::vector<std::pair<Shard, fs::path>> logs_of_shards(const fs::path& log) {
     const std::string prefix = utf8_text(log.filename()) + ".";
     std::vector<std::pair<Shard, fs::path>> out;
@@ -46,7 +46,7 @@ fs::path path_of(const ShardArguments& arguments) {
 Shard ShardArguments::shard() const {
     if (text.empty()) return {};
     const auto [number, count] =
-        parse_shard(text == "auto" ? fmt::format("{}/{}", launched_number() + 1, launched_processes()) : text);
+        parse_shard(text == "auto" ? fmt::format("{}/{}", launched_rank() + 1, launched_processes()) : text);
     return {number, count};
 }
 
@@ -66,6 +66,8 @@ void ShardLog::add(json part) {
     if (ordered_) take_next();
 }
 
+// Part k of all is part k / N of shard k % N + 1. The next part is taken from any shard that has it, also of different N. If no
+// shard has it, the caller measures this one part and asks again (add).
 void ShardLog::take_next() {
     const auto measured = [&](const auto& one) { // whether that shard has the next part
         const size_t next = log_.parts().size(), i = next / one.first.count;

@@ -1,4 +1,4 @@
-// The measurements of `tune`. Each probe changes one layer's keys or values; several caches are measured in one pass over the
+// The measurements of `mix`. Each probe changes one layer's keys or values; several caches are measured in one pass over the
 // reference, as many as the memory holds, at most 8. Every result is a line of the log, without budget and list of types in its
 // identity, so another budget costs no new probes. The final caches are measured on chunks that the probes have not seen if the
 // text has so many.
@@ -34,6 +34,7 @@ KvOptions TypeSearch::uniform(KvType type) const {
 }
 
 // Identifies the measurements. Budget and types are not in it: the measurements serve them all.
+// The schema has the former name of `mix`, so that logs of earlier versions go on.
 json TypeSearch::identity(const TypeSearchOptions& a) const {
     return {{"schema", "tq-run-tune"},
             {"version", 1},
@@ -106,7 +107,7 @@ size_t TypeSearch::caches_at_once() const {
     return max_at_once;
 }
 
-// The model is loaded only when something must be measured: if the log has everything, `tune` with another budget takes no time.
+// The model is loaded only when something must be measured: if the log has everything, `mix` with another budget takes no time.
 // The reference's logits depend on the chunks, so there is one CacheCosts for a first chunk, and the old one goes before the new
 // one is made.
 CacheCosts& TypeSearch::costs(size_t first_chunk) {

@@ -1,4 +1,4 @@
-// The measurements behind tq-run tune: what each cache type costs on each side of each layer, and the mixes that follow from it.
+// The measurements behind tq-run mix: what each cache type costs on each side of each layer, and the mixes that follow from it.
 #pragma once
 #include "tools/check/quality/cache_cost.h"
 #include "tools/check/quality/mix.h"
@@ -34,8 +34,8 @@ class TypeSearch {
     void check(uint64_t budget) const;
     bool measure_probes(); // false if it was stopped
     int measure_shard();   // of the probes; returns the exit status
-    // Returns the summaries in the order given, measured on chunks that no probe has used if the text has such; none if it
-    // was stopped.
+    // Returns the summaries in the order given, measured on chunks that no probe has used, if the text has any left. Empty if
+    // it was stopped.
     std::vector<quality::Summary> measure_caches(const std::vector<KvOptions>& caches);
 
     std::optional<KvOptions> best_mix(uint64_t budget) const; // nothing if none has at most `budget` bytes per token

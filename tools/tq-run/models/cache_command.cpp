@@ -151,7 +151,7 @@ std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner
     return std::nullopt;
 }
 
-// Reads every byte of the cache. Damage is only reported: the run that comes to such a page deletes it.
+// Reads every byte of the cache. Damage is only reported: the next run that reads a damaged page deletes it.
 int verify_pages(const CacheArguments& arguments) {
     const fs::path directory = directory_of(arguments);
     uint64_t pages = 0, bytes = 0;

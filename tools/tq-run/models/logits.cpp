@@ -20,7 +20,7 @@ struct LogitsArguments {
     bool json = false;
 };
 
-// Parses "1,2,3". Throws Error if the text is not such a list.
+// Parses "1,2,3". Throws Error if the text is no list of numbers.
 std::vector<uint32_t> parse_ids(std::string_view text) {
     std::vector<uint32_t> ids;
     const char *at = text.data(), *const end = at + text.size();

@@ -58,8 +58,8 @@ std::string value_of(const std::vector<std::string>& words, const std::string& f
     return value;
 }
 
-// The words are flags of two programs: those before "--" are for a server, those behind it for the client. Of the server's own
-// flags launch must know two, the port and the key; --url is launch's alone. So it does not parse the others, and `tq-run serve`
+// The words are flags of two programs: flags before "--" are for a server, flags after it for the client. launch must know two
+// of the server's flags, the port and the key, and it has one of its own, --url. It does not parse the others: `tq-run serve`
 // complains about them itself.
 Launch read(const std::vector<std::string>& words) {
     if (words.empty()) throw UsageError(fmt::format("launch needs the name of a client: {}", client_names()));

@@ -2,8 +2,8 @@
 // so (503), because a load balancer or `launch` wants to know that somebody is there. Objects are made in the order of their use:
 // Server (sockets), Backend (engine, drafts, scheduler, service), routes. They end in the reverse order, the handlers first
 // (StopAtEnd).
-// Ctrl-C or SIGTERM begins a drain: new requests get 503, those that run are answered, and replies that clients read slowly have
-// a minute. A second signal ends the process at once.
+// Ctrl-C or SIGTERM begins a drain: new requests get 503, running requests are answered, and replies that clients read slowly
+// have a minute. A second signal ends the process at once.
 #include "base/interrupt.h"
 #include "model/cache.h"
 #include "model/files/formats/open.h"

@@ -143,7 +143,7 @@ bool Chat::obey(const std::string& line) {
         complaint = fmt::format("{} takes nothing after it; begin the line with a space to send it to the model", word);
     else if (found->takes == Takes::something && argument.empty())
         complaint = fmt::format("{} needs a {}: {} {}", word, word == "/read" ? "file" : "name or a file", word, found->argument);
-    if (complaint.empty() && (word == "/regen" || word == "/retry")) { // its errors are those of any question
+    if (complaint.empty() && (word == "/regen" || word == "/retry")) { // it fails as any question does
         answer_again();
         return true;
     }
@@ -215,7 +215,7 @@ void Chat::change_setting(const std::string& argument) {
     write_error(fmt::format("sampling  {}\n", sampling_description(settings_.sampling)));
 }
 
-// Several files may be read before one question; each is checked together with those before it, since only the sum must fit.
+// Several files may be read before one question; each is checked together with the files before it, since their sum must fit.
 void Chat::read_file(const std::string& path) {
     std::error_code error;
     if (is_there(utf8_path(path)) && !std::filesystem::is_regular_file(utf8_path(path), error))

@@ -45,6 +45,9 @@ void Chat::keep() {
 
 // Most templates drop the thinking of earlier answers, so that the answer has to be run again without it. That is done now, until
 // the user types something, instead of before the next answer.
+// The ids that the next prompt will begin with do not depend on the question, but where they end does: a tokenizer may join the
+// template's last characters with the question's first. So two questions that share no beginning are rendered, and the ids that
+// both prompts begin with are run.
 void Chat::run_ahead() {
     constexpr size_t worthwhile = 8; // tokens
     if (conversation_.turns() == 0 || last_stop_ == Stop::interrupted || leaving_) return;

@@ -104,7 +104,7 @@ void Chat::refuse(const std::string& why) const {
 }
 
 // Lets the context begin at a later turn: the first with which the prompt has at most three quarters of the context, so that it
-// need not be run again soon; the last turn if there is no such turn. The search renders few prompts, also of thousands of turns.
+// need not be run again soon; the last turn if no turn qualifies. The search renders few prompts, also of thousands of turns.
 bool Chat::make_room(size_t answered) {
     const size_t enough = context_size() - context_size() / 4, before = conversation_.prompt().size();
     const size_t now = conversation_.first_turn_in_context(), last = conversation_.turns() - 1;

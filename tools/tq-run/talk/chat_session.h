@@ -30,6 +30,9 @@ struct ChatArguments {
 // The engine stands first among what owns something: drafts, prefix cache, session and prompt cache refer to it, and are
 // destroyed before it. A line is obeyed as a command (obey) or asked as a question (ask). If a question or its answer does not
 // fit, earlier turns leave the context (make_room), though not the conversation, unless --no-context-shift forbids it.
+// Three lists of the same text differ. The conversation has all turns. The context has the turns from
+// Conversation::first_turn_in_context() on, rendered by the template. The session's slot has the ids whose keys and values are
+// in the cache. Each prompt is rendered from the conversation anew, and only the part that the slot lacks is run.
 class Chat {
   public:
     // Both outlive this object.

@@ -1,4 +1,5 @@
-// The settings of a conversation that /set changes, by the names of the flags; and those that a saved conversation holds.
+// The settings of a conversation by the names of the flags: the ones that /set changes, and the ones that a saved conversation
+// holds.
 #pragma once
 #include "model/engine/sampling/sampler.h"
 #include <nlohmann/json_fwd.hpp>

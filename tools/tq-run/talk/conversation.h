@@ -31,11 +31,11 @@ class Conversation {
 
     // A list of {role, content, reasoning_content?}: the system prompt, if there is one, then user and assistant alternately.
     const nlohmann::ordered_json& messages() const { return messages_; }
-    // Throws Error if it is not such a list, or does not end with an answer; nothing is changed then.
+    // Throws Error, and changes nothing, if it is no list of messages or does not end with an answer.
     void replace(const nlohmann::json& messages);
 
-    // The history that is in the context, rendered by the model's template. Rendered and encoded again each time: the ids are
-    // always those of the template, and the session finds the longest prefix that is already in the cache.
+    // The history that is in the context, rendered by the model's template. Rendered and encoded again each time: the ids
+    // always follow the template, and the session finds the longest prefix that is already in the cache.
     std::vector<uint32_t> prompt() const { return prompt_from(begin_); }
     // The prompt if the context began at that turn.
     std::vector<uint32_t> prompt_from(size_t turn) const;

@@ -13,7 +13,7 @@
 namespace tq {
 namespace {
 
-constexpr size_t kept_entries = 1000, longest_entry = 64 << 10;
+constexpr size_t kept_entries = 1000, max_entry_bytes = 64 << 10;
 constexpr std::streamoff max_history_bytes = 1 << 20; // to read; once a file is twice as large, the older half goes
 
 // Escapes the text to one line.
@@ -52,7 +52,7 @@ std::vector<std::string> read_history(const std::filesystem::path& path) {
     std::string line;
     if (size > max_history_bytes) std::getline(file, line); // the rest of an entry
     while (std::getline(file, line))
-        if (!line.empty() && line.size() <= 2 * longest_entry && !find_invalid_utf8(line)) entries.push_back(unescape(line));
+        if (!line.empty() && line.size() <= 2 * max_entry_bytes && !find_invalid_utf8(line)) entries.push_back(unescape(line));
     if (entries.size() > kept_entries) entries.erase(entries.begin(), entries.end() - kept_entries);
     return entries;
 }
@@ -60,7 +60,7 @@ std::vector<std::string> read_history(const std::filesystem::path& path) {
 // Appending is one write, so two chats at once do not mix their lines. The file is cut to its newer half only when it is twice as
 // large as is read, so that this is rare.
 void add_to_history(const std::filesystem::path& path, const std::string& text) {
-    if (path.empty() || text.size() > longest_entry) return;
+    if (path.empty() || text.size() > max_entry_bytes) return;
     std::error_code error;
     std::filesystem::create_directories(path.parent_path(), error);
     if (std::filesystem::is_regular_file(path, error) &&

@@ -25,8 +25,8 @@ std::vector<KeptConversation> kept_conversations();
 // A line for each, for people: name, age, turns and first question, cut to `columns`; the first few of many.
 std::string list_conversations(size_t columns);
 
-// Returns the name that --resume means: this one, or the latest if it is empty. Throws an Error that names the conversations
-// if there is no such file, or two are equally late.
+// Returns the name that --resume means: this one, or the latest if it is empty. Throws an Error that names the conversations if
+// there is none, or two are equally late.
 std::string conversation_to_resume(const std::string& name);
 
 // Returns a name that no conversation has: the time, "2026-11-24-1314".

@@ -1,7 +1,7 @@
 // Reads one question: from the line editor, from a plain terminal, or from a pipe, in which each line is a question. A \ at the
-// end of a line joins the next. Two Ctrl-C in a row on an empty line leave; one clears what is typed. Linux cuts lines of a plain
-// terminal at 4095 bytes without a word, so such a line is refused instead of sent. While an answer is shown, a plain terminal
-// does not echo what is typed (while_answering).
+// end of a line joins the next. Two Ctrl-C in a row on an empty line leave; one clears what is typed. Linux silently cuts lines
+// of a plain terminal at 4095 bytes, so a line of that length is refused instead of sent. While an answer is shown, a plain
+// terminal does not echo what is typed (while_answering).
 #include "tools/tq-run/talk/question_reader.h"
 #include "base/error.h"
 #include "base/error_text.h"
@@ -13,7 +13,7 @@
 namespace tq {
 
 // Linux passes on no more of a line than this if the terminal edits it, and drops the rest silently.
-constexpr size_t longest_terminal_line = 4095;
+constexpr size_t max_terminal_line_bytes = 4095;
 
 QuestionReader::QuestionReader(Console& console, LineEditor::Complete complete, bool history) : console_(console) {
     if (!console.edits()) return;
@@ -34,7 +34,7 @@ ReadLine QuestionReader::read_one(const std::string& sign) {
     if (editor_) return editor_->read(console_.bold(sign.substr(0, 1)) + " ");
     if (console_.input_is_terminal()) write_error(console_.bold(sign));
     auto line = read_line();
-    if (line && console_.input_is_terminal() && line->size() >= longest_terminal_line) {
+    if (line && console_.input_is_terminal() && line->size() >= max_terminal_line_bytes) {
         write_error(fmt::format("the terminal has cut this line at {} bytes, so it is not sent: use /read FILE for a long text\n",
                                 line->size()));
         return {ReadLine::Kind::line, {}};

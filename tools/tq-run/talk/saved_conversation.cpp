@@ -33,7 +33,7 @@ static bool is_own(const std::filesystem::path& path) {
     }
 }
 
-// Throws unless the file is a saved conversation: only those are overwritten.
+// Throws unless the file is a saved conversation: no other file is overwritten.
 static void require_own(const std::string& text) {
     const auto path = utf8_path(text);
     std::error_code error;

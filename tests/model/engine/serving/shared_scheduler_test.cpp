@@ -1,4 +1,4 @@
-// Servers that share a store of pages: their answers are those of one alone, and a store that is slow holds up no other request.
+// Servers that share a store of pages: each answers as a server alone does, and a slow store holds up no other request.
 #include "model/engine/serving/scheduler.h"
 #include "tests/support/cpu_scheduler.h"
 #include "tests/support/fake_store.h"

@@ -103,9 +103,9 @@ TEST_CASE("a draft model proposes nothing that it is not sure of, nothing exclud
 }
 
 TEST_CASE("the largest probability is that of softmax") {
-    CHECK(largest_probability(std::vector<float>{1, 1, 1, 1}) == doctest::Approx(0.25));
-    CHECK(largest_probability(std::vector<float>{-100, 30, -1}) == doctest::Approx(1));
-    CHECK(largest_probability(std::vector<float>{0, std::log(3.0f)}) == doctest::Approx(0.75));
+    CHECK(max_probability(std::vector<float>{1, 1, 1, 1}) == doctest::Approx(0.25));
+    CHECK(max_probability(std::vector<float>{-100, 30, -1}) == doctest::Approx(1));
+    CHECK(max_probability(std::vector<float>{0, std::log(3.0f)}) == doctest::Approx(0.75));
 }
 
 TEST_CASE("limits of a draft are refused with the numbers") {

@@ -1,4 +1,5 @@
-// Decoded blocks are those of ggml's own decoders, bit for bit; the hashes are from tests/support/golden/make_low_bits.py.
+// Decoded blocks equal the results of ggml's own decoders, bit for bit; the hashes are from
+// tests/support/golden/make_low_bits.py.
 #include "base/blake2s.h"
 #include "model/files/formats/blocks.h"
 #include "model/weights/quantised_rows.h"

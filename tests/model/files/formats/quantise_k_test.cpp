@@ -1,5 +1,5 @@
-// Encoders beyond those of quantise_test: blocks of 32 as ggml's reference quantisers define them, in plain arithmetic, and K
-// formats, whose errors are compared with those of scales that nobody searched for.
+// Encoders that quantise_test does not cover: blocks of 32 as ggml's reference quantisers define them, in plain arithmetic, and
+// K formats, whose errors are compared with the errors of scales that nobody searched for.
 #include "base/checksum.h"
 #include "base/half.h"
 #include "model/files/formats/quantise.h"

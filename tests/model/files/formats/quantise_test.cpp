@@ -1,5 +1,5 @@
-// Weights quantised while loading: the bytes of ggml's reference quantiser, element by element in plain arithmetic, and those
-// of files that it wrote.
+// Weights quantised while loading: the bytes of ggml's reference quantiser, element by element in plain arithmetic, and the
+// bytes of files that it wrote.
 #include "base/error.h"
 #include "base/half.h"
 #include "model/files/formats/open.h"

@@ -25,7 +25,7 @@ uint32_t launched(const std::map<std::string, std::string>& variables) {
 
 uint32_t number(const std::map<std::string, std::string>& variables) {
     set_variables(variables);
-    return launched_number();
+    return launched_rank();
 }
 
 } // namespace

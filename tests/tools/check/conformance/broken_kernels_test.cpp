@@ -23,7 +23,7 @@ struct Module {
 
 struct Fault {
     std::string file, right, wrong; // `right` occurs once in shaders/`file`
-    std::vector<Module> modules;    // those that include the file and may be in use, which depends on the device
+    std::vector<Module> modules;    // modules that include the file and may be in use, which depends on the device
     std::string rows;               // the filter of conformance's rows that find it
 };
 
@@ -42,7 +42,7 @@ class Folder {
     TemporaryDirectory directory_;
 };
 
-// Copies the shaders, with the fault, and compiles those modules.
+// Copies the shaders, with the fault, and compiles the modules that include the file.
 void plant(const Fault& fault, const Folder& folder) {
     const fs::path sources = folder / "sources";
     fs::copy(fs::path(TQ_SOURCE_DIR) / "shaders", sources, fs::copy_options::recursive);

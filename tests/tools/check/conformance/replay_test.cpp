@@ -332,10 +332,10 @@ TEST_CASE("a comparison is of the buffer as it was between two dispatches, in a 
 TEST_CASE("a buffer that has the address of an earlier one is another buffer") {
     conformance::Rig rig("0", {});
     const TemporaryDirectory directory;
-    constexpr uint32_t columns = 128, most = 4;
+    constexpr uint32_t columns = 128, max_heads = 4;
     {
         conformance::Evidence evidence(rig, true);
-        for (uint32_t heads = 1; heads <= most; heads++) {
+        for (uint32_t heads = 1; heads <= max_heads; heads++) {
             const std::vector<float> ones(heads * columns, 1.0f), weights(columns, 1.0f);
             const Buffer y = rig.output(ones), gate = rig.upload(ones), weight = rig.upload(weights), context = rig.context(0, 1);
             rig.run(rig.tuning, context, 1, columns,
@@ -345,10 +345,10 @@ TEST_CASE("a buffer that has the address of an earlier one is another buffer") {
         evidence.write(directory.path() / "row", {{"row", "gated_norm"}});
     }
     const conformance::Recording recording = conformance::read_recording(directory.path() / "row"); // no buffer is too small
-    CHECK(recording.steps.size() == most);
+    CHECK(recording.steps.size() == max_heads);
     std::set<std::string> outputs;
     for (const auto& one : recording.comparisons) outputs.insert(one.buffer);
-    CHECK(outputs.size() == most);
+    CHECK(outputs.size() == max_heads);
 }
 
 TEST_CASE("words of a buffer of floats are expected as floats, and equal") {

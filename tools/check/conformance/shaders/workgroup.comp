@@ -6,12 +6,12 @@
 // of the codec's order into y[g], and takes the greatest of them into y[groups + g]; into the word y[2 * groups] all workgroups
 // add, and of y[2 * groups + 1] they set or clear bits, as kv_append does with the scale of its token.
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint most = 256; // count is a power of two, at most this
+layout(constant_id = 1) const uint max_terms = 256; // count is a power of two, at most this
 layout(push_constant) uniform Push { workgroup_params p; };
 layout(binding = 0) buffer Y { uint y[]; };
 layout(binding = 1) readonly buffer X { uint x[]; };
 
-shared uint terms[most];
+shared uint terms[max_terms];
 shared uint max_term;
 
 #define EACH(i, n) for (uint i = gl_LocalInvocationID.x; i < (n); i += gl_WorkGroupSize.x)

@@ -1,6 +1,6 @@
-// Vectors for a codec, 22 kinds. Besides normal ones there are those on which a nearly right encoder fails: heavy tails, single
-// large channels, one-hot, equal magnitudes, denormals, huge numbers, zeros of both signs, NaN and infinities, exponents over the
-// whole range; and vectors made to lie exactly on a decision of the encoder.
+// Vectors for a codec, 22 kinds. Besides normal ones there are vectors on which a nearly right encoder fails: heavy tails,
+// single large channels, one-hot, equal magnitudes, denormals, huge numbers, zeros of both signs, NaN and infinities, exponents
+// over the whole range; and vectors made to lie exactly on a decision of the encoder.
 // The latter are built backwards, from the rotated side. The Walsh-Hadamard transform of integers is exact in fp32 as long as
 // sums stay below 2^24, and it is its own inverse up to a factor. So integers y with the wanted property are chosen, and their
 // transform with the signs undone is the vector (rotated_integers). threshold_tie needs one component whose square is a
@@ -18,8 +18,8 @@ namespace {
 float from_bits(uint64_t bits) { return std::bit_cast<float>(uint32_t(bits)); }
 
 // 2^e m, m in [1, 2)
-float magnitude(Random& random, int min_e, int greatest_e) {
-    const int e = min_e + int(random.below(uint32_t(greatest_e - min_e + 1)));
+float magnitude(Random& random, int min_e, int max_e) {
+    const int e = min_e + int(random.below(uint32_t(max_e - min_e + 1)));
     return from_bits(uint64_t(e + 127) << 23 | (random.bits() & 0x7fffff));
 }
 

@@ -1,7 +1,7 @@
 // Bytes of a terminal become keys. libedit's own table of sequences depends on terminfo and does not know bracketed paste, so
-// sequences are read here, those of terminals in common use, and libedit gets one code for each key. Anything incomplete waits
-// for more bytes: an ESC may be the key or the beginning of a sequence, which patience_ms() decides; a paste ends only with its
-// end mark, or after two seconds of silence.
+// the sequences of common terminals are read here, and libedit gets one code for each key. Anything incomplete waits for more
+// bytes: an ESC may be the key or the beginning of a sequence, which patience_ms() decides; a paste ends only with its end
+// mark, or after two seconds of silence.
 // A paste is text: its line ends do not send it, and its control characters are removed, so that nothing that was copied can
 // press keys. Unknown sequences are dropped whole.
 #include "tools/tq-run/talk/libedit/keys.h"

@@ -3,7 +3,7 @@
 // to a stream of its own on standard error, because stderr has no buffer.
 // A change of the terminal's size: libedit believes that nothing is shown any more. show_again() computes how many rows the text
 // takes at the new width, erases them from the prompt on, and lets libedit draw anew.
-// libedit counts no columns between two \1 in the prompt, so colours are put between such (read).
+// libedit counts no columns between two \1 in the prompt, so each colour is put between two of them (read).
 #include "tools/tq-run/talk/line_editor.h"
 #include "base/environment.h"
 #include "base/error.h"

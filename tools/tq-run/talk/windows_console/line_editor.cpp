@@ -16,7 +16,7 @@ struct ConsoleRead {
     DWORD units = 0, error = 0;
 };
 
-// An event that is not typed, such as another program's, does not end a read by itself.
+// An event that nobody typed (another program's) does not end a read by itself.
 ConsoleRead read_console(std::span<wchar_t> block) {
     const WaitForInput waiting;
     ConsoleRead read;

@@ -1,4 +1,4 @@
-// tq-run tune: chooses types for each layer's keys and values, so that a cache of a given number of bytes costs least; measures
+// tq-run mix: chooses types for each layer's keys and values, so that a cache of a given number of bytes costs least; measures
 // them, and writes a file for --kv.
 // The cost of a mix is predicted as the sum of the costs of its parts: each type in one layer and side, with all others at the
 // base type, is measured once (probes). The best mix under a budget is then found exactly (Sensitivities::best_mix), and measured
@@ -25,7 +25,7 @@ using quality::Summary;
 
 constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq5,tq6,tq8,q8_0,f16";
 
-struct TuneArguments {
+struct MixArguments {
     ConsoleArguments console;
     ModelArguments model;
     TypeSearchOptions search;
@@ -112,15 +112,15 @@ void write_file(const std::string& path, const KvOptions& kv, uint32_t layers, c
     file.commit();
 }
 
-void require_usage(const TuneArguments& a) {
+void require_usage(const MixArguments& a) {
     if (a.model.kv.names_types())
-        throw UsageError("tune chooses the cache types itself: leave --kv, -ctk, -ctv and --kv-layers out, and name the "
+        throw UsageError("mix chooses the cache types itself: leave --kv, -ctk, -ctv and --kv-layers out, and name the "
                          "candidates with --types");
     if (a.budget != 0 && a.model.context_size)
         throw UsageError("--budget and -c are two ways to give the size: leave one of them out");
     if (a.budget == 0 && !a.model.context_size)
         throw UsageError(
-            "tune needs a size: give either --budget, or -c for a context that must fit in the memory or in --memory");
+            "mix needs a size: give either --budget, or -c for a context that must fit in the memory or in --memory");
     if (a.budget != 0 && a.model.memory_limit_bytes != 0)
         throw UsageError("--memory belongs to -c, not to --budget: leave one of them out");
     if (a.model.context_size == 0u) throw UsageError("-c must be at least 1, the tokens that must fit in the memory");
@@ -128,7 +128,7 @@ void require_usage(const TuneArguments& a) {
 
 // The search needs the memory of several caches of a chunk, and the result that of one with the whole context. So two plans are
 // made: the setup's for the search, and MemoryBudget's for the result.
-int run(const TuneArguments& arguments) {
+int run(const MixArguments& arguments) {
     require_usage(arguments);
     Console console = arguments.console.console();
     ModelArguments measured = arguments.model; // the limit is for the resulting cache, not for the search
@@ -180,8 +180,8 @@ int run(const TuneArguments& arguments) {
 
 } // namespace
 
-void add_tune(ArgumentParser& app, Action& action) {
-    const auto flags = [](ArgumentParser& command, TuneArguments& a) {
+void add_mix(ArgumentParser& app, Action& action) {
+    const auto flags = [](ArgumentParser& command, MixArguments& a) {
         const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
             return command.add_option(name, value, help).option_text(type);
         };
@@ -204,7 +204,7 @@ void add_tune(ArgumentParser& app, Action& action) {
         hide_flags(command, {"--kv", "--cache-type-k", "--cache-type-v", "--kv-layers"});
         add_flags(command, a.console);
     };
-    add_command<TuneArguments>(app, action, "tune", "Choose the best cache types of each layer within a size limit", flags, run);
+    add_command<MixArguments>(app, action, "mix", "Choose the best cache types of each layer within a size limit", flags, run);
 }
 
 } // namespace tq

@@ -267,35 +267,26 @@ void add_shaders(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ShadersArguments& a) {
         command.footer(columns_help);
         auto list =
-            command.add_flag("--list", a.list, "list the variants, with their kernels and constants; this is the default");
-        command
-            .add_flag("--compile", a.compile,
-                      "compile the variants and print the driver's statistics of each: see the columns below")
+            add_flag(command, "--list", a.list, "list the variants, with their kernels and constants; this is the default");
+        add_flag(command, "--compile", a.compile,
+                 "compile the variants and print the driver's statistics of each: see the columns below")
             .excludes(list);
-        command
-            .add_flag("--check", a.check,
-                      "compile the variants; exit status 1 if one fails, gets another subgroup size than it relies on, spills "
-                      "registers or uses scratch memory")
+        add_flag(command, "--check", a.check,
+                 "compile the variants; exit status 1 if one fails, gets another subgroup size than it relies on, spills "
+                 "registers or uses scratch memory")
             .excludes(list);
-        command
-            .add_option("--device", a.device,
-                        "Vulkan device by index or part of its name; one without memory is enough; default: the best device")
-            .option_text("NAME");
-        command
-            .add_option("--filter", a.filter,
-                        "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=\"; "
-                        "default: all")
-            .option_text("TEXT");
-        command.add_option("--shard", a.shard, "only one part of these variants, such as 2/3 for the second of three")
-            .option_text("K/N")
+        add_option(command, "--device", a.device, "NAME",
+                   "Vulkan device by index or part of its name; one without memory is enough; default: the best device");
+        add_option(
+            command, "--filter", a.filter, "TEXT",
+            "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=\"; default: all");
+        add_option(command, "--shard", a.shard, "K/N", "only one part of these variants, such as 2/3 for the second of three")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));
-        command.add_option("--spirv", a.spirv, "write each variant's SPIR-V to this folder, with its constants as defaults")
-            .option_text("DIR");
-        command
-            .add_option("--disassembly", a.disassembly,
-                        "compile, and write the driver's disassembly and intermediate code to this folder")
-            .option_text("DIR");
-        command.add_option("--json", a.json, "write all of this to a file, as JSON").option_text("FILE");
+        add_option(command, "--spirv", a.spirv, "DIR",
+                   "write each variant's SPIR-V to this folder, with its constants as defaults");
+        add_option(command, "--disassembly", a.disassembly, "DIR",
+                   "compile, and write the driver's disassembly and intermediate code to this folder");
+        add_option(command, "--json", a.json, "FILE", "write all of this to a file, as JSON");
         add_flags(command, a.console);
     };
     add_command<ShadersArguments>(app, action, "shaders", "List the kernels' variants, and show what a driver compiles them to",

@@ -67,8 +67,8 @@ void add_manual(CLI::App& app, Action& action) {
         "man", "Print the man page of tq-run or of a command",
         [](ArgumentParser& command) {
             auto given = std::make_shared<ManArguments>();
-            command.add_option("command", given->command, "the command; default: tq-run itself").option_text("[COMMAND]");
-            command.add_option("--write", given->directory, "write all pages into this directory").option_text("DIR");
+            add_option(command, "command", given->command, "[COMMAND]", "the command; default: tq-run itself");
+            add_option(command, "--write", given->directory, "DIR", "write all pages into this directory");
             return given;
         },
         write_man_pages);
@@ -76,7 +76,7 @@ void add_manual(CLI::App& app, Action& action) {
         "completion", "Print the completion script of a shell",
         [](ArgumentParser& command) {
             auto given = std::make_shared<std::string>();
-            command.add_option("shell", *given, "the shell").option_text("SHELL").required().one_of("bash zsh fish");
+            add_option(command, "shell", *given, "SHELL", "the shell").required().one_of("bash zsh fish");
             return given;
         },
         [](const manual::Command&, const std::string& shell) {
@@ -87,9 +87,7 @@ void add_manual(CLI::App& app, Action& action) {
         "complete", "Complete a command line",
         [](ArgumentParser& command) {
             auto given = std::make_shared<std::vector<std::string>>();
-            command.add_option("words", *given, "its words, from tq-run to the one that is begun")
-                .option_text("WORDS")
-                .take_all();
+            add_option(command, "words", *given, "WORDS", "its words, from tq-run to the one that is begun").take_all();
             return given;
         },
         [](const manual::Command& program, const std::vector<std::string>& words) {

@@ -288,16 +288,14 @@ int run(const AblateArguments& given) {
 void add_ablate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, AblateArguments& a) {
         command.footer(stages_help);
-        command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
-        command.add_option("-o,--output", a.output, "keep every run in this file of JSON lines, and resume from it if it exists")
-            .option_text("FILE.jsonl");
-        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: 2")
-            .option_text("N")
-            .check(number(1, 1 << 20));
-        command.add_flag("--samples", a.samples, "print what the model generates with the winner and with the reference");
-        command.add_flag("--keep-going", a.keep_going,
-                         "continue after a stage that fails, although later stages then mean little");
-        command.add_option("--log", a.output).group(""); // as the other commands call it
+        add_option(command, "-f,--file", a.file, "FILE", "text to measure on; default: a short built-in text");
+        add_option(command, "-o,--output", a.output, "FILE.jsonl",
+                   "keep every run in this file of JSON lines, and resume from it if it exists");
+        add_option(command, "--chunks", a.chunks, "N", "number of chunks of -c tokens; default: 2").check(number(1, 1 << 20));
+        add_flag(command, "--samples", a.samples, "print what the model generates with the winner and with the reference");
+        add_flag(command, "--keep-going", a.keep_going,
+                 "continue after a stage that fails, although later stages then mean little");
+        add_option(command, "--log", a.output, "", "").group(""); // as the other commands call it
         add_flags(command, a.model);
         command.get_option("--ctx-size")
             .description("tokens of a chunk, such as 2048 or 4k; 0: the model's maximum; default: 512");

@@ -257,10 +257,8 @@ void add_launch(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, LaunchArguments& a) {
         std::string client_words;
         for (const Client& client : clients()) client_words += fmt::format("{}{}", client_words.empty() ? "" : " ", client.name);
-        command
-            .add_option("words", a.words,
-                        fmt::format("{}; flags of tq-run serve for a server of its own; arguments of the client", client_names()))
-            .option_text("CLIENT [--url URL] [SERVE-FLAGS...] [-- ARGUMENTS...]")
+        add_option(command, "words", a.words, "CLIENT [--url URL] [SERVE-FLAGS...] [-- ARGUMENTS...]",
+                   fmt::format("{}; flags of tq-run serve for a server of its own; arguments of the client", client_names()))
             .values(client_words)
             .take_all();
         command.footer(

@@ -10,6 +10,7 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/whole_file.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
 #include "tools/check/conformance/replay.h"
@@ -24,7 +25,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -80,15 +80,14 @@ int work(const ConformanceArguments& a) {
     return 0;
 }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_report(const std::string& path, const std::string& text) {
     if (path.empty()) return;
-    std::ofstream file(utf8_path(path), std::ios::binary);
-    if (!file.write(text.data(), std::streamsize(text.size())).flush())
-        fail("cannot write the report to {}: {}", path, std::strerror(errno));
+    if (const std::error_code error = write_file(utf8_path(path), {std::as_bytes(std::span(text))}))
+        fail("cannot write the report to {}: {}", path, error.message());
 }
 
 // Files are written, and directories made, before the hour-long run, too.
-void check_writable(const std::string& path) { write_file(path, "\n"); }
+void check_writable(const std::string& path) { write_report(path, "\n"); }
 
 void check_directory(const std::string& path) {
     if (path.empty()) return;
@@ -166,7 +165,7 @@ void list_rows(const ConformanceArguments& a) {
     for (const std::string& name : names) write_output(name + '\n');
     const Json json{
         {"program", build_description()}, {"device", describe(device->capabilities)}, {"profile", a.profile}, {"rows", names}};
-    write_file(a.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    write_report(a.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
 // Runs a folder of --dump on a device, in this process.
@@ -251,8 +250,8 @@ int run(const ConformanceArguments& a) {
         report.devices.push_back(test(options, a, selector, console));
     }
     write_text(summary(report));
-    write_file(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
-    write_file(a.junit, to_junit(report));
+    write_report(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    write_report(a.junit, to_junit(report));
     if (interrupted()) return 130;
     if (selection.every_row()) tell_unused(expectations, report);
     return report.passed() ? 0 : report.nothing_tested() ? nothing_was_tested : 1;

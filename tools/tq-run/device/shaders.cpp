@@ -9,6 +9,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "base/stopwatch.h"
+#include "base/whole_file.h"
 #include "model/gpu/variants.h"
 #include "model/kv/types.h"
 #include "runtime/compiler.h"
@@ -20,7 +21,6 @@
 #include <cctype>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -91,10 +91,8 @@ std::string file_stem(const Variant& variant) {
     return out;
 }
 
-void write_file(const std::filesystem::path& path, const char* data, size_t bytes, const char* flag) {
-    std::ofstream file(path, std::ios::binary);
-    if (!file.write(data, std::streamsize(bytes)).flush())
-        fail("cannot write {}: choose another folder with {}", utf8_text(path), flag);
+void write_result(const std::filesystem::path& path, std::span<const std::byte> bytes, const char* flag) {
+    if (write_file(path, {bytes})) fail("cannot write {}: choose another folder with {}", utf8_text(path), flag);
 }
 
 void make_folder(const std::string& folder, const char* flag) {
@@ -109,8 +107,7 @@ void write_spirv(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--spirv");
     for (const Row& row : rows) {
         const std::vector<uint32_t> code = specialised(*row.variant.shader, row.variant.constants);
-        write_file(utf8_path(folder) / (file_stem(row.variant) + ".spv"), reinterpret_cast<const char*>(code.data()),
-                   code.size() * 4, "--spirv");
+        write_result(utf8_path(folder) / (file_stem(row.variant) + ".spv"), std::as_bytes(std::span(code)), "--spirv");
     }
     write_error(fmt::format("wrote {} modules to {}\n", rows.size(), folder));
 }
@@ -125,8 +122,8 @@ void write_disassembly(const std::string& folder, std::span<const Row> rows) {
                 std::string name = one.name;
                 for (char& c : name)
                     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                write_file(utf8_path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name), one.text.data(),
-                           one.text.size(), "--disassembly");
+                write_result(utf8_path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name),
+                             std::as_bytes(std::span(one.text)), "--disassembly");
                 files++;
             }
     if (files == 0) fail("the driver gives no disassembly, so --disassembly has nothing to write");
@@ -236,10 +233,9 @@ void write_json(const std::string& path, const Compiler& compiler, std::span<con
              {"has_statistics", compiler.has_statistics()},
              {"kernels", Json::array()}};
     for (const Row& row : rows) out["kernels"].push_back(to_json(row));
-    std::ofstream file(utf8_path(path), std::ios::binary);
-    file << out.dump(1) << '\n';
-    file.close();
-    if (!file) fail("cannot write {}: choose another file with --json", path);
+    const std::string text = out.dump(1) + '\n';
+    if (write_file(utf8_path(path), {std::as_bytes(std::span(text))}))
+        fail("cannot write {}: choose another file with --json", path);
 }
 
 int run(const ShadersArguments& arguments) {

@@ -6,13 +6,13 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/whole_file.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/manual/completion.h"
 #include "tools/tq-run/manual/man_page.h"
 #include "tools/tq-run/manual/variables.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 
 namespace tq {
 namespace {
@@ -25,10 +25,7 @@ struct NoArguments {};
 
 void write_page(const std::filesystem::path& directory, const std::string& name, const std::string& page) {
     const std::filesystem::path path = directory / (name + ".1");
-    std::ofstream file(path, std::ios::binary);
-    file << page;
-    file.close();
-    if (!file)
+    if (write_file(path, {std::as_bytes(std::span(page))}))
         fail("cannot write {}: is {} a directory with free space?", printable(utf8_text(path)), printable(utf8_text(directory)));
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <system_error>
 
 namespace tq {
@@ -35,5 +36,9 @@ std::chrono::seconds time_since_use(const std::filesystem::path& path, std::erro
 
 // Returns once the bytes of the file are on the disk, so that a later rename cannot reach the disk before them. Throws Error.
 void flush_to_disk(const std::filesystem::path& path);
+
+// Appends `bytes` in one write, so that writes of two programs do not interleave. Creates the file if it does not exist, such
+// that only its user may read it. Throws Error.
+void append_private(const std::filesystem::path& path, std::string_view bytes);
 
 } // namespace tq

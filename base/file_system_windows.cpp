@@ -4,11 +4,13 @@
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
+#include "base/printable.h"
 #include "base/windows_handle.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <ratio>
 #include <sys/stat.h>
 #include <wchar.h>
@@ -85,6 +87,13 @@ void flush_to_disk(const std::filesystem::path& path) {
     const DWORD error = ::GetLastError();
     ::CloseHandle(file);
     if (!flushed) fail("cannot write {} to the disk: error {}", utf8_text(path), error);
+}
+
+// A user's own directories are private on Windows.
+void append_private(const std::filesystem::path& path, std::string_view bytes) {
+    std::ofstream file(path, std::ios::binary | std::ios::app);
+    if (!file.write(bytes.data(), std::streamsize(bytes.size())).flush())
+        fail("cannot write {}", printable(utf8_text(path), 200));
 }
 
 } // namespace tq

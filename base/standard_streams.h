@@ -12,4 +12,8 @@ void occupy_closed_streams();
 // end the program.
 void ignore_file_size_signal();
 
+// Returns true if standard input can be read without waiting, or has ended; on a terminal that edits lines itself, once a line
+// is complete.
+bool input_is_waiting();
+
 } // namespace tq

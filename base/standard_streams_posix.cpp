@@ -3,6 +3,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <initializer_list>
+#include <poll.h>
 #include <unistd.h>
 
 namespace tq {
@@ -14,5 +15,10 @@ void occupy_closed_streams() {
 }
 
 void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
+
+bool input_is_waiting() {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return ::poll(&input, 1, 0) != 0; // an error, too: the next read reports it
+}
 
 } // namespace tq

@@ -4,7 +4,7 @@
 // positions after the slot's last token, but the slot is not advanced: an id counts only when the caller has verified it in a
 // pass of the whole model. Pages for them are reserved first; a slot whose pages or context end earlier drafts fewer, and does
 // not fail. A value that is not finite ends the draft of its slot alone. If only one slot drafts, and nobody wants its logits, it
-// runs ahead on the device if that can (Stage::run_drafts_ahead): all steps in one submission, at most SAMPLING_STEPS.
+// runs ahead on the device if that can (Stage::run_ahead): all steps in one submission, at most SAMPLING_STEPS.
 #include "model/draft_run.h"
 #include "base/ensure.h"
 #include "base/statistics.h"

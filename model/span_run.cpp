@@ -283,12 +283,7 @@ std::span<const float> Stage::run_draft(const PassRows& rows, DraftIds) {
     return {};
 }
 
-std::vector<uint32_t> Stage::run_drafts_ahead(const PassRows&, uint32_t n, DraftIds) {
-    ENSURE(false, "{} drafts: sampling is not offered", n);
-    return {};
-}
-
-std::vector<uint32_t> Stage::run_ahead(const PassRows&, uint32_t n, const DeviceSampling&) {
+std::vector<uint32_t> Stage::run_ahead(const PassRows&, uint32_t n, const DeviceSampling&, std::optional<DraftIds>) {
     ENSURE(false, "{} tokens: sampling is not offered", n);
     return {};
 }

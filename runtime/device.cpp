@@ -57,10 +57,16 @@ uint64_t timeout_of_environment() {
 Device::Impl::Impl(std::string_view selector, std::string_view profile)
     : OpenDevice(open_device(selector, profile, Use::run)), timeout_ns(timeout_of_environment()) {}
 
+// A queue may be used by one thread at a time. The fence is reset first, so that one that an earlier exception has left signalled
+// is never submitted.
 void Device::Impl::submit(std::span<const VkCommandBuffer> commands, VkFence fence) {
     const std::lock_guard lock(submitting);
+    VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
+    info.commandBufferCount = uint32_t(commands.size());
+    info.pCommandBuffers = commands.data();
     try {
-        tq::submit(handle, queue, commands, fence);
+        check(vkResetFences(handle, 1, &fence), "resetting a fence");
+        check(vkQueueSubmit(queue, 1, &info, fence), "submitting work");
     } catch (const DeviceLost&) {
         lost = true;
         throw;

@@ -17,7 +17,8 @@ struct Device::Impl : OpenDevice {
     std::optional<Pipelines> pipelines;
     std::map<std::string, ProfileRow> profile;
 
-    // Submits to the queue; several threads may. `fence` is signalled when the commands are done.
+    // Submits to the queue; several threads may. `fence` is signalled when the commands are done. OutOfMemory: nothing was
+    // submitted.
     void submit(std::span<const VkCommandBuffer> commands, VkFence fence);
     std::mutex submitting;
 

@@ -103,15 +103,6 @@ void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage) {
 
 void end_commands(VkCommandBuffer commands) { check(vkEndCommandBuffer(commands), "ending a command buffer"); }
 
-// A queue may be used by one thread at a time: Device::Impl::submit() has the lock.
-void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence) {
-    check(vkResetFences(device, 1, &fence), "resetting a fence");
-    VkSubmitInfo info{VK_STRUCTURE_TYPE_SUBMIT_INFO};
-    info.commandBufferCount = uint32_t(commands.size());
-    info.pCommandBuffers = commands.data();
-    check(vkQueueSubmit(queue, 1, &info, fence), "submitting work");
-}
-
 static VkAccessFlags accesses_of(VkPipelineStageFlags stages) {
     VkAccessFlags out = 0;
     if (stages & kernel_stage) out |= VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;

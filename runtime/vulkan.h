@@ -58,9 +58,6 @@ OwnedCommandPool make_command_pool(VkDevice device, uint32_t family);
 VkCommandBuffer allocate_commands(VkDevice device, VkCommandPool pool); // freed with the pool
 void begin_commands(VkCommandBuffer commands, VkCommandBufferUsageFlags usage = 0);
 void end_commands(VkCommandBuffer commands);
-// Resets the fence first, so that a fence left signalled by an earlier exception is never submitted. OutOfMemory: nothing was
-// submitted.
-void submit(VkDevice device, VkQueue queue, std::span<const VkCommandBuffer> commands, VkFence fence);
 
 constexpr VkPipelineStageFlags kernel_stage = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, copy_stage = VK_PIPELINE_STAGE_TRANSFER_BIT,
                                host_stage = VK_PIPELINE_STAGE_HOST_BIT, work_stages = kernel_stage | copy_stage;

@@ -1,12 +1,13 @@
-// A pass is recorded once for each shape, and then run for every block and token of that shape: recording the 400 dispatches of a
-// dense model takes longer than a token. What differs between two runs (ids, positions, slots, page tables) is data in the
-// context buffer, which write() fills before each run. A recording has workgroups for all rows of its shape; workgroups of absent
-// rows end at once. So few shapes suffice: blocks in steps of a sixteenth of the batch, separate rows in powers of two, each with
-// the head or without (Shape). The kernels of shapes that are certain to come are built before the first token (first_shapes()),
-// because drivers take up to a second for one; other shapes are recorded when they first occur. A recording for a part of a block
-// has the kernels of the whole (Shape::block), so that a token's bits do not depend on where a block is divided.
-#include "model/gpu/recordings.h"
+// Part of GpuStage: its recordings. A pass is recorded once for each shape, and then run for every block and token of that shape:
+// recording the 400 dispatches of a dense model takes longer than a token. What differs between two runs (ids, positions, slots,
+// page tables) is data in the context buffer, which write() fills before each run. A recording has workgroups for all rows of its
+// shape; workgroups of absent rows end at once. So few shapes suffice: blocks in steps of a sixteenth of the batch, separate rows
+// in powers of two, each with the head or without (Shape). The kernels of shapes that are certain to come are built before the
+// first token (first_shapes()), because drivers take up to a second for one; other shapes are recorded when they first occur. A
+// recording for a part of a block has the kernels of the whole (Shape::block), so that a token's bits do not depend on where a
+// block is divided.
 #include "base/ensure.h"
+#include "model/gpu/gpu_stage.h"
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -15,46 +16,28 @@
 
 namespace tq::gpu {
 
-PassLimits Recordings::limits(const ForwardOptions& o, const Tuning& tuning) {
+PassLimits GpuStage::limits() const {
+    const ForwardOptions& o = options_;
     // The kernels of a block give a token the same bits wherever the block begins and ends, those of a short block do not: its
     // attention is split.
     BlockKernels kernels{.block = o.batch_size};
-    if (tuning.short_block < o.batch_size) kernels.many = std::max(tuning.short_block, max_separate_rows(o)) + 1;
+    if (tuning_.short_block < o.batch_size) kernels.many = std::max(tuning_.short_block, max_separate_rows(o)) + 1;
     return {.kernels = o.deterministic ? BlockKernels{} : kernels,
             .deterministic = o.deterministic,
             .batch_size = o.batch_size,
-            .short_block = tuning.short_block,
+            .short_block = tuning_.short_block,
             .max_separate_rows = max_separate_rows(o),
             .min_separate_rows = max_separate_rows(o), // reading weights takes the time
             .separate_room = max_separate_rows(o),
             .separate_slice = max_separate_rows(o),
             .max_block_spans = max_block_spans(o),
             .max_head_rows = max_head_rows,
-            .max_hidden_rows = std::min(max_head_rows, o.batch_size)};
-}
-
-Recordings::Recordings(Device& device, const Config& config, const DeviceWeights& weights, const ForwardOptions& options,
-                       const Tuning& tuning, const DeviceStorage& vectors, const Cache& cache, double layer_seconds)
-    : device_(device), config_(config), options_(options), tuning_(tuning), cache_(cache),
-      head_norms_(upload_head_norms(device, config, weights, options.kv)), net_(config, weights, head_norms_, vectors),
-      layout_(context_layout(config, options)), context_(make_context(device, config, layout_)),
-      scratch_(make_scratch(device, ScratchBytes(config, tuning, options))),
-      ids_(device.allocate("ids", 4ull * options.batch_size)),
-      step_upload_(device.allocate("step", layout_.rope_at(), Memory::upload)),
-      ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)), hidden_crossing_([&] {
-          const uint64_t bytes = 4ull * options.batch_size * config.hidden_size;
-          return options.held.all() ? std::nullopt
-                                    : std::optional(Crossing{device.allocate("h to the device", bytes, Memory::upload),
-                                                             device.allocate("h read back", bytes, Memory::readback)});
-      }()),
-      run_ahead_(device, scratch_, ids_, config.vocab_size), pace_(device.capabilities().type, config, tuning, layer_seconds) {
-    prepare();
-    for (const Shape& shape : first_shapes()) recorded(shape);
+            .max_hidden_rows = max_hidden_rows()};
 }
 
 // Returns the passes that are recorded at the beginning: of a token and of a block (or of their parts that are here), and of
 // drafts' verification: compiling it in the middle of a text would cost more than drafts gain.
-std::vector<Recordings::Shape> Recordings::first_shapes() const {
+std::vector<GpuStage::Shape> GpuStage::first_shapes() const {
     std::vector<Shape> out;
     if (!hidden_crossing_) {
         const uint32_t batch = options_.batch_size;
@@ -74,7 +57,7 @@ std::vector<Recordings::Shape> Recordings::first_shapes() const {
 }
 
 // Returns blocks of the networks whose weights are not here yet: what is recorded depends on them, the kernels do not.
-std::vector<Recordings::Shape> Recordings::streamed_shapes() const {
+std::vector<GpuStage::Shape> GpuStage::streamed_shapes() const {
     std::vector<Shape> out;
     for (const uint32_t layer : options_.streamed) {
         const uint32_t half = feed_forward_of(layer);
@@ -83,14 +66,12 @@ std::vector<Recordings::Shape> Recordings::streamed_shapes() const {
     return out;
 }
 
-bool Recordings::samples() const { return tuning_.sampling && !options_.tap && config_.vocab_size <= max_sampling_logits; }
-
-void Recordings::forget() {
+void GpuStage::record_again() {
     recordings_.clear();
-    run_ahead_.forget();
+    ahead_.reset();
 }
 
-ForwardPass Recordings::new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const {
+ForwardPass GpuStage::new_pass(Recorder& recorder, Taps& taps, const Shape& shape) const {
     const uint32_t spans = shape.separate ? 1 : max_block_spans(options_);
     return {{.recorder = recorder,
              .tuning = tuning_,
@@ -107,14 +88,14 @@ ForwardPass Recordings::new_pass(Recorder& recorder, Taps& taps, const Shape& sh
             taps};
 }
 
-Activations Recordings::activations(const Buffer& logits) const { return {config_, scratch_, ids_, logits}; }
+Activations GpuStage::activations(const Buffer& logits) const { return {config_, scratch_, ids_, logits}; }
 
-void Recordings::upload(Recorder& recorder, uint64_t begin, uint64_t end) const {
+void GpuStage::upload(Recorder& recorder, uint64_t begin, uint64_t end) const {
     recorder.copy(View(context_, begin, end - begin), View(step_upload_, begin, end - begin));
 }
 
 // Uploads the inputs of a run: header and rows, and the ids; h instead of ids if the device holds only some of the halves.
-void Recordings::begin_step(Pass& pass, HalfRange halves, Head head) const {
+void GpuStage::begin_step(Pass& pass, HalfRange halves, Head head) const {
     upload(pass.recorder, 0, ContextLayout::rows_at() + pass.tokens * sizeof(Row));
     if (!halves.empty() && !pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());
     const uint64_t ids = 4ull * pass.tokens, hidden = ids * config_.hidden_size;
@@ -123,7 +104,7 @@ void Recordings::begin_step(Pass& pass, HalfRange halves, Head head) const {
 }
 
 // Records halves, all of them from ids_ on.
-void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activations& x) const {
+void GpuStage::record_halves(ForwardPass& pass, HalfRange halves, const Activations& x) const {
     if (is_whole(halves)) {
         layers(pass, net_, x);
     } else {
@@ -137,7 +118,7 @@ void Recordings::record_halves(ForwardPass& pass, HalfRange halves, const Activa
 }
 
 // Records the computation of a shape; its logits are in logits_of(rows).
-void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
+void GpuStage::record_steps(ForwardPass& pass, const Shape& shape) {
     const Logits* out = gives_logits(shape.head) ? &logits_of(shape.rows) : nullptr;
     const Activations x = activations(out != nullptr && out->values ? *out->values : scratch_.logits);
     if (drafts(shape.head)) {
@@ -152,7 +133,7 @@ void Recordings::record_steps(ForwardPass& pass, const Shape& shape) {
 }
 
 // Builds the kernels of all passes at once, before the first is recorded.
-void Recordings::prepare() {
+void GpuStage::prepare() {
     Recorder::prepare(device_, [&](Recorder& recorder) {
         Taps none;
         for (const auto& shapes : {first_shapes(), streamed_shapes()})
@@ -161,12 +142,12 @@ void Recordings::prepare() {
                 record_steps(pass, shape);
             }
         ForwardPass token = new_pass(recorder, none, {1, true, all_halves(), Head::logits});
-        for (const RunAhead::Step step : {RunAhead::Step::token_of_few, RunAhead::Step::token_of_many})
-            if (samples()) run_ahead_.sample_next(token, step);
+        for (const Ahead step : {Ahead::token_of_few, Ahead::token_of_many})
+            if (samples()) sample_next(token, step);
     });
 }
 
-const Recordings::Logits& Recordings::logits_of(uint32_t rows) {
+const GpuStage::Logits& GpuStage::logits_of(uint32_t rows) {
     const auto found = logits_.find(rows);
     if (found != logits_.end()) return found->second;
     const uint64_t bytes = 4ull * rows * config_.vocab_size;
@@ -175,13 +156,13 @@ const Recordings::Logits& Recordings::logits_of(uint32_t rows) {
     return logits_.emplace(rows, std::move(made)).first->second;
 }
 
-Buffer& Recordings::hidden_readback() {
+Buffer& GpuStage::hidden_readback() {
     const uint64_t bytes = 4ull * max_hidden_rows() * config_.hidden_size;
     if (!hidden_) hidden_ = device_.allocate("states read back", bytes, Memory::readback);
     return *hidden_;
 }
 
-Recordings::Recording Recordings::record(const Shape& shape) {
+GpuStage::Recording GpuStage::record(const Shape& shape) {
     Taps taps(device_, options_.tap);
     Recorder recorder(device_);
     step_ = {options_.context_size - std::min(shape.rows, options_.context_size), shape.rows};
@@ -200,20 +181,20 @@ Recordings::Recording Recordings::record(const Shape& shape) {
     return {std::move(taps), recorder.finish()};
 }
 
-Recordings::Recording& Recordings::recorded(const Shape& shape) {
+GpuStage::Recording& GpuStage::recorded(const Shape& shape) {
     const auto found = recordings_.find(shape);
     return found != recordings_.end() ? found->second : recordings_.emplace(shape, record(shape)).first->second;
 }
 
 // Returns the recording for rows of a block. Short blocks (a chat's next turn) have kernels of their own, whose attention is
 // split. Workgroups without a row end at once on GPUs, but take as long as others on llvmpipe: so recordings have few of them.
-Recordings::Shape Recordings::shape_of_block(HalfRange halves, uint32_t rows, uint32_t whole) const {
+GpuStage::Shape GpuStage::shape_of_block(HalfRange halves, uint32_t rows, uint32_t whole) const {
     const uint32_t block = whole > tuning_.short_block ? options_.batch_size : std::min(options_.batch_size, tuning_.short_block),
                    step = std::max(options_.batch_size / 16, 2u);
     return {std::min(uint32_t(round_up(rows, step)), block), false, halves, Head::none, block};
 }
 
-void Recordings::upload_tables() {
+void GpuStage::upload_tables() {
     if (uploaded_tables_ == cache_.version()) return;
     for (uint32_t slot = 0; slot < options_.slots; slot++) layout_.write_table(step_upload_.host(), slot, cache_.table(slot));
     Recorder recorder(device_);
@@ -226,7 +207,7 @@ static std::span<const float> floats_of(const Buffer& readback, uint64_t count) 
     return {reinterpret_cast<const float*>(readback.host().data()), size_t(count)};
 }
 
-void Recordings::write(const PassRows& rows) {
+void GpuStage::write(const PassRows& rows) {
     upload_tables();
     step_ = {rows.rows[0].position, rows.count()};
     layout_.write_rows(step_upload_.host(), rows.rows, rows.spans);
@@ -234,7 +215,7 @@ void Recordings::write(const PassRows& rows) {
 }
 
 // Runs the recording of a shape on rows. Returns whether it ran to its end.
-bool Recordings::run(const Shape& shape, const PassRows& rows, const KeepGoing& keep_going) {
+bool GpuStage::run(const Shape& shape, const PassRows& rows, const KeepGoing& keep_going) {
     Recording& pass = recorded(shape);
     write(rows);
     if (!pass.commands.run(keep_going)) return false;
@@ -242,16 +223,16 @@ bool Recordings::run(const Shape& shape, const PassRows& rows, const KeepGoing& 
     return true;
 }
 
-void Recordings::take_hidden(std::span<const float> h) {
+void GpuStage::take_hidden(std::span<const float> h) {
     if (!h.empty()) std::ranges::copy(std::as_bytes(h), hidden_crossing_->upload.host().begin());
 }
 
-void Recordings::give_hidden(std::span<float> h) const {
+void GpuStage::give_hidden(std::span<float> h) const {
     if (!h.empty()) std::memcpy(h.data(), hidden_crossing_->readback.host().data(), h.size_bytes());
 }
 
-bool Recordings::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                           const KeepGoing& keep_going) {
+// Runs rows of a block in one pass.
+bool GpuStage::run_rows(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h, const KeepGoing& keep_going) {
     const auto start = std::chrono::steady_clock::now();
     take_hidden(h);
     if (!run(shape_of_block(halves, rows.count(), whole), rows, keep_going)) return false;
@@ -262,16 +243,18 @@ bool Recordings::run_block(HalfRange halves, const PassRows& rows, uint32_t whol
     return true;
 }
 
-void Recordings::run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits) {
+bool GpuStage::run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
+                            const KeepGoing&) { // in one submission
     const Shape shape{std::bit_ceil(rows.count()), true, halves, logits != nullptr ? Head::logits : Head::none};
     take_hidden(h);
     run(shape, rows);
     give_hidden(h);
     if (logits != nullptr) *logits = floats_of(logits_of(shape.rows).readback, uint64_t(rows.count()) * config_.vocab_size);
+    return true;
 }
 
 // Brings these rows of h to the device, one after the other. Returns their numbers there.
-std::vector<uint32_t> Recordings::take_rows(std::span<const uint32_t> rows, std::span<const float> h) {
+std::vector<uint32_t> GpuStage::take_rows(std::span<const uint32_t> rows, std::span<const float> h) {
     const size_t cols = config_.hidden_size;
     const std::span<std::byte> to = hidden_crossing_->upload.host();
     for (size_t i = 0; i < rows.size(); i++)
@@ -281,7 +264,7 @@ std::vector<uint32_t> Recordings::take_rows(std::span<const uint32_t> rows, std:
     return there;
 }
 
-std::span<const float> Recordings::run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate) {
+std::span<const float> GpuStage::run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate) {
     const auto count = uint32_t(rows.size());
     const bool alone = separate || count == 1;
     const Shape shape = head == Head::hidden ? Shape{max_hidden_rows(), true, {}, head}
@@ -295,13 +278,13 @@ std::span<const float> Recordings::run_head(Head head, std::span<const uint32_t>
     return floats_of(logits_of(shape.rows).readback, uint64_t(count) * config_.vocab_size);
 }
 
-std::span<const float> Recordings::run_draft(const PassRows& rows, DraftIds ids) {
+std::span<const float> GpuStage::run_draft(const PassRows& rows, DraftIds ids) {
     const Shape shape{std::bit_ceil(rows.count()), true, {}, ids == DraftIds::likely ? Head::draft_likely : Head::draft};
     run(shape, rows);
     return floats_of(logits_of(shape.rows).readback, uint64_t(rows.count()) * config_.vocab_size);
 }
 
-void Recordings::settle(uint32_t slot, uint32_t settled, uint32_t tokens) {
+void GpuStage::settle(uint32_t slot, uint32_t settled, uint32_t tokens) {
     const uint32_t none = 0;
     PassRows row;
     row.add(slot, tokens, {&none, 1}, 0, true, {settled, tokens});
@@ -314,30 +297,6 @@ void Recordings::settle(uint32_t slot, uint32_t settled, uint32_t tokens) {
     for (const Layer& l : net_.layers)
         if (l.recurrence && l.recurrence->states) gpu::settle(pass, l, x);
     recorder.finish().run();
-}
-
-std::vector<uint32_t> Recordings::run_ahead(const Shape& shape, RunAhead::Step step, const PassRows& row, uint32_t n,
-                                            const DeviceSampling& sampling) {
-    Taps none;
-    step_ = {options_.context_size - 1, 1};
-    run_ahead_.record([&](Recorder& recorder) { return new_pass(recorder, none, shape); },
-                      [&](ForwardPass& pass) { begin_step(pass, shape.halves, shape.head); },
-                      [&](ForwardPass& pass) { record_steps(pass, shape); }, step);
-    write(row);
-    return run_ahead_.run(step, n, sampling, step_);
-}
-
-std::vector<uint32_t> Recordings::run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) {
-    const bool few = has_few_candidates(sampling.settings);
-    return run_ahead({1, true, all_halves(), Head::logits}, few ? RunAhead::Step::token_of_few : RunAhead::Step::token_of_many,
-                     row, n, sampling);
-}
-
-std::vector<uint32_t> Recordings::run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids) {
-    const DeviceSampling most_probable{make_sampling_settings(1, 1, 1, 0), std::vector<uint32_t>(n), {}, {}};
-    if (ids == DraftIds::likely)
-        return run_ahead({1, true, {}, Head::draft_likely}, RunAhead::Step::likely_draft, row, n, most_probable);
-    return run_ahead({1, true, {}, Head::draft}, RunAhead::Step::draft, row, n, most_probable);
 }
 
 } // namespace tq::gpu

@@ -1,13 +1,12 @@
-// A device as a Stage: weights, cache, and the recordings of passes (recordings.cpp), which do the work. This file decides what
-// the device gets: a tuning, a batch size, how much memory that takes, and whether norms may be folded into products.
+// A stage on a device: its tuning, its batch size, its buffers, how much memory that takes, and whether norms may be folded
+// into products. recordings.cpp has its passes, run_ahead.cpp those of sampled tokens.
 // computation() names everything that changes bits, so that pages of the prefix cache never meet those of another computation.
 #include "model/gpu/stage.h"
 #include "base/error.h"
 #include "model/gpu/cache.h"
-#include "model/gpu/recordings.h"
+#include "model/gpu/gpu_stage.h"
 #include "model/gpu/tuning_fields.h"
 #include "model/gpu/tuning_file.h"
-#include "model/gpu/weight_stream.h"
 
 namespace tq {
 namespace {
@@ -44,77 +43,50 @@ std::string describe_computation(const Device& device, const Tuning& tuning, con
     return text;
 }
 
-class GpuStage final : public Stage {
-  public:
-    // stream: brings the weights of networks that are not here; null if nothing is streamed.
-    GpuStage(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
-             std::unique_ptr<WeightStream> stream, const Cache& cache, const ForwardOptions& options, const Tuning& tuning,
-             std::optional<double> layer_seconds)
-        : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, config, options)),
-          weights_(std::move(weights)), stream_(std::move(stream)), vectors_(make_vectors(device, config, options_)),
-          cache_vectors_(device, vectors_, cache,
-                         [this](uint32_t slot, uint32_t settled, uint32_t tokens) { recordings_.settle(slot, settled, tokens); }),
-          recordings_(device, config_, *weights_, options_, tuning_, vectors_, cache,
-                      layer_seconds.value_or(max_layer_seconds(device.capabilities().type))) {}
+} // namespace
 
-    uint32_t next_rows(uint32_t position, uint32_t max) const override { return recordings_.next_rows(position, max); }
-    bool run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
-                   const KeepGoing& keep_going) override;
-    bool run_separate(HalfRange halves, const PassRows& rows, std::span<float> h, std::span<const float>* logits,
-                      const KeepGoing&) override { // in one submission
-        recordings_.run_separate(halves, rows, h, logits);
-        return true;
-    }
-    std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) override {
-        return recordings_.run_head(rows, h, separate);
-    }
-    std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) override {
-        return recordings_.run_last_norm(rows, h);
-    }
-    bool drafts() const override { return recordings_.drafts(); }
-    std::span<const float> run_draft(const PassRows& rows, DraftIds ids) override { return recordings_.run_draft(rows, ids); }
-    std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids) override {
-        return recordings_.run_drafts_ahead(row, n, ids);
-    }
-    uint32_t max_sampled() const override { return options_.held.all() && recordings_.samples() ? SAMPLING_STEPS : 0; }
-    std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling) override {
-        return recordings_.run_ahead(row, n, sampling);
-    }
-    PassLimits limits() const override { return Recordings::limits(options_, tuning_); }
-    std::string computation() const override { return describe_computation(device_, tuning_, options_, vectors_.pages); }
-    void record_again() override { recordings_.forget(); }
-    CacheVectors& vectors() override { return cache_vectors_; }
+GpuStage::GpuStage(Device& device, const Config& config, std::shared_ptr<const DeviceWeights> weights,
+                   std::unique_ptr<WeightStream> stream, const Cache& cache, const ForwardOptions& options, const Tuning& tuning,
+                   std::optional<double> layer_seconds)
+    : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, config, options)), cache_(cache),
+      weights_(std::move(weights)), stream_(std::move(stream)), vectors_(make_vectors(device, config, options)),
+      cache_vectors_(device, vectors_, cache,
+                     [this](uint32_t slot, uint32_t settled, uint32_t tokens) { settle(slot, settled, tokens); }),
+      head_norms_(upload_head_norms(device, config, *weights_, options.kv)), net_(config_, *weights_, head_norms_, vectors_),
+      layout_(context_layout(config, options)), context_(make_context(device, config, layout_)),
+      scratch_(make_scratch(device, ScratchBytes(config, tuning_, options))),
+      ids_(device.allocate("ids", 4ull * options.batch_size)),
+      step_upload_(device.allocate("step", layout_.rope_at(), Memory::upload)),
+      ids_upload_(device.allocate("step ids", 4ull * options.batch_size, Memory::upload)), hidden_crossing_([&] {
+          const uint64_t bytes = 4ull * options.batch_size * config.hidden_size;
+          return options.held.all() ? std::nullopt
+                                    : std::optional(Crossing{device.allocate("h to the device", bytes, Memory::upload),
+                                                             device.allocate("h read back", bytes, Memory::readback)});
+      }()),
+      sampling_upload_(device.allocate("sampling upload", sampling_bytes(config.vocab_size), Memory::upload)),
+      sampled_readback_(device.allocate("sampled ids read back", sampled_bytes, Memory::readback)),
+      pace_(device.capabilities().type, config, tuning_, layer_seconds.value_or(max_layer_seconds(device.capabilities().type))) {
+    prepare();
+    for (const Shape& shape : first_shapes()) recorded(shape);
+}
 
-  private:
-    Device& device_;
-    const Config config_;
-    const ForwardOptions options_;
-    const Tuning tuning_;
-    const std::shared_ptr<const DeviceWeights> weights_;
-    const std::unique_ptr<WeightStream> stream_;
-    const DeviceStorage vectors_;
-    DeviceVectors cache_vectors_;
-    Recordings recordings_;
-};
+std::string GpuStage::computation() const { return describe_computation(device_, tuning_, options_, vectors_.pages); }
 
 // A part of a model runs the rows in as many passes as the device needs to stay responsive.
 bool GpuStage::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,
                          const KeepGoing& keep_going) {
-    if (h.empty()) return recordings_.run_block(halves, rows, whole, h, keep_going);
+    if (h.empty()) return run_rows(halves, rows, whole, h, keep_going);
     const size_t cols = config_.hidden_size;
     for (uint32_t half = halves.begin; half < halves.end; half++)
         if (!options_.held.holds(half)) stream_->bring(half / 2);
     for (uint32_t first = 0, count; first < rows.count(); first += count) {
         const uint32_t left = rows.count() - first;
-        count = recordings_.next_rows(rows.rows[first].position, left);
+        count = next_rows(rows.rows[first].position, left);
         const std::span<float> part = h.subspan(first * cols, count * cols);
-        if (!recordings_.run_block(halves, count == rows.count() ? rows : rows.part(first, count), whole, part, keep_going))
-            return false;
+        if (!run_rows(halves, count == rows.count() ? rows : rows.part(first, count), whole, part, keep_going)) return false;
     }
     return true;
 }
-
-} // namespace
 
 std::shared_ptr<DeviceWeights> gpu::load(Device& device, const Tuning& tuning, const Weights& weights, uint32_t threads,
                                          const LoadProgress& on_load) {

@@ -7,7 +7,7 @@
 #include "model/gpu/variants.h"
 #include "model/gpu/device_layout.h"
 #include "model/gpu/experts.h"
-#include "model/gpu/recordings.h"
+#include "model/gpu/gpu_stage.h"
 #include "model/gpu/recurrent.h"
 #include "model/gpu/tuning_file.h"
 #include "runtime/device_profile.h"
@@ -121,7 +121,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     const Scratch s =
         make_scratch([](const char*, uint64_t bytes) { return Buffer::of_size(bytes); }, ScratchBytes(c, t, options));
     const Buffer context = Buffer::of_size(context_layout(c, options).bytes()), ids = floats(options.batch_size),
-                 logits = floats(uint64_t(Recordings::max_head_rows) * c.vocab_size);
+                 logits = floats(uint64_t(GpuStage::max_head_rows) * c.vocab_size);
     const Network net(c, model.weights, model.head_norms, model.cache);
     const Activations x(c, s, ids, logits);
     Taps none;
@@ -149,7 +149,7 @@ void record_model(Recorder& recorder, const Tuning& t, const Model& model) {
     }
     for (const uint32_t rows : {std::min(t.short_block, options.batch_size), options.batch_size})
         record(rows, false, true, false);
-    record(Recordings::max_head_rows, false, false, true);
+    record(GpuStage::max_head_rows, false, false, true);
 
     const Step step{0, 1};
     Pass pass{.recorder = recorder, .tuning = t, .context = context, .tokens = 1, .head_dim = c.head_dim, .step = step};

@@ -2,10 +2,33 @@
 // is slow, dead or lying is a miss and no error. Pages are waited for as long as it would take to compute them here, and after a
 // failure the source is left alone for a while.
 #pragma once
-#include "model/prefix/page_fetch.h"
+#include "model/prefix/page_file.h"
+#include <chrono>
+#include <cstddef>
+#include <deque>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace tq {
+
+// The pages of one prompt that come from a source, one after the other; those from `next` on are still to be taken over. Or
+// states, one of which is enough: they are asked for from `next` on until one is there.
+struct PageFetch {
+    const std::string tenant;
+    const std::vector<PageHead> pages; // of the prompt, from its first page on; or states
+    uint32_t next;
+    const bool one_is_enough = false;
+
+    // Only the thread that fetches uses these.
+    std::chrono::steady_clock::time_point asked_at{};
+    std::chrono::nanoseconds page_time{};                         // that a page may take
+    uint32_t first = 0, asked = 0;                                // the first page to be fetched, and the one that is, or is next
+    std::optional<std::chrono::steady_clock::time_point> began{}; // when page `asked` was asked for
+    std::deque<std::vector<std::byte>> arrived{};                 // contents from `next` on
+    bool finished = false;                                        // no more will arrive
+};
 
 class FetchedPages {
   public:

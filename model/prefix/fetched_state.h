@@ -2,15 +2,63 @@
 #pragma once
 #include "base/error_text.h"
 #include "base/printable.h"
+#include "model/cache.h"
 #include "model/prefix/breaker.h"
 #include "model/prefix/fetched_pages.h"
-#include "model/prefix/prompt_speed.h"
-#include "model/prefix/rare_warnings.h"
+#include <algorithm>
 #include <condition_variable>
+#include <fmt/format.h>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace tq {
+
+// Measures how long this machine takes to run a page of a prompt. Fetching a page may take as long.
+class PromptSpeed {
+  public:
+    // Notes the time that `tokens` tokens of a prompt took. Fewer than 32 are ignored.
+    void note(uint64_t tokens, std::chrono::nanoseconds time) {
+        constexpr uint64_t min_measured_tokens = 32;
+        if (tokens < min_measured_tokens || time.count() <= 0) return;
+        const double now = double(tokens) / double(time.count());
+        tokens_per_ns_ = tokens_per_ns_ == 0 ? now : 0.75 * tokens_per_ns_ + 0.25 * now;
+    }
+    // Returns the time of a whole page; nullopt if no prompt was run yet.
+    std::optional<std::chrono::nanoseconds> page_time() const {
+        if (tokens_per_ns_ == 0) return std::nullopt;
+        return std::chrono::nanoseconds(int64_t(std::min(page_tokens / tokens_per_ns_, 1e12)));
+    }
+
+  private:
+    double tokens_per_ns_ = 0; // 0: not known yet
+};
+
+// Sentences for people about something that may fail all the time: one in a while, so that a fault that lasts for days does not
+// fill a log.
+class RareWarnings {
+  public:
+    explicit RareWarnings(std::chrono::milliseconds pause) : pause_(pause) {}
+
+    void add(std::string text) {
+        const auto now = std::chrono::steady_clock::now();
+        if (last_ && now < *last_ + pause_) {
+            unsaid_++;
+            return;
+        }
+        last_ = now;
+        if (unsaid_ > 0) text += fmt::format(" ({} more problems of it were not reported)", unsaid_);
+        unsaid_ = 0;
+        warnings_.push_back(std::move(text));
+    }
+    std::vector<std::string> take() { return std::exchange(warnings_, {}); }
+
+  private:
+    const std::chrono::milliseconds pause_;
+    std::vector<std::string> warnings_;
+    std::optional<std::chrono::steady_clock::time_point> last_;
+    uint64_t unsaid_ = 0; // since the last one
+};
 
 struct FetchedPages::State {
     using Clock = std::chrono::steady_clock;

@@ -47,18 +47,18 @@ class Stage {
     virtual std::span<const float> run_head(std::span<const uint32_t> rows, std::span<const float> h, bool separate) = 0;
     virtual std::span<const float> run_last_norm(std::span<const uint32_t> rows, std::span<const float> h) = 0;
 
-    // For a whole model, as in Forward. run_ahead() runs the row and n - 1 tokens that the device samples after it, and returns
-    // the sampled ids.
-    virtual uint32_t max_sampled() const { return 0; }
-    virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling);
-
     // For a whole model whose head for multi-token prediction is loaded. run_draft() runs that head on separate rows: the token
     // after a slot's tokens, at the slot's position, or, for a draft after drafts, at the next positions. It returns the logits
-    // [rows][vocab_size] that follow, valid until the next run. run_drafts_ahead(), if there is max_sampled(), runs it on one
-    // such row, then on the most probable id after that, and so on, and returns the n ids: fewer if logits are not finite.
+    // [rows][vocab_size] that follow, valid until the next run.
     virtual bool drafts() const { return false; }
     virtual std::span<const float> run_draft(const PassRows& rows, DraftIds ids);
-    virtual std::vector<uint32_t> run_drafts_ahead(const PassRows& row, uint32_t n, DraftIds ids);
+
+    // For a whole model, as in Forward. run_ahead() runs the row and n - 1 tokens that the device samples after it, and returns
+    // the sampled ids: fewer if logits are not finite. head: the head for multi-token prediction runs instead of the model, and
+    // the ids are drafts.
+    virtual uint32_t max_sampled() const { return 0; }
+    virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling,
+                                            std::optional<DraftIds> head);
 
     virtual PassLimits limits() const = 0;
     virtual std::string computation() const = 0; // as in Forward

@@ -35,7 +35,8 @@ class StagedForward final : public Forward {
         RunDraftsAhead ahead;
         if (stage_->max_sampled() > 0)
             ahead = [&](const PassRows& row, uint32_t count, DraftIds requested) {
-                return stage_->run_drafts_ahead(row, count, requested);
+                const DeviceSampling most_probable{make_sampling_settings(1, 1, 1, 0), std::vector<uint32_t>(count), {}, {}};
+                return stage_->run_ahead(row, count, most_probable, requested);
             };
         return run_drafts(
             cache_, starts, n, ids, max_separate_rows(),
@@ -61,7 +62,7 @@ std::vector<uint32_t> StagedForward::run_sampled(uint32_t id, uint32_t n, const 
     cache_.reserve(0, n);
     PassRows row;
     row.add(0, start, {&id, 1}, cache_.window(0).begin, true);
-    std::vector<uint32_t> ids = stage_->run_ahead(row, n, sampling);
+    std::vector<uint32_t> ids = stage_->run_ahead(row, n, sampling, {});
     cache_.advance(0, n);
     cache_.truncate(0, start + std::max(uint32_t(ids.size()), 1u));
     if (ids.empty()) report_nonfinite(cache_, std::array{Cache::Need{0, start}});

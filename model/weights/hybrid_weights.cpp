@@ -5,8 +5,8 @@
 // as the logarithm of its negative; from_pytorch() converts them to GGUF's.
 #include "model/weights/hybrid_weights.h"
 #include "model/weights/stacked_rows.h"
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace tq {
 namespace {
@@ -71,22 +71,6 @@ void collect_gates(RecurrentWeights& w, TensorSource& in, const Config& c, const
     w.ssm_alpha = packed.parts(alpha, {1});
 }
 
-// Values in F32 that are made of others, one by one.
-class ChangedValues final : public RowSource {
-  public:
-    ChangedValues(Tensor from, float (*change)(float)) : from_(std::move(from)), change_(change) {}
-
-    void make_rows(std::span<std::byte> to, uint32_t, uint32_t) const override {
-        std::vector<float> values = to_floats(from_);
-        for (float& v : values) v = change_(v);
-        std::memcpy(to.data(), values.data(), to.size());
-    }
-
-  private:
-    const Tensor from_;
-    float (*const change_)(float);
-};
-
 } // namespace
 
 Tensor packed_gates(const Tensor& beta, const Tensor& alpha, const Recurrent& r) {
@@ -104,12 +88,13 @@ Tensor from_pytorch(Tensor t) {
     if (t.name.ends_with(".ssm_a")) change = [](float v) { return -std::exp(v); };
     if (t.name.ends_with("norm.weight") && !t.name.ends_with("ssm_norm.weight")) change = [](float v) { return v + 1; };
     if (change == nullptr) return t;
-    return {.name = t.name,
-            .type = GgmlType::F32,
-            .rows = t.rows,
-            .cols = t.cols,
-            .data = {},
-            .source = std::make_shared<ChangedValues>(t, change)};
+    return made_tensor(t.name, GgmlType::F32, t.rows, t.cols, [t, change](std::span<std::byte> to, uint32_t row) {
+        std::vector<float> values(t.cols);
+        std::vector<std::byte> scratch;
+        t.decode(row, values, scratch);
+        for (float& v : values) v = change(v);
+        std::ranges::copy(std::as_bytes(std::span(values)), to.begin());
+    });
 }
 
 RecurrentWeights collect_recurrent(TensorSource& in, const Config& c, const std::string& blk) {

@@ -1,6 +1,6 @@
 // Tensors that are made of others when they are read: stacks of experts, rows that are picked in another order, and conversion to
-// fp32. Each is a RowSource that keeps what it reads from. So a model in another layout needs no copy in memory; a device that
-// uploads rows in pieces gets each piece made for it.
+// fp32. Each keeps what it reads from. So a model in another layout needs no copy in memory; a device that uploads rows in pieces
+// gets each piece made for it.
 // A stack's rows may be mapped directly (mapped_rows()) if a request lies within one part that is itself in a file.
 #include "model/weights/stacked_rows.h"
 #include "base/ensure.h"
@@ -35,39 +35,6 @@ class StackedRows final : public RowSource {
     const std::vector<Tensor> parts_; // of as many rows each
 };
 
-class PickedRows final : public RowSource {
-  public:
-    PickedRows(Tensor from, std::vector<uint32_t> rows) : from_(std::move(from)), rows_(std::move(rows)) {}
-
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        const size_t bytes = from_.row_bytes();
-        std::vector<std::byte> scratch;
-        for (uint32_t r = 0; r < count; r++)
-            std::memcpy(to.data() + r * bytes, from_.read(rows_[first + r], 1, scratch).data(), bytes);
-    }
-
-  private:
-    const Tensor from_;
-    const std::vector<uint32_t> rows_;
-};
-
-class FloatRows final : public RowSource {
-  public:
-    explicit FloatRows(Tensor from) : from_(std::move(from)) {}
-
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        std::vector<float> values(from_.cols);
-        std::vector<std::byte> scratch;
-        for (uint32_t r = 0; r < count; r++) {
-            from_.decode(first + r, values, scratch);
-            std::memcpy(to.data() + r * values.size() * sizeof(float), values.data(), values.size() * sizeof(float));
-        }
-    }
-
-  private:
-    const Tensor from_;
-};
-
 } // namespace
 
 Tensor stacked(std::string name, std::vector<Tensor> parts) {
@@ -91,25 +58,25 @@ Tensor stacked(std::string name, std::vector<Tensor> parts) {
 
 Tensor picked(std::string name, const Tensor& from, std::vector<uint32_t> rows) {
     ENSURE(std::ranges::all_of(rows, [&](uint32_t r) { return r < from.rows; }), "{}: {} rows", from.name, from.rows);
-    const auto count = uint32_t(rows.size());
     ENSURE(from.factors.size() <= 1, "{}: {} factors", from.name, from.factors.size());
-    return {.name = std::move(name),
-            .type = from.type,
-            .rows = count,
-            .cols = from.cols,
-            .data = {},
-            .source = std::make_shared<PickedRows>(from, std::move(rows)),
-            .factors = from.factors};
+    const auto count = uint32_t(rows.size());
+    auto copy_row = [from, rows = std::move(rows)](std::span<std::byte> to, uint32_t row) {
+        std::vector<std::byte> scratch;
+        std::ranges::copy(from.read(rows[row], 1, scratch), to.begin());
+    };
+    Tensor out = made_tensor(std::move(name), from.type, count, from.cols, std::move(copy_row));
+    out.factors = from.factors;
+    return out;
 }
 
 Tensor in_f32(const Tensor& t) {
     if (t.type == GgmlType::F32) return t;
-    return {.name = t.name,
-            .type = GgmlType::F32,
-            .rows = t.rows,
-            .cols = t.cols,
-            .data = {},
-            .source = std::make_shared<FloatRows>(t)};
+    return made_tensor(t.name, GgmlType::F32, t.rows, t.cols, [t](std::span<std::byte> to, uint32_t row) {
+        std::vector<float> values(t.cols);
+        std::vector<std::byte> scratch;
+        t.decode(row, values, scratch);
+        std::ranges::copy(std::as_bytes(std::span(values)), to.begin());
+    });
 }
 
 } // namespace tq

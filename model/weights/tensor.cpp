@@ -2,6 +2,29 @@
 #include "base/ensure.h"
 
 namespace tq {
+namespace {
+
+class MadeRows final : public RowSource {
+  public:
+    MadeRows(uint64_t row_bytes, MakeRow make_row) : row_bytes_(row_bytes), make_row_(std::move(make_row)) {}
+
+    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
+        ENSURE(to.size() == count * row_bytes_, "{} bytes for {} rows of {}", to.size(), count, row_bytes_);
+        for (uint32_t i = 0; i < count; i++) make_row_(to.subspan(i * row_bytes_, row_bytes_), first + i);
+    }
+
+  private:
+    const uint64_t row_bytes_;
+    const MakeRow make_row_;
+};
+
+} // namespace
+
+Tensor made_tensor(std::string name, GgmlType type, uint32_t rows, uint32_t cols, MakeRow make_row) {
+    Tensor out{.name = std::move(name), .type = type, .rows = rows, .cols = cols, .data = {}};
+    out.source = std::make_shared<MadeRows>(out.row_bytes(), std::move(make_row));
+    return out;
+}
 
 std::span<const std::byte> Tensor::read(uint32_t first, uint32_t count, std::vector<std::byte>& scratch) const {
     ENSURE(first <= rows && count <= rows - first, "{}: rows {} + {} of {}", name, first, count, rows);

@@ -1,6 +1,7 @@
 // A weight matrix of a model: its rows are in a mapped file, or made on demand.
 #pragma once
 #include "model/files/formats/blocks.h"
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,6 +59,11 @@ struct Tensor {
     // y[cols] = the values of row r, fp32.
     void decode(uint32_t r, std::span<float> y, std::vector<std::byte>& scratch) const;
 };
+
+// Makes one row of a tensor. Several threads may call it at once.
+using MakeRow = std::function<void(std::span<std::byte> to, uint32_t row)>;
+// Returns a tensor whose rows are made by `make_row` each time that they are read.
+Tensor made_tensor(std::string name, GgmlType type, uint32_t rows, uint32_t cols, MakeRow make_row);
 
 // Returns the values of a whole vector or small matrix, fp32.
 std::vector<float> to_floats(const Tensor& tensor);

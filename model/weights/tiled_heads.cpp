@@ -6,31 +6,6 @@
 namespace tq {
 namespace {
 
-// Runs of elements of each row in another order.
-class MovedColumns final : public RowSource {
-  public:
-    // from_runs[i]: which run of `run` elements the i-th of a row is.
-    MovedColumns(Tensor from, uint32_t run, std::vector<uint32_t> from_runs)
-        : from_(std::move(from)), run_bytes_(from_.row_bytes() / from_.cols * run), from_runs_(std::move(from_runs)) {}
-
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        std::vector<std::byte> scratch;
-        std::byte* at = to.data();
-        for (uint32_t r = first; r < first + count; ++r) {
-            const std::span<const std::byte> row = from_.read(r, 1, scratch);
-            for (const uint32_t run : from_runs_) {
-                std::memcpy(at, &row[run * run_bytes_], run_bytes_);
-                at += run_bytes_;
-            }
-        }
-    }
-
-  private:
-    const Tensor from_;
-    const uint64_t run_bytes_;
-    const std::vector<uint32_t> from_runs_;
-};
-
 // Returns the source of each run: `before` runs stay, then value_heads heads of `each` runs are reordered.
 std::vector<uint32_t> tiled(const Recurrent& r, uint32_t before, uint32_t each) {
     std::vector<uint32_t> from(before);
@@ -43,13 +18,16 @@ std::vector<uint32_t> tiled(const Recurrent& r, uint32_t before, uint32_t each) 
     return from;
 }
 
+// Returns t with runs of `run` elements of each row in another order; from_runs[i]: which run of t the i-th is.
 Tensor moved(const Tensor& t, uint32_t run, std::vector<uint32_t> from_runs) {
-    return {.name = t.name,
-            .type = t.type,
-            .rows = t.rows,
-            .cols = t.cols,
-            .data = {},
-            .source = std::make_shared<MovedColumns>(t, run, std::move(from_runs))};
+    const uint64_t bytes = t.row_bytes() / t.cols * run;
+    return made_tensor(t.name, t.type, t.rows, t.cols,
+                       [t, bytes, from_runs = std::move(from_runs)](std::span<std::byte> to, uint32_t r) {
+                           std::vector<std::byte> scratch;
+                           const std::span<const std::byte> row = t.read(r, 1, scratch);
+                           for (size_t i = 0; i < from_runs.size(); ++i)
+                               std::memcpy(&to[i * bytes], &row[from_runs[i] * bytes], bytes);
+                       });
 }
 
 } // namespace

@@ -43,103 +43,50 @@ void set_scales(std::span<std::byte> row, const BlockFormat& format, uint16_t sc
     }
 }
 
-class BlockRows final : public RowSource {
-  public:
-    BlockRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed)
-        : bytes_(row_bytes(type, cols)), seed_(seed), format_(*block_format(type)) {
-        // Five bits of mantissa leave room for the product with the ratio.
-        int exponent = 0;
-        const double fraction = std::frexp(deviation / block_deviation(type), &exponent);
-        const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
-        scale_ = float_to_half(float(scale));
-        minimum_ = float_to_half(float(scale * format_.scales.ratio));
-    }
-
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        for (uint32_t r = 0; r < count; r++) {
-            const std::span row = to.subspan(r * bytes_, bytes_);
-            fill(row, seed_, first + r);
-            set_scales(row, format_, scale_, minimum_);
-        }
-    }
-
-  private:
-    uint64_t bytes_;
-    uint32_t seed_;
-    const BlockFormat& format_;
-    uint16_t scale_, minimum_;
-};
+MakeRow block_rows(GgmlType type, double deviation, uint32_t seed) {
+    const BlockFormat& format = *block_format(type);
+    // Five bits of mantissa leave room for the product with the ratio.
+    int exponent = 0;
+    const double fraction = std::frexp(deviation / block_deviation(type), &exponent);
+    const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
+    return [&format, seed, unit = float_to_half(float(scale)),
+            minimum = float_to_half(float(scale * format.scales.ratio))](std::span<std::byte> to, uint32_t row) {
+        fill(to, seed, row);
+        set_scales(to, format, unit, minimum);
+    };
+}
 
 // Numbers of random sign and mantissa and one exponent: magnitudes from 2^e to 2^(e+1), root mean square 2^e sqrt(7/3).
-class NumberRows final : public RowSource {
-  public:
-    NumberRows(GgmlType type, uint32_t cols, double deviation, uint32_t seed) : bytes_(row_bytes(type, cols)), seed_(seed) {
-        const int exponent = std::clamp(int(std::lround(std::log2(deviation / std::sqrt(7.0 / 3)))), -14, 15);
-        switch (type) {
-        case GgmlType::F32: random_ = 0x807fffff, fixed_ = uint32_t(exponent + 127) << 23; break;
-        case GgmlType::F16: random_ = 0x83ff83ff, fixed_ = uint32_t(exponent + 15) * 0x04000400; break;
-        case GgmlType::BF16: random_ = 0x807f807f, fixed_ = uint32_t(exponent + 127) * 0x00800080; break;
-        default: ENSURE(false, "{} has blocks", type_name(type));
+MakeRow number_rows(GgmlType type, double deviation, uint32_t seed) {
+    const int exponent = std::clamp(int(std::lround(std::log2(deviation / std::sqrt(7.0 / 3)))), -14, 15);
+    uint32_t random = 0, fixed = 0;
+    switch (type) {
+    case GgmlType::F32: random = 0x807fffff, fixed = uint32_t(exponent + 127) << 23; break;
+    case GgmlType::F16: random = 0x83ff83ff, fixed = uint32_t(exponent + 15) * 0x04000400; break;
+    case GgmlType::BF16: random = 0x807f807f, fixed = uint32_t(exponent + 127) * 0x00800080; break;
+    default: ENSURE(false, "{} has blocks", type_name(type));
+    }
+    return [random, fixed, seed](std::span<std::byte> to, uint32_t row) {
+        fill(to, seed, row);
+        for (size_t at = 0; at + 4 <= to.size(); at += 4) {
+            uint32_t word;
+            std::memcpy(&word, &to[at], 4);
+            word = (word & random) | fixed;
+            std::memcpy(&to[at], &word, 4);
         }
-    }
+    };
+}
 
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        for (uint32_t r = 0; r < count; r++) {
-            const std::span row = to.subspan(r * bytes_, bytes_);
-            fill(row, seed_, first + r);
-            for (size_t at = 0; at + 4 <= row.size(); at += 4) {
-                uint32_t word;
-                std::memcpy(&word, &row[at], 4);
-                word = (word & random_) | fixed_;
-                std::memcpy(&row[at], &word, 4);
-            }
-        }
-    }
+constexpr double fp4_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
 
-  private:
-    uint64_t bytes_;
-    uint32_t seed_, random_, fixed_;
-};
-
-// MXFP4 and NVFP4, whose scale is one byte, the same for all blocks; their levels are symmetric.
-class Fp4Rows final : public RowSource {
-  public:
-    static constexpr double level_deviation = 5.85; // root mean square of 0 1 2 3 4 6 8 12, which are stored doubled
-
-    // Each block begins with `scales` bytes of scales.
-    Fp4Rows(GgmlType type, size_t scales, int scale, uint32_t cols, uint32_t seed)
-        : type_(type), scales_(scales), scale_(std::byte(scale)), bytes_(row_bytes(type, cols)), seed_(seed) {}
-
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        for (uint32_t r = 0; r < count; r++) fill(to.subspan(r * bytes_, bytes_), seed_, first + r);
-        for (size_t at = 0; at < to.size(); at += block_format(type_)->bytes) std::ranges::fill(to.subspan(at, scales_), scale_);
-    }
-
-  private:
-    GgmlType type_;
-    size_t scales_;
-    std::byte scale_;
-    uint64_t bytes_;
-    uint32_t seed_;
-};
-
-class VectorRows final : public RowSource {
-  public:
-    VectorRows(float low, float high, uint32_t seed) : low_(low), high_(high), seed_(seed) {}
-
-    void make_rows(std::span<std::byte> to, uint32_t first, uint32_t count) const override {
-        ENSURE(first == 0 && count == 1, "rows {} + {} of a vector", first, count);
-        fill(to, seed_, 0);
-        for (size_t at = 0; at < to.size(); at += 4) {
-            const float value = low_ + (high_ - low_) * (float(int8_t(to[at])) + 128) / 256;
-            std::memcpy(&to[at], &value, 4);
-        }
-    }
-
-  private:
-    float low_, high_;
-    uint32_t seed_;
-};
+// MXFP4 and NVFP4, whose scale is one byte, the same for all blocks; their levels are symmetric. Each block begins with `scales`
+// bytes of scales.
+MakeRow fp4_rows(GgmlType type, size_t scales, int scale, uint32_t seed) {
+    return [bytes = block_format(type)->bytes, scales, scale, seed](std::span<std::byte> to, uint32_t row) {
+        fill(to, seed, row);
+        for (size_t at = 0; at < to.size(); at += bytes) std::ranges::fill(to.subspan(at, scales), std::byte(scale));
+    };
+}
 
 } // namespace
 
@@ -160,37 +107,34 @@ double block_deviation(GgmlType type) {
 Tensor synthetic_matrix(std::string name, GgmlType type, uint32_t rows, uint32_t cols, double deviation, uint32_t seed) {
     const BlockFormat* format = block_format(type);
     ENSURE(format && cols % std::max(format->elements, 2u) == 0, "{} columns of {}", cols, type_name(type));
-    const double scale = deviation / Fp4Rows::level_deviation;
-    std::shared_ptr<const RowSource> source;
+    const double scale = deviation / fp4_deviation;
+    MakeRow make_row;
     std::vector<float> factors;
     if (format->elements == 1) {
-        source = std::make_shared<NumberRows>(type, cols, deviation, seed);
+        make_row = number_rows(type, deviation, seed);
     } else if (type == GgmlType::MXFP4) {
         const int exponent = std::clamp(128 + int(std::lround(std::log2(scale))), 2, 252);
-        source = std::make_shared<Fp4Rows>(type, 1, exponent, cols, seed);
+        make_row = fp4_rows(type, 1, exponent, seed);
     } else if (type == GgmlType::NVFP4) {
         constexpr int two = 0x40; // so that halves are 1
-        source = std::make_shared<Fp4Rows>(type, 4, two, cols, seed);
+        make_row = fp4_rows(type, 4, two, seed);
         factors = {float(scale)};
     } else {
-        source = std::make_shared<BlockRows>(type, cols, deviation, seed);
+        make_row = block_rows(type, deviation, seed);
     }
-    return {.name = std::move(name),
-            .type = type,
-            .rows = rows,
-            .cols = cols,
-            .data = {},
-            .source = std::move(source),
-            .factors = std::move(factors)};
+    Tensor out = made_tensor(std::move(name), type, rows, cols, std::move(make_row));
+    out.factors = std::move(factors);
+    return out;
 }
 
 Tensor synthetic_vector(std::string name, uint32_t cols, float low, float high, uint32_t seed) {
-    return {.name = std::move(name),
-            .type = GgmlType::F32,
-            .rows = 1,
-            .cols = cols,
-            .data = {},
-            .source = std::make_shared<VectorRows>(low, high, seed)};
+    return made_tensor(std::move(name), GgmlType::F32, 1, cols, [low, high, seed](std::span<std::byte> to, uint32_t) {
+        fill(to, seed, 0);
+        for (size_t at = 0; at < to.size(); at += 4) {
+            const float value = low + (high - low) * (float(int8_t(to[at])) + 128) / 256;
+            std::memcpy(&to[at], &value, 4);
+        }
+    });
 }
 
 Tensor synthetic_norm(std::string name, uint32_t cols, uint32_t seed) {

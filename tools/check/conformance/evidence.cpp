@@ -6,13 +6,13 @@
 #include "tools/check/conformance/evidence.h"
 #include "base/error.h"
 #include "base/path_text.h"
+#include "base/whole_file.h"
 #include "runtime/specialise.h"
 #include "runtime/subgroup_size.h"
 #include "tools/check/conformance/amber_script.h"
 #include "tools/check/conformance/recording.h"
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace tq::conformance {
@@ -46,15 +46,9 @@ Json describe(const Dispatch& dispatch) {
             {"constants", constants}, {"push_constants", words_of(dispatch.push)}};
 }
 
-void write_words(const std::filesystem::path& path, std::span<const uint32_t> words) {
-    std::ofstream file(path, std::ios::binary);
-    if (!file.write(reinterpret_cast<const char*>(words.data()), std::streamsize(words.size_bytes())).flush())
+template <class Range> void write_values(const std::filesystem::path& path, const Range& values) {
+    if (write_file(path, {std::as_bytes(std::span(values))}))
         fail("{} cannot be written: choose another folder with --dump", utf8_text(path));
-}
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    if (!(file << text).flush()) fail("{} cannot be written: choose another folder with --dump", utf8_text(path));
 }
 
 } // namespace
@@ -154,15 +148,15 @@ void Evidence::write(const std::filesystem::path& folder, Json about) const {
     std::filesystem::create_directories(folder, error);
     if (error) fail("the folder {} cannot be made: {}", utf8_text(folder), error.message());
     for (const auto& [buffer, named] : buffers_)
-        if (!named.second.empty()) write_words(folder / named.first, named.second);
-    for (const AnyShader* shader : shaders_) write_words(folder / (std::string(shader->name) + ".spv"), shader->code());
+        if (!named.second.empty()) write_values(folder / named.first, named.second);
+    for (const AnyShader* shader : shaders_) write_values(folder / (std::string(shader->name) + ".spv"), shader->code());
     for (size_t i = 0; i < comparisons_.size(); i++) {
-        write_words(folder / fmt::format("result-{}.bin", i), comparisons_[i].got);
-        write_words(folder / fmt::format("expected-{}.bin", i), comparisons_[i].want);
+        write_values(folder / fmt::format("result-{}.bin", i), comparisons_[i].got);
+        write_values(folder / fmt::format("expected-{}.bin", i), comparisons_[i].want);
     }
     const Json json = description(std::move(about));
-    write_text(folder / "row.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
-    if (json.at("amber") == true) write_text(folder / "row.amber", amber_script(read_recording(folder)));
+    write_values(folder / "row.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
+    if (json.at("amber") == true) write_values(folder / "row.amber", amber_script(read_recording(folder)));
 }
 
 } // namespace tq::conformance

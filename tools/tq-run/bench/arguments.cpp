@@ -104,18 +104,16 @@ Format parse_format(const std::string& text) {
 void several(Option option) { option.join(); }
 
 void add_test_flags(ArgumentParser& command, Arguments& a) {
+    ArgumentParser group = command.group("Tests");
     const auto add = [&](const char* name, std::string& value, const char* help, uint32_t max) {
-        several(command.add_option(name, value, help).option_text("LIST").group("Tests").check(list_of_numbers(max)));
+        several(add_option(group, name, value, "LIST", help).check(list_of_numbers(max)));
     };
     add("-p,--n-prompt", a.prompts, "prompt tokens, processed in batches; ranges: 128-512+128, 16-128*2; 0: none; default: 512",
         max_context);
     add("-n,--n-gen", a.generated,
         "tokens generated one by one, sampled greedily where the device samples, as in chat; 0: none; default: 128", max_context);
-    several(command
-                .add_option("--n-prompt-gen", a.pairs,
-                            "one test of a prompt and the tokens generated after it; may be given several times")
-                .option_text("PP,TG")
-                .group("Tests")
+    several(add_option(group, "--n-prompt-gen", a.pairs, "PP,TG",
+                       "one test of a prompt and the tokens generated after it; may be given several times")
                 .check(parsed_by(number_pair)));
     add("-d,--n-depth", a.depths,
         "tokens already in the cache; at most 256 are computed and their cache entries repeated, as times do not depend on them; "
@@ -123,20 +121,18 @@ void add_test_flags(ArgumentParser& command, Arguments& a) {
         max_context);
     add("-b,--batch-size", a.batch_sizes, "prompt tokens per batch; default: 0 (the device's choice)", 65536);
     add("-t,--threads", a.threads, "threads of --device cpu; default: 0 (all cores)", 4096);
-    command.add_option("-r,--repetitions", a.repetitions, "runs of each test, after a warm-up run; default: 5")
-        .option_text("N")
-        .group("Tests")
+    add_option(group, "-r,--repetitions", a.repetitions, "N", "runs of each test, after a warm-up run; default: 5")
         .check(number(1, 10000));
-    command.add_option("--delay", a.delay_seconds, "seconds to wait before each test, for the device to cool; default: 0")
-        .option_text("SECONDS")
-        .group("Tests")
+    add_option(group, "--delay", a.delay_seconds, "SECONDS",
+               "seconds to wait before each test, for the device to cool; default: 0")
         .check(number(0, 3600));
-    command.add_flag("--no-check", a.unchecked, "do not compare the logits with the reference before timing").group("Tests");
+    add_flag(group, "--no-check", a.unchecked, "do not compare the logits with the reference before timing");
 }
 
 void add_parallel_flags(ArgumentParser& command, Arguments& a) {
+    ArgumentParser group = command.group("Sequences");
     const auto add = [&](const char* name, std::string& value, const char* help, uint32_t max) {
-        auto option = command.add_option(name, value, help).option_text("LIST").group("Sequences").check(list_of_counts(max));
+        auto option = add_option(group, name, value, "LIST", help).check(list_of_counts(max));
         several(option);
         return option;
     };
@@ -279,11 +275,12 @@ std::vector<ModelArguments> Arguments::model_list() const {
 }
 
 void add_flags(ArgumentParser& command, Arguments& a) {
+    ArgumentParser measured = command.group("What is measured");
+    ArgumentParser speculation = command.group("Speculative decoding");
+    ArgumentParser results = command.group("Results");
     add_test_flags(command, a);
     add_model_lists(command, a.model);
-    const auto flag = [&](const char* name, bool& value, const char* help) {
-        return command.add_flag(name, value, help).group("What is measured");
-    };
+    const auto flag = [&](const char* name, bool& value, const char* help) { return add_flag(measured, name, value, help); };
     flag("--profile", a.profile, "time every kernel, in a separate run after each test (always in JSON)");
     auto limits = flag("--limits", a.limits, "measure only the limits of the device: bandwidth, arithmetic");
     flag("--no-limits", a.no_limits, "do not measure the limits for --profile and JSON, which then give no percentages of them")
@@ -298,9 +295,7 @@ void add_flags(ArgumentParser& command, Arguments& a) {
     for (const char* name : {"--kv-condition", "--kv-window", "--kv-layers"}) // the kernels have no norms and no layers
         command.get_option(name).excludes("--kernels").excludes(tune);
     flag("--reset", a.reset, "with --tune: remove the stored tuning, and measure nothing").needs(tune);
-    command.add_option("--tune-seconds", a.tune_seconds, "time budget of --tune; default: 50")
-        .option_text("SECONDS")
-        .group("What is measured")
+    add_option(measured, "--tune-seconds", a.tune_seconds, "SECONDS", "time budget of --tune; default: 50")
         .needs(tune)
         .check(number(1, 3600));
     tq::add_flags(command, a.speculation);
@@ -309,28 +304,23 @@ void add_flags(ArgumentParser& command, Arguments& a) {
                                                  "texts that repeat and that do not, of the first -p and -n; default: none");
     spec.excludes(limits).excludes(tune).excludes("--kernels");
     command.get_option("--model-draft").description("draft model for --spec draft: a smaller one with the same vocabulary");
-    command.add_option("--spec-text", a.spec_text, "text that --spec copies and edits; default: random tokens")
-        .option_text("FILE")
-        .group("Speculative decoding")
+    add_option(speculation, "--spec-text", a.spec_text, "FILE", "text that --spec copies and edits; default: random tokens")
         .check([](std::string& text) { return std::string(text.empty() ? "it is empty: name a file" : ""); });
-    command
-        .add_option("--compare", a.compare,
-                    "print these results of -o json or jsonl, or of llama-bench, side by side, and measure nothing")
-        .option_text("FILE...")
-        .group("Results")
+    add_option(results, "--compare", a.compare, "FILE...",
+               "print these results of -o json or jsonl, or of llama-bench, side by side, and measure nothing")
         .take_all()
         .excludes("--limits")
         .excludes("--kernels")
         .excludes(spec)
         .excludes(tune);
     const auto add_format = [&](const char* name, std::string& value, const char* help) {
-        command.add_option(name, value, help).option_text("FORMAT").group("Results").one_of("md csv json jsonl sql");
+        add_option(results, name, value, "FORMAT", help).one_of("md csv json jsonl sql");
     };
     add_parallel_flags(command, a);
     add_format("-o,--output", a.format,
                "format of the results: md, csv, json, jsonl or sql, with llama-bench's field names; default: md");
     add_format("--output-err", a.error_format, "print the results to standard error as well, in this format");
-    command.add_flag("--progress", a.progress, "print a line to standard error for each run of a test").group("Results");
+    add_flag(results, "--progress", a.progress, "print a line to standard error for each run of a test");
     tq::add_flags(command, a.console);
 }
 

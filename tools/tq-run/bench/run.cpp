@@ -13,14 +13,16 @@
 #include "model/load.h"
 #include "model/stages/ranks/rank_group.h"
 #include "tools/check/quality/ablation_record.h"
-#include "tools/tq-run/bench/schedule.h"
 #include "tools/tq-run/bench/tables.h"
 #include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/cli/time_left.h"
+#include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/engine_conditioning.h"
 #include "tools/tq-run/engine/memory_table.h"
 #include "tools/tq-run/engine/setup.h"
 #include <chrono>
 #include <new>
+#include <numeric>
 #include <thread>
 
 namespace tq::bench {
@@ -56,6 +58,30 @@ ForwardOptions with_room(ForwardOptions options, std::span<const Test> tests) {
     if (tests[0].sequences > 0) options.cache_tokens = pages * page_tokens;
     return options;
 }
+
+// The number of the test that is run, of how many, and the time that the rest may take.
+class Schedule {
+  public:
+    // work: of each test, in any unit; all of them are run with every model, device, cache, batch size and number of threads.
+    Schedule(const Arguments& arguments, const std::vector<double>& work) {
+        for (const ModelArguments& model : arguments.model_list()) {
+            const size_t threads = chooses_cpu(model.device) ? arguments.thread_list().size() : 1;
+            const size_t times = arguments.caches().size() * arguments.batch_list().size() * threads;
+            count_ += times * work.size();
+            work_ += double(times) * std::accumulate(work.begin(), work.end(), 0.0);
+        }
+    }
+
+    void begin() { number_++; }
+    void end(double work) { done_ += work; }
+    // Returns "test 3 of 12, about 2:10 left".
+    std::string text() const { return fmt::format("test {} of {}{}", number_, count_, left_.after(done_, work_)); }
+
+  private:
+    size_t number_ = 0, count_ = 0;
+    double done_ = 0, work_ = 0;
+    TimeLeft left_;
+};
 
 // All tests on one model and one device.
 class TestRun {

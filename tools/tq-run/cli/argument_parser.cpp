@@ -29,7 +29,6 @@ std::string alternatives(std::string words) {
 
 } // namespace
 
-Option Option::option_text(const std::string& value_name) const { return Option(*option_->option_text(value_name)); }
 Option Option::group(const std::string& heading) const { return Option(*option_->group(heading)); }
 Option Option::description(const std::string& help) const { return Option(*option_->description(help)); }
 Option Option::required() const { return Option(*option_->required()); }
@@ -72,7 +71,8 @@ Option Option::list(const std::string& help) const {
                 return std::string();
             });
         } catch (const CLI::OptionNotFound&) {
-            return option_text("LIST").description(help).join();
+            option_->option_text("LIST");
+            return description(help).join();
         }
 }
 
@@ -83,8 +83,9 @@ std::vector<std::string> list_items(std::string_view list, const char* separator
     return out;
 }
 
-template <class T> Option ArgumentParser::add_option(const std::string& names, T& value, const std::string& help) {
-    Option option(*app_->add_option(names, value, help));
+template <class T> Option add_option(const ArgumentParser& to, const std::string& names, T& value, const std::string& value_name,
+                                     const std::string& help) {
+    const Option option = to.in_group(*to.app().add_option(names, value, help)->option_text(value_name));
     if constexpr (std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>) // CLI11 may read -1 as the largest number
         option.check([](std::string& text) {
             return text.starts_with('-') ? fmt::format("it must be at least 0, not {}", printable(text)) : std::string();
@@ -92,27 +93,36 @@ template <class T> Option ArgumentParser::add_option(const std::string& names, T
     return option;
 }
 // An empty text is a value, too: CLI11 would take it for none.
-template <>
-Option ArgumentParser::add_option(const std::string& names, std::optional<std::string>& value, const std::string& help) {
-    return Option(*app_->add_option_function<std::string>(
-        names, [&value](const std::string& text) { value = text; }, help));
+template <> Option add_option(const ArgumentParser& to, const std::string& names, std::optional<std::string>& value,
+                              const std::string& value_name, const std::string& help) {
+    const auto set = [&value](const std::string& text) { value = text; };
+    return to.in_group(*to.app().add_option_function<std::string>(names, set, help)->option_text(value_name));
 }
-template Option ArgumentParser::add_option(const std::string&, std::string&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, bool&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, uint32_t&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, int64_t&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, uint64_t&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, ColorMode&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, std::optional<uint32_t>&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, std::optional<int64_t>&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, std::optional<float>&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, std::vector<uint32_t>&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, std::vector<double>&, const std::string&);
-template Option ArgumentParser::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+using Text = const std::string&;
+template Option add_option(const ArgumentParser&, Text, std::string&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, bool&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, uint32_t&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, int64_t&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, uint64_t&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, ColorMode&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, std::optional<uint32_t>&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, std::optional<int64_t>&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, std::optional<float>&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, std::vector<uint32_t>&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, std::vector<double>&, Text, Text);
+template Option add_option(const ArgumentParser&, Text, std::vector<std::string>&, Text, Text);
 
-Option ArgumentParser::add_flag(const std::string& names, bool& value, const std::string& help) {
-    return Option(*app_->add_flag(names, value, help));
+Option add_flag(const ArgumentParser& to, const std::string& names, bool& value, const std::string& help) {
+    return to.in_group(*to.app().add_flag(names, value, help));
 }
+
+ArgumentParser ArgumentParser::group(const std::string& heading) const {
+    ArgumentParser out = *this;
+    out.group_ = heading;
+    return out;
+}
+
+Option ArgumentParser::in_group(CLI::Option& option) const { return Option(group_.empty() ? option : *option.group(group_)); }
 
 Option ArgumentParser::get_option(const std::string& name) const { return Option(*app_->get_option(name)); }
 

@@ -29,7 +29,6 @@ class Option {
   public:
     explicit Option(CLI::Option& option) : option_(&option) {}
 
-    Option option_text(const std::string& value_name) const;
     Option group(const std::string& heading) const; // empty: hidden
     Option description(const std::string& help) const;
     Option required() const;
@@ -59,9 +58,6 @@ class ArgumentParser {
   public:
     explicit ArgumentParser(CLI::App& app) : app_(&app) {}
 
-    // The flag sets `value`, which is of a type that argument_parser.cpp lists. Its names: "-n,--predict".
-    template <class T> Option add_option(const std::string& names, T& value, const std::string& help = "");
-    Option add_flag(const std::string& names, bool& value, const std::string& help = "");
     Option get_option(const std::string& name) const;
 
     ArgumentParser add_command(const std::string& name, const std::string& help);
@@ -69,9 +65,21 @@ class ArgumentParser {
     void footer(const std::string& text);
     void callback(const std::function<void()>& chosen); // called after parsing, if the line names this command
 
+    // The same command: flags that are added to the result have this heading in the help.
+    ArgumentParser group(const std::string& heading) const;
+
+    CLI::App& app() const { return *app_; }
+    Option in_group(CLI::Option& option) const;
+
   private:
     CLI::App* app_;
+    std::string group_ = {}; // empty: CLI11's own
 };
+
+// The flag sets `value`, which is of a type that argument_parser.cpp lists. Its names: "-n,--predict"; value_name: "N".
+template <class T> Option add_option(const ArgumentParser& to, const std::string& names, T& value, const std::string& value_name,
+                                     const std::string& help);
+Option add_flag(const ArgumentParser& to, const std::string& names, bool& value, const std::string& help = "");
 
 // "a,b" as {"a", "b"}, also by line ends, if a flag is given several times; an empty list as {""}. Throws Error for more
 // than 1024 items.

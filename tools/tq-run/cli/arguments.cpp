@@ -27,11 +27,6 @@ namespace {
 
 constexpr uint64_t max_prompt_bytes = 64u << 20; // of a file, as of standard input
 
-template <class T>
-void add_number(ArgumentParser& command, const char* name, T& value, double min, double max, const char* help) {
-    command.add_option(name, value, help).check(number(min, max)).option_text("N").group("Sampling");
-}
-
 constexpr std::array names_elsewhere{
     OtherName{"-ctk", "--cache-type-k"},
     OtherName{"-ctv", "--cache-type-v"},
@@ -223,39 +218,37 @@ void add_flags(ArgumentParser& command, ConsoleArguments& arguments) {
         text = std::to_string(found - names.begin());
         return std::string();
     };
-    command
-        .add_option("--color", arguments.color, "colours: auto (on a terminal, unless NO_COLOR is set), on, off; default: auto")
+    add_option(command, "--color", arguments.color, "WHEN",
+               "colours: auto (on a terminal, unless NO_COLOR is set), on, off; default: auto")
         .transform(to_mode)
-        .values("auto on off")
-        .option_text("WHEN");
-    command.add_flag("--simple-io", arguments.simple, "plain output: no colours, no status line");
-    command.add_flag("-v,--verbose", arguments.verbose, "print more to standard error");
+        .values("auto on off");
+    add_flag(command, "--simple-io", arguments.simple, "plain output: no colours, no status line");
+    add_flag(command, "-v,--verbose", arguments.verbose, "print more to standard error");
 }
 
 void add_model_flags(ArgumentParser& command, ModelSource& source) {
-    auto path = command.add_option("-m,--model", source.path,
-                                   "GGUF file, or directory with config.json and safetensors; default: the demo model");
-    path.option_text("PATH").check([](std::string& text) {
+    auto path = add_option(command, "-m,--model", source.path, "PATH",
+                           "GGUF file, or directory with config.json and safetensors; default: the demo model");
+    path.check([](std::string& text) {
         return std::string(text.empty() ? "it is empty: name a file, or leave -m out for the demo model" : "");
     });
-    const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Models from Hugging Face");
-    };
+    ArgumentParser group = command.group("Models from Hugging Face");
     const auto named = [](std::string& text) { return text.empty() ? std::string("it must be user/repository") : std::string(); };
     auto repository =
-        add("--hf-repo", source.repository,
-            "download a model, once: user/repository, or user/repository:QUANT; default quant: Q4_K_M, else Q8_0", "REPO");
+        add_option(group, "--hf-repo", source.repository, "REPO",
+                   "download a model, once: user/repository, or user/repository:QUANT; default quant: Q4_K_M, else Q8_0");
     repository.excludes(path).check(named);
-    add("--hf-file", source.repository_file, "name of the GGUF file in the repository; default: chosen by the quant", "FILE")
+    add_option(group, "--hf-file", source.repository_file, "FILE",
+               "name of the GGUF file in the repository; default: chosen by the quant")
         .needs(repository);
-    add("--hf-token", source.token, "access token; default: the environment variable HF_TOKEN", "TOKEN");
-    command.add_flag("--offline", source.offline, "use only what is already downloaded, as HF_HUB_OFFLINE=1 does")
-        .group("Models from Hugging Face");
+    add_option(group, "--hf-token", source.token, "TOKEN", "access token; default: the environment variable HF_TOKEN");
+    add_flag(group, "--offline", source.offline, "use only what is already downloaded, as HF_HUB_OFFLINE=1 does");
 }
 
 void add_flags(ArgumentParser& command, KvArguments& a) {
+    ArgumentParser group = command.group("KV cache");
     const auto add = [&](const char* name, std::string& value, const char* help, const char* type, const ValueCheck& check) {
-        return command.add_option(name, value, help).option_text(type).group("KV cache").check(check);
+        return add_option(group, name, value, type, help).check(check);
     };
     add("--kv", a.preset,
         "preset of cache types: balanced (tq4u/tq4 with a window), accurate, compact, smallest, f16; or a FILE.kv.json of "
@@ -282,22 +275,15 @@ void add_flags(ArgumentParser& command, KvArguments& a) {
     add("--kv-scale", a.scale_rule, "scale rule of tq types: unbiased, least-squares, norm; default: unbiased", "RULE",
         parsed_by(parse_scale_rule))
         .values(fmt::format("{}", fmt::join(scale_rule_names, " ")));
-    command
-        .add_option(
-            "--kv-condition", a.conditioning,
-            "channel scaling of keys and values: none, norms (from the weights), for keys a file from tq-run calibrate, or auto "
-            "(quantised keys are measured once per model); default: auto")
-        .option_text("HOW")
-        .values("auto norms none FILE")
-        .group("KV cache");
-    command
-        .add_option("--kv-window", a.window,
-                    "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; "
-                    "default: by --kv (256 in the presets), 0 where -ctk or -ctv is given without --kv")
-        .option_text("N")
-        .group("KV cache")
+    add_option(group, "--kv-condition", a.conditioning, "HOW",
+               "channel scaling of keys and values: none, norms (from the weights), for keys a file from tq-run calibrate, or "
+               "auto (quantised keys are measured once per model); default: auto")
+        .values("auto norms none FILE");
+    add_option(group, "--kv-window", a.window, "N",
+               "full-precision window: the last N tokens are kept as f16 beside their codes, and attention reads those; default: "
+               "by --kv (256 in the presets), 0 where -ctk or -ctv is given without --kv")
         .check(number(0, max_window_tokens));
-    command.add_option("--kv-recent", a.window).check(number(0, max_window_tokens)).group(""); // its former name
+    add_option(command, "--kv-recent", a.window, "", "").check(number(0, max_window_tokens)).group(""); // its former name
 }
 
 void hide_flags(ArgumentParser& command, std::initializer_list<const char*> names) {
@@ -305,12 +291,11 @@ void hide_flags(ArgumentParser& command, std::initializer_list<const char*> name
 }
 
 void add_flags(ArgumentParser& command, RopeArguments& a) {
+    ArgumentParser group = command.group("Long contexts");
     const auto add = [&](const char* name, auto& value, const char* help, double min, double max) {
-        command.add_option(name, value, help).option_text("N").group("Long contexts").check(number(min, max));
+        add_option(group, name, value, "N", help).check(number(min, max));
     };
-    command.add_option("--rope-scaling", a.scaling, "RoPE scaling: none, linear, yarn; default: the file's")
-        .option_text("TYPE")
-        .group("Long contexts")
+    add_option(group, "--rope-scaling", a.scaling, "TYPE", "RoPE scaling: none, linear, yarn; default: the file's")
         .check(parsed_by(parse_rope_scaling))
         .values("none linear yarn");
     add("--rope-scale", a.scale, "factor by which RoPE scaling extends the context, such as 4; default: the file's", 1, 1024);
@@ -325,47 +310,39 @@ void add_flags(ArgumentParser& command, RopeArguments& a) {
 }
 
 void add_place_flags(ArgumentParser& command, ModelArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Device and memory");
-    };
-    add("--device", a.device,
-        "Vulkan device by index or part of its name (see tq-run devices), or cpu; several that share the model: 0,1; default: a "
-        "GPU, else cpu",
-        "NAME")
+    ArgumentParser group = command.group("Device and memory");
+    add_option(group, "--device", a.device, "NAME",
+               "Vulkan device by index or part of its name (see tq-run devices), or cpu; several that share the model: 0,1; "
+               "default: a GPU, else cpu")
         .values("cpu");
     add_flags(command, a.placement);
-    add("--weights", a.weights, "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file", "TYPE")
+    add_option(group, "--weights", a.weights, "TYPE",
+               "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file")
         .one_of("q8_0 q4_0");
-    auto synthetic = command.add_option("--synthetic", a.synthetic,
-                                        "random weights of a real model's shape instead of a file, such as qwen3-8b:q4_k_m");
-    synthetic.option_text("SHAPE").excludes("--model").excludes("--hf-repo").check(parsed_by([](const std::string& text) {
-        parse_synthetic(text);
-    }));
-    command.add_option("--layers", a.layers, "only the first N layers of a --synthetic model; default: 0 (all)")
-        .option_text("N")
+    auto synthetic = add_option(command, "--synthetic", a.synthetic, "SHAPE",
+                                "random weights of a real model's shape instead of a file, such as qwen3-8b:q4_k_m");
+    synthetic.excludes("--model").excludes("--hf-repo").check(parsed_by([](const std::string& text) { parse_synthetic(text); }));
+    add_option(command, "--layers", a.layers, "N", "only the first N layers of a --synthetic model; default: 0 (all)")
         .needs(synthetic)
         .check(number(0, 1024));
-    add("--memory,--memory-limit-mb", a.memory_limit_bytes,
-        "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free", "SIZE")
+    add_option(group, "--memory,--memory-limit-mb", a.memory_limit_bytes, "SIZE",
+               "memory limit, such as 24G or 8192M; MiB without a unit; default: all that is free")
         .transform(memory_size());
 }
 
 void add_flags(ArgumentParser& command, ModelArguments& a) {
+    ArgumentParser group = command.group("Device and memory");
     add_model_flags(command, a.model);
     add_place_flags(command, a);
-    const auto add = [&](const char* name, auto& value, const char* help) {
-        return command.add_option(name, value, help).option_text("N").group("Device and memory");
-    };
+    const auto add = [&](const char* name, auto& value, const char* help) { return add_option(group, name, value, "N", help); };
     add("-c,--ctx-size", a.context_size,
         "context size in tokens, such as 8192 or 32k; 0: the model's maximum; default: that maximum, at most 8192")
         .transform(tokens(max_context));
     add("-t,--threads", a.threads, "threads of --device cpu; default: all cores").transform(thread_number());
     add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)").check(number(0, 65536));
-    command
-        .add_flag("--deterministic", a.deterministic,
-                  "the same logits however a prompt is cut into blocks, and whatever of it was cached; prompts take longer")
-        .group("Device and memory");
-    command.add_flag("--profile", a.profile, "time every kernel; the run is slower").group("Device and memory");
+    add_flag(group, "--deterministic", a.deterministic,
+             "the same logits however a prompt is cut into blocks, and whatever of it was cached; prompts take longer");
+    add_flag(group, "--profile", a.profile, "time every kernel; the run is slower");
     add_flags(command, a.kv);
     add_flags(command, a.rope);
 }
@@ -373,46 +350,47 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
 std::optional<ReasoningEffort> EffortArguments::effort() const { return find_effort(level); }
 
 void add_flags(ArgumentParser& command, EffortArguments& a) {
+    ArgumentParser group = command.group("Sampling");
     const auto known = [](const std::string& level) {
         if (!find_effort(level)) fail("it must be low, medium, high or xhigh, not {}", printable(level));
     };
-    command
-        .add_option("--reasoning-effort", a.level,
-                    "how much Qwen3.8 thinks: low, medium, or high, which is xhigh; default: as its chat template says")
-        .option_text("LEVEL")
-        .group("Sampling")
+    add_option(group, "--reasoning-effort", a.level, "LEVEL",
+               "how much Qwen3.8 thinks: low, medium, or high, which is xhigh; default: as its chat template says")
         .check(parsed_by(known))
         .values("low medium high xhigh");
 }
 
 void add_flags(ArgumentParser& command, SamplingArguments& a) {
-    add_number(command, "-n,--predict,--n-predict", a.predict, -2, 1'000'000'000,
-               "maximum number of tokens to generate; default: -1 (until the answer ends)");
-    add_number(command, "-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "seed of the sampler; default: -1 (random)");
-    add_number(command, "--temp", a.temperature, 0, 100,
-               "temperature; 0: greedy; default: the model's own, else 0.6 (Qwen3.5: 1; without thinking 0.7)");
-    add_number(command, "--top-k", a.top_k, -1, 1'000'000'000,
-               "sample from the N most probable tokens; 0: all; default: the model's own, else 20");
-    add_number(command, "--top-p", a.top_p, 0, 1,
-               "sample from the fewest tokens whose probabilities sum to N; 1: all; default: the model's own, else 0.95 (0.8 "
-               "without thinking)");
-    add_number(command, "--min-p", a.min_p, 0, 1,
-               "sample from tokens at least N times as probable as the best; 0: all; default: the model's own, else 0");
-    add_number(command, "--repeat-penalty", a.repeat_penalty, 0.01, 100,
-               "divide the logits of repeated tokens by N; 1: off; default: the model's own, else 1");
-    add_number(command, "--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000,
-               "last tokens, prompt included, that --repeat-penalty counts as repeated; -1: all; default: 64");
-    add_number(command, "--presence-penalty", a.presence_penalty, -100, 100,
-               "subtracted once from the logits of tokens that the answer already has; default: 0");
-    add_number(command, "--frequency-penalty", a.frequency_penalty, -100, 100,
-               "subtracted for every time that the answer already has the token; default: 0");
-    command.add_flag("--ignore-eos", a.ignore_end, "never sample the tokens that end an answer").group("Sampling");
+    ArgumentParser group = command.group("Sampling");
+    const auto add = [&](const char* name, auto& value, double min, double max, const char* help) {
+        add_option(group, name, value, "N", help).check(number(min, max));
+    };
+    add("-n,--predict,--n-predict", a.predict, -2, 1'000'000'000,
+        "maximum number of tokens to generate; default: -1 (until the answer ends)");
+    add("-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "seed of the sampler; default: -1 (random)");
+    add("--temp", a.temperature, 0, 100,
+        "temperature; 0: greedy; default: the model's own, else 0.6 (Qwen3.5: 1; without thinking 0.7)");
+    add("--top-k", a.top_k, -1, 1'000'000'000,
+        "sample from the N most probable tokens; 0: all; default: the model's own, else 20");
+    add("--top-p", a.top_p, 0, 1,
+        "sample from the fewest tokens whose probabilities sum to N; 1: all; default: the model's own, else 0.95 (0.8 "
+        "without thinking)");
+    add("--min-p", a.min_p, 0, 1,
+        "sample from tokens at least N times as probable as the best; 0: all; default: the model's own, else 0");
+    add("--repeat-penalty", a.repeat_penalty, 0.01, 100,
+        "divide the logits of repeated tokens by N; 1: off; default: the model's own, else 1");
+    add("--repeat-last-n", a.repeat_last_n, -1, 1'000'000'000,
+        "last tokens, prompt included, that --repeat-penalty counts as repeated; -1: all; default: 64");
+    add("--presence-penalty", a.presence_penalty, -100, 100,
+        "subtracted once from the logits of tokens that the answer already has; default: 0");
+    add("--frequency-penalty", a.frequency_penalty, -100, 100,
+        "subtracted for every time that the answer already has the token; default: 0");
+    add_flag(group, "--ignore-eos", a.ignore_end, "never sample the tokens that end an answer");
 }
 
 void add_flags(ArgumentParser& command, PromptArguments& a) {
-    auto prompt = command.add_option("-p,--prompt", a.prompt, "the prompt; -: standard input").option_text("TEXT").may_be_empty();
-    auto file =
-        command.add_option("-f,--file", a.file, "file with the prompt; -: standard input").option_text("FILE").excludes(prompt);
+    auto prompt = add_option(command, "-p,--prompt", a.prompt, "TEXT", "the prompt; -: standard input").may_be_empty();
+    auto file = add_option(command, "-f,--file", a.file, "FILE", "file with the prompt; -: standard input").excludes(prompt);
     prompt.each([&a](const std::string&) { a.given = true; });
     file.each([&a](const std::string&) { a.given = true; });
 }

@@ -31,13 +31,12 @@ std::unique_ptr<GrammarConstraint> GrammarArguments::constraint(const Tokenizer&
 }
 
 void add_flags(ArgumentParser& command, GrammarArguments& a) {
-    const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Grammar");
-    };
-    auto text = add("--grammar", a.grammar, "GBNF grammar that the answer must follow; default: none", "TEXT");
-    auto file = add("--grammar-file", a.grammar_file, "file with the grammar", "FILE");
-    auto schema = add("-j,--json-schema", a.schema, "JSON schema that the answer must follow, such as {} for any JSON", "SCHEMA");
-    auto schema_file = add("--json-schema-file", a.schema_file, "file with the JSON schema (-jf)", "FILE");
+    ArgumentParser group = command.group("Grammar");
+    auto text = add_option(group, "--grammar", a.grammar, "TEXT", "GBNF grammar that the answer must follow; default: none");
+    auto file = add_option(group, "--grammar-file", a.grammar_file, "FILE", "file with the grammar");
+    auto schema = add_option(group, "-j,--json-schema", a.schema, "SCHEMA",
+                             "JSON schema that the answer must follow, such as {} for any JSON");
+    auto schema_file = add_option(group, "--json-schema-file", a.schema_file, "FILE", "file with the JSON schema (-jf)");
     text.each([&a](const std::string&) { a.grammar_given = true; }).excludes(file).excludes(schema).excludes(schema_file);
     schema.each([&a](const std::string&) { a.schema_given = true; }).excludes(file).excludes(schema_file);
     file.excludes(schema_file);

@@ -72,11 +72,9 @@ std::vector<double> PlacementArguments::shares() const {
 }
 
 void add_flags(ArgumentParser& command, PlacementArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Device and memory");
-    };
-    add("--gpu-layers", a.gpu_layers,
-        "layers on devices, the last N, and with one more the output matrix; auto or all: as many as fit; default: auto", "N")
+    ArgumentParser group = command.group("Device and memory");
+    add_option(group, "--gpu-layers", a.gpu_layers, "N",
+               "layers on devices, the last N, and with one more the output matrix; auto or all: as many as fit; default: auto")
         .check([](std::string& text) {
             uint32_t number = 0;
             const bool is_number = parse_number(text, number);
@@ -85,33 +83,27 @@ void add_flags(ArgumentParser& command, PlacementArguments& a) {
                                                                 : "it must be a number, auto or all, not " + printable(text);
         })
         .values("auto all");
-    add("--n-cpu-moe", a.cpu_moe_layers,
-        "keep the experts (or feed-forward networks) of the first N layers on the CPU; default: 0", "N")
+    add_option(group, "--n-cpu-moe", a.cpu_moe_layers, "N",
+               "keep the experts (or feed-forward networks) of the first N layers on the CPU; default: 0")
         .check(number(0, 1 << 20));
-    command.add_flag("--cpu-moe", a.cpu_moe, "keep the experts (or feed-forward networks) of all layers on the CPU")
-        .group("Device and memory");
-    command
-        .add_flag("--no-op-offload", a.no_op_offload,
-                  "compute the CPU's feed-forward networks on the CPU in prompts, too; default: long blocks of a prompt on "
-                  "devices, with "
-                  "weights that are uploaded for each block, where that is predicted to be faster")
-        .group("Device and memory");
-    add("--op-offload-min-batch", a.op_offload_min_batch,
-        "compute the CPU's feed-forward networks on devices in blocks of at least N tokens of a prompt; default: 0 (as "
-        "predicted)",
-        "N")
+    add_flag(group, "--cpu-moe", a.cpu_moe, "keep the experts (or feed-forward networks) of all layers on the CPU");
+    add_flag(group, "--no-op-offload", a.no_op_offload,
+             "compute the CPU's feed-forward networks on the CPU in prompts, too; default: long blocks of a prompt on devices, "
+             "with weights that are uploaded for each block, where that is predicted to be faster");
+    add_option(group, "--op-offload-min-batch", a.op_offload_min_batch, "N",
+               "compute the CPU's feed-forward networks on devices in blocks of at least N tokens of a prompt; default: 0 (as "
+               "predicted)")
         .check(number(0, 1 << 20));
-    add("--tensor-split", a.tensor_split,
-        "shares of the layers for the devices of --device, cpu among them, such as 3,1; default: by their memory", "LIST")
+    add_option(group, "--tensor-split", a.tensor_split, "LIST",
+               "shares of the layers for the devices of --device, cpu among them, such as 3,1; default: by their memory")
         .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.tensor_split = text}.shares(); }));
-    add("--layers-per-rank", a.layers_per_rank,
-        "several processes, started by mpirun or srun, share the model: auto (by their memory), or the layers of each, such as "
-        "12,12,8; --device then lists the device of each",
-        "LIST")
+    add_option(group, "--layers-per-rank", a.layers_per_rank, "LIST",
+               "several processes, started by mpirun or srun, share the model: auto (by their memory), or the layers of each, "
+               "such as 12,12,8; --device then lists the device of each")
         .values("auto")
         .check(parsed_by([](const std::string& text) { (void)PlacementArguments{.layers_per_rank = text}.rank_layers(); }));
-    add("--fit", a.fit,
-        fmt::format("place on the CPU what does not fit the devices: on, or off to refuse; default: {}", a.fit).c_str(), "WHEN")
+    add_option(group, "--fit", a.fit, "WHEN",
+               fmt::format("place on the CPU what does not fit the devices: on, or off to refuse; default: {}", a.fit).c_str())
         .one_of("on off");
 }
 

@@ -11,23 +11,22 @@ namespace tq {
 namespace {
 
 Option add_text(ArgumentParser& command, const char* flag, std::string& value, const char* help, const char* what) {
-    return command.add_option(flag, value, help).option_text(what);
+    return add_option(command, flag, value, what, help);
 }
 
 void add_codec_flags(ArgumentParser& command, CodecArguments& a, const char* type_help, const char* device_help) {
     add_text(command, "-t,--type", a.type, type_help, "TYPE").check(cache_types(parse_kv_type));
-    command.add_option("--head-dim", a.head_dim, "channels of a vector: 64, 128 or 256; default: 128")
+    add_option(command, "--head-dim", a.head_dim, "N", "channels of a vector: 64, 128 or 256; default: 128")
         .check(parsed_by([](const std::string& text) {
             if (text != "64" && text != "128" && text != "256") fail("it must be 64, 128 or 256, not {}", printable(text));
-        }))
-        .option_text("N");
+        }));
     add_text(command, "--scale-rule", a.scale_rule, "scale rule of tq types: unbiased, least-squares, norm; default: unbiased",
              "RULE")
         .check(parsed_by(parse_scale_rule));
     add_text(command, "--rotation", a.rotation,
              "rotation of rotated types: wht (Walsh-Hadamard) or haar (dense random); default: wht", "NAME")
         .check(parsed_by(parse_rotation));
-    command.add_option("--layer", a.layer, "layer whose rotation is used; default: 0").check(number(0, 9999)).option_text("N");
+    add_option(command, "--layer", a.layer, "N", "layer whose rotation is used; default: 0").check(number(0, 9999));
     add_text(command, "--side", a.side, "use the rotation of that layer's keys (k) or values (v); default: k", "k|v")
         .check(parsed_by([](const std::string& text) {
             if (text != "k" && text != "v") fail("it must be k or v, not {}", printable(text));
@@ -45,7 +44,7 @@ void add_convert_flags(ArgumentParser& command, ConvertArguments& a, const char*
     add_text(command, "--layout", a.layout, "layout of the stored vectors: planes, block68, bytes132, ggml; default: planes",
              "NAME")
         .check(parsed_by(parse_kv_layout));
-    command.add_flag("--allow-nonfinite", a.allow_nonfinite, "keep vectors with a NaN or an infinity, marked as such");
+    add_flag(command, "--allow-nonfinite", a.allow_nonfinite, "keep vectors with a NaN or an infinity, marked as such");
     a.device = "cpu";
 }
 
@@ -69,21 +68,17 @@ void add_codec(ArgumentParser& app, Action& action) {
     };
     const auto info_flags = [](ArgumentParser& command, CodecInfoArguments& a) {
         add_codec_flags(command, a, "show only this type, in full detail", nullptr);
-        command.add_option("--vectors", a.vectors, "number of random unit vectors to measure errors on; default: 1000")
-            .check(number(1, 10'000'000))
-            .option_text("N");
-        command.add_option("-s,--seed", a.seed, "seed of the random vectors; default: 1").option_text("N");
-        command.add_flag("--json", a.json, "print the types as JSON");
+        add_option(command, "--vectors", a.vectors, "N", "number of random unit vectors to measure errors on; default: 1000")
+            .check(number(1, 10'000'000));
+        add_option(command, "-s,--seed", a.seed, "N", "seed of the random vectors; default: 1");
+        add_flag(command, "--json", a.json, "print the types as JSON");
     };
     const auto bench_flags = [](ArgumentParser& command, CodecBenchArguments& a) {
         add_codec_flags(command, a, "time only this type; default: one of each kind",
                         "Vulkan device by index or part of its name, or cpu alone; default: the best device");
-        command.add_option("--vectors", a.vectors, "number of vectors per run; default: 16384")
-            .check(number(1, 65535))
-            .option_text("N");
-        command.add_option("--rounds", a.rounds, "number of runs, of which the median counts; default: 9")
-            .check(number(1, 10000))
-            .option_text("N");
+        add_option(command, "--vectors", a.vectors, "N", "number of vectors per run; default: 16384").check(number(1, 65535));
+        add_option(command, "--rounds", a.rounds, "N", "number of runs, of which the median counts; default: 9")
+            .check(number(1, 10000));
     };
     add_command<ConvertArguments>(codec, action, "encode", "Encode fp32 vectors", encode_flags, encode_file);
     add_command<ConvertArguments>(codec, action, "decode", "Decode stored vectors to fp32", decode_flags, decode_file);

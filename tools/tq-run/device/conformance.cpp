@@ -10,6 +10,7 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/whole_file.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
 #include "tools/check/conformance/replay.h"
@@ -24,7 +25,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -80,15 +80,14 @@ int work(const ConformanceArguments& a) {
     return 0;
 }
 
-void write_file(const std::string& path, const std::string& text) {
+void write_report(const std::string& path, const std::string& text) {
     if (path.empty()) return;
-    std::ofstream file(utf8_path(path), std::ios::binary);
-    if (!file.write(text.data(), std::streamsize(text.size())).flush())
-        fail("cannot write the report to {}: {}", path, std::strerror(errno));
+    if (const std::error_code error = write_file(utf8_path(path), {std::as_bytes(std::span(text))}))
+        fail("cannot write the report to {}: {}", path, error.message());
 }
 
 // Files are written, and directories made, before the hour-long run, too.
-void check_writable(const std::string& path) { write_file(path, "\n"); }
+void check_writable(const std::string& path) { write_report(path, "\n"); }
 
 void check_directory(const std::string& path) {
     if (path.empty()) return;
@@ -166,7 +165,7 @@ void list_rows(const ConformanceArguments& a) {
     for (const std::string& name : names) write_output(name + '\n');
     const Json json{
         {"program", build_description()}, {"device", describe(device->capabilities)}, {"profile", a.profile}, {"rows", names}};
-    write_file(a.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    write_report(a.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
 // Runs a folder of --dump on a device, in this process.
@@ -251,8 +250,8 @@ int run(const ConformanceArguments& a) {
         report.devices.push_back(test(options, a, selector, console));
     }
     write_text(summary(report));
-    write_file(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
-    write_file(a.junit, to_junit(report));
+    write_report(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    write_report(a.junit, to_junit(report));
     if (interrupted()) return 130;
     if (selection.every_row()) tell_unused(expectations, report);
     return report.passed() ? 0 : report.nothing_tested() ? nothing_was_tested : 1;
@@ -264,46 +263,47 @@ int run(const ConformanceArguments& a) {
 void tq::add_conformance(ArgumentParser& app, Action& action) {
     using conformance::ConformanceArguments;
     const auto flags = [](ArgumentParser& command, ConformanceArguments& a) {
-        const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-            return command.add_option(name, value, help).option_text(type);
-        };
-        add("--device", a.device,
-            "Vulkan device by index or part of its name (see tq-run devices), or all; default: the best device", "NAME");
-        add("--filter", a.filters,
-            "run only rows with this in their name 'kernel | variant | shape', the one row of that name (see --list), or those "
-            "whose whole name a pattern with * and ? describes; several times: all of these",
-            "TEXT")
+        add_option(command, "--device", a.device, "NAME",
+                   "Vulkan device by index or part of its name (see tq-run devices), or all; default: the best device");
+        add_option(command, "--filter", a.filters, "TEXT",
+                   "run only rows with this in their name 'kernel | variant | shape', the one row of that name (see --list), or "
+                   "those whose whole name a pattern with * and ? describes; several times: all of these")
             .take_all();
-        add("--filter-file", a.filter_files, "the same for each line of a file; lines with # are comments", "FILE").take_all();
-        add("--exclude", a.excludes, "run no such row; several times: none of these", "TEXT").take_all();
-        add("--expect", a.expect,
-            "file of rows that are known to fail, a line 'ROW,VERDICT' for each: that they pass, or fail otherwise, is an error",
-            "FILE");
-        add("--dump", a.dump,
-            "write a folder here for each row that is wrong, with inputs, results, expected results, SPIR-V, a row.json that "
-            "describes them and an AmberScript that runs alone",
-            "DIR");
-        auto replay = add("--replay", a.replay, "run the row of a folder that --dump has written once more", "DIR");
-        add("--spirv", a.spirv, "with --replay: the module to run instead of the recorded one", "FILE").needs(replay);
-        add("--shard", a.shard, "run only one part of the rows, such as 2/3 for the second of three", "K/N")
+        add_option(command, "--filter-file", a.filter_files, "FILE",
+                   "the same for each line of a file; lines with # are comments")
+            .take_all();
+        add_option(command, "--exclude", a.excludes, "TEXT", "run no such row; several times: none of these").take_all();
+        add_option(
+            command, "--expect", a.expect, "FILE",
+            "file of rows that are known to fail, a line 'ROW,VERDICT' for each: that they pass, or fail otherwise, is an error");
+        add_option(command, "--dump", a.dump, "DIR",
+                   "write a folder here for each row that is wrong, with inputs, results, expected results, SPIR-V, a row.json "
+                   "that describes them and an AmberScript that runs alone");
+        auto replay =
+            add_option(command, "--replay", a.replay, "DIR", "run the row of a folder that --dump has written once more");
+        add_option(command, "--spirv", a.spirv, "FILE", "with --replay: the module to run instead of the recorded one")
+            .needs(replay);
+        add_option(command, "--shard", a.shard, "K/N", "run only one part of the rows, such as 2/3 for the second of three")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));
-        add("--profile", a.profile, "limit the device to the features of a device profile: " + conformance::profile_names(),
-            "NAME")
+        add_option(command, "--profile", a.profile, "NAME",
+                   "limit the device to the features of a device profile: " + conformance::profile_names())
             .check(parsed_by([](const std::string& name) { find_device_profile(name); }));
-        add("--seed", a.seed, "seed of the inputs; default: 1", "N");
-        add("--repeat", a.repeat, "run each row so many times, until it fails; default: 1", "N").check(number(1, 1'000'000));
-        add("--shuffle", a.shuffle, "run the rows in a random order, which N decides; default: in the order of --list", "N");
-        add("--timeout", a.timeout, "seconds a row may take; default: 60", "SECONDS").check(number(1, 86400));
-        add("--json", a.json, "write all results to this file, to attach to a bug report", "FILE");
-        add("--junit", a.junit, "write a JUnit report to this file", "FILE");
-        command.add_flag("--list", a.list, "list the rows, and run none");
-        command.add_flag("--full", a.full, "run every type at every size, and the largest sizes");
-        command.add_flag("--tuned", a.tuned, "use the tuning that tq-run bench --tune has stored, not the default one");
-        command.add_flag("-v,--verbose", a.verbose, "print a line for every row");
-        command.add_flag("--worker", a.worker).group(""); // hidden, with the flags that it uses
-        command.add_flag("--list-devices", a.list_devices).group("");
-        command.add_option("--first", a.first).group("");
-        command.add_option("--subject", a.subject).group("");
+        add_option(command, "--seed", a.seed, "N", "seed of the inputs; default: 1");
+        add_option(command, "--repeat", a.repeat, "N", "run each row so many times, until it fails; default: 1")
+            .check(number(1, 1'000'000));
+        add_option(command, "--shuffle", a.shuffle, "N",
+                   "run the rows in a random order, which N decides; default: in the order of --list");
+        add_option(command, "--timeout", a.timeout, "SECONDS", "seconds a row may take; default: 60").check(number(1, 86400));
+        add_option(command, "--json", a.json, "FILE", "write all results to this file, to attach to a bug report");
+        add_option(command, "--junit", a.junit, "FILE", "write a JUnit report to this file");
+        add_flag(command, "--list", a.list, "list the rows, and run none");
+        add_flag(command, "--full", a.full, "run every type at every size, and the largest sizes");
+        add_flag(command, "--tuned", a.tuned, "use the tuning that tq-run bench --tune has stored, not the default one");
+        add_flag(command, "-v,--verbose", a.verbose, "print a line for every row");
+        add_flag(command, "--worker", a.worker).group(""); // hidden, with the flags that it uses
+        add_flag(command, "--list-devices", a.list_devices).group("");
+        add_option(command, "--first", a.first, "", "").group("");
+        add_option(command, "--subject", a.subject, "", "").group("");
     };
     add_command<ConformanceArguments>(app, action, "conformance", "Check every kernel of a device against the CPU reference",
                                       flags, conformance::run);

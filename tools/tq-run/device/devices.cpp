@@ -95,7 +95,7 @@ int run(const DevicesArguments& arguments) {
 
 void add_devices(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, DevicesArguments& a) {
-        command.add_flag("--json", a.json, "print the devices as JSON");
+        add_flag(command, "--json", a.json, "print the devices as JSON");
     };
     add_command<DevicesArguments>(app, action, "devices", "List the devices that can run a model", flags, run);
 }

@@ -269,7 +269,7 @@ int run(const DoctorArguments& arguments) {
 void add_doctor(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, DoctorArguments& a) {
         add_model_flags(command, a.model);
-        command.add_flag("--json", a.json, "print everything as JSON");
+        add_flag(command, "--json", a.json, "print everything as JSON");
         add_flags(command, a.console);
     };
     add_command<DoctorArguments>(app, action, "doctor",

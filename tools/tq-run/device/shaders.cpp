@@ -9,6 +9,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "base/stopwatch.h"
+#include "base/whole_file.h"
 #include "model/gpu/variants.h"
 #include "model/kv/types.h"
 #include "runtime/compiler.h"
@@ -20,7 +21,6 @@
 #include <cctype>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace tq {
@@ -91,10 +91,8 @@ std::string file_stem(const Variant& variant) {
     return out;
 }
 
-void write_file(const std::filesystem::path& path, const char* data, size_t bytes, const char* flag) {
-    std::ofstream file(path, std::ios::binary);
-    if (!file.write(data, std::streamsize(bytes)).flush())
-        fail("cannot write {}: choose another folder with {}", utf8_text(path), flag);
+void write_result(const std::filesystem::path& path, std::span<const std::byte> bytes, const char* flag) {
+    if (write_file(path, {bytes})) fail("cannot write {}: choose another folder with {}", utf8_text(path), flag);
 }
 
 void make_folder(const std::string& folder, const char* flag) {
@@ -109,8 +107,7 @@ void write_spirv(const std::string& folder, std::span<const Row> rows) {
     make_folder(folder, "--spirv");
     for (const Row& row : rows) {
         const std::vector<uint32_t> code = specialised(*row.variant.shader, row.variant.constants);
-        write_file(utf8_path(folder) / (file_stem(row.variant) + ".spv"), reinterpret_cast<const char*>(code.data()),
-                   code.size() * 4, "--spirv");
+        write_result(utf8_path(folder) / (file_stem(row.variant) + ".spv"), std::as_bytes(std::span(code)), "--spirv");
     }
     write_error(fmt::format("wrote {} modules to {}\n", rows.size(), folder));
 }
@@ -125,8 +122,8 @@ void write_disassembly(const std::string& folder, std::span<const Row> rows) {
                 std::string name = one.name;
                 for (char& c : name)
                     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                write_file(utf8_path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name), one.text.data(),
-                           one.text.size(), "--disassembly");
+                write_result(utf8_path(folder) / fmt::format("{}.{}.{}.txt", file_stem(row.variant), p, name),
+                             std::as_bytes(std::span(one.text)), "--disassembly");
                 files++;
             }
     if (files == 0) fail("the driver gives no disassembly, so --disassembly has nothing to write");
@@ -236,10 +233,9 @@ void write_json(const std::string& path, const Compiler& compiler, std::span<con
              {"has_statistics", compiler.has_statistics()},
              {"kernels", Json::array()}};
     for (const Row& row : rows) out["kernels"].push_back(to_json(row));
-    std::ofstream file(utf8_path(path), std::ios::binary);
-    file << out.dump(1) << '\n';
-    file.close();
-    if (!file) fail("cannot write {}: choose another file with --json", path);
+    const std::string text = out.dump(1) + '\n';
+    if (write_file(utf8_path(path), {std::as_bytes(std::span(text))}))
+        fail("cannot write {}: choose another file with --json", path);
 }
 
 int run(const ShadersArguments& arguments) {
@@ -267,35 +263,26 @@ void add_shaders(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ShadersArguments& a) {
         command.footer(columns_help);
         auto list =
-            command.add_flag("--list", a.list, "list the variants, with their kernels and constants; this is the default");
-        command
-            .add_flag("--compile", a.compile,
-                      "compile the variants and print the driver's statistics of each: see the columns below")
+            add_flag(command, "--list", a.list, "list the variants, with their kernels and constants; this is the default");
+        add_flag(command, "--compile", a.compile,
+                 "compile the variants and print the driver's statistics of each: see the columns below")
             .excludes(list);
-        command
-            .add_flag("--check", a.check,
-                      "compile the variants; exit status 1 if one fails, gets another subgroup size than it relies on, spills "
-                      "registers or uses scratch memory")
+        add_flag(command, "--check", a.check,
+                 "compile the variants; exit status 1 if one fails, gets another subgroup size than it relies on, spills "
+                 "registers or uses scratch memory")
             .excludes(list);
-        command
-            .add_option("--device", a.device,
-                        "Vulkan device by index or part of its name; one without memory is enough; default: the best device")
-            .option_text("NAME");
-        command
-            .add_option("--filter", a.filter,
-                        "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=\"; "
-                        "default: all")
-            .option_text("TEXT");
-        command.add_option("--shard", a.shard, "only one part of these variants, such as 2/3 for the second of three")
-            .option_text("K/N")
+        add_option(command, "--device", a.device, "NAME",
+                   "Vulkan device by index or part of its name; one without memory is enough; default: the best device");
+        add_option(
+            command, "--filter", a.filter, "TEXT",
+            "only variants with this in the line that --list prints, such as q4_k or \"attention workgroup=\"; default: all");
+        add_option(command, "--shard", a.shard, "K/N", "only one part of these variants, such as 2/3 for the second of three")
             .check(parsed_by([](const std::string& text) { parse_shard(text); }));
-        command.add_option("--spirv", a.spirv, "write each variant's SPIR-V to this folder, with its constants as defaults")
-            .option_text("DIR");
-        command
-            .add_option("--disassembly", a.disassembly,
-                        "compile, and write the driver's disassembly and intermediate code to this folder")
-            .option_text("DIR");
-        command.add_option("--json", a.json, "write all of this to a file, as JSON").option_text("FILE");
+        add_option(command, "--spirv", a.spirv, "DIR",
+                   "write each variant's SPIR-V to this folder, with its constants as defaults");
+        add_option(command, "--disassembly", a.disassembly, "DIR",
+                   "compile, and write the driver's disassembly and intermediate code to this folder");
+        add_option(command, "--json", a.json, "FILE", "write all of this to a file, as JSON");
         add_flags(command, a.console);
     };
     add_command<ShadersArguments>(app, action, "shaders", "List the kernels' variants, and show what a driver compiles them to",

@@ -291,12 +291,11 @@ int run(const ValidateArguments& arguments) {
 void add_validate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, ValidateArguments& a) {
         add_flags(command, a.prompt);
-        command.add_option("--against", a.against, "reference: Vulkan device by index or part of its name, or cpu; default: cpu")
-            .option_text("NAME");
-        command.add_option("-n,--predict", a.decode, "tokens to generate after the prompt; default: 32")
-            .check(number(0, 100'000))
-            .option_text("N");
-        command.add_flag("--json", a.json, "print the result as JSON");
+        add_option(command, "--against", a.against, "NAME",
+                   "reference: Vulkan device by index or part of its name, or cpu; default: cpu");
+        add_option(command, "-n,--predict", a.decode, "N", "tokens to generate after the prompt; default: 32")
+            .check(number(0, 100'000));
+        add_flag(command, "--json", a.json, "print the result as JSON");
         add_flags(command, a.model);
         command.get_option("--device")
             .description("Vulkan device by index or part of its name (see tq-run devices), or cpu; default: the best device");

@@ -42,19 +42,13 @@ OwnerTexts owner_on_the_way(OwnerTexts owner, const Forward& forward, const std:
 } // namespace
 
 void add_prefill_flags(ArgumentParser& command, PrefixArguments& a) {
-    command
-        .add_option(
-            "--prefill-from", a.prefill_from,
-            "have prompts of more than a page (256 tokens) run by a faster machine with the same model: the address of its "
-            "tq-run serve, such as http://desktop:8080")
-        .option_text("URL")
-        .check(parsed_by([](const std::string& text) { check_prefill_address(text); }))
-        .group("KV cache");
-    command
-        .add_option("--prefill-key-file", a.prefill_key_file,
-                    "file with the API key of that server in its first line; default: TQ_PREFILL_KEY of the environment")
-        .option_text("FILE")
-        .group("KV cache");
+    ArgumentParser group = command.group("KV cache");
+    add_option(group, "--prefill-from", a.prefill_from, "URL",
+               "have prompts of more than a page (256 tokens) run by a faster machine with the same model: the address of its "
+               "tq-run serve, such as http://desktop:8080")
+        .check(parsed_by([](const std::string& text) { check_prefill_address(text); }));
+    add_option(group, "--prefill-key-file", a.prefill_key_file, "FILE",
+               "file with the API key of that server in its first line; default: TQ_PREFILL_KEY of the environment");
 }
 
 std::string prefill_address(const PrefixArguments& arguments) {

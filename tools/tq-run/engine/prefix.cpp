@@ -126,9 +126,9 @@ uint64_t PrefixArguments::max_disk_bytes() const {
 }
 
 void add_directory_flag(ArgumentParser& command, PrefixArguments& a) {
-    command.add_option("--cache-dir", a.directory, "directory of the prefix cache; default: tq-run/prefix in the user's cache")
-        .option_text("DIR")
-        .group("KV cache");
+    ArgumentParser group = command.group("KV cache");
+    add_option(group, "--cache-dir", a.directory, "DIR",
+               "directory of the prefix cache; default: tq-run/prefix in the user's cache");
 }
 
 // A check of a name that means the same everywhere: letters, digits and some signs.
@@ -138,46 +138,32 @@ static std::string simple_name(std::string& text) {
 }
 
 static void add_shared_flags(ArgumentParser& command, PrefixArguments& a) {
-    command
-        .add_option("--cache-shared", a.shared,
-                    "share the prefix cache with other machines: in a directory, or in Redis, whose address is "
-                    "redis://HOST, or redis://:PASSWORD@HOST:PORT/DB")
-        .option_text("WHERE")
+    ArgumentParser group = command.group("KV cache");
+    add_option(group, "--cache-shared", a.shared, "WHERE",
+               "share the prefix cache with other machines: in a directory, or in Redis, whose address is redis://HOST, or "
+               "redis://:PASSWORD@HOST:PORT/DB")
         .check(parsed_by([](const std::string& text) {
             if (parse_store_address(text).redis) require_redis();
-        }))
-        .group("KV cache");
-    command
-        .add_option("--cache-shared-ttl", a.shared_ttl_s,
-                    "seconds after which a shared page expires that nobody used; default: 604800 (a week); 0: never")
-        .option_text("S")
-        .check(number(0, 1e9))
-        .group("KV cache");
-    command.add_option("--cache-shared-namespace", a.shared_namespace, "share pages only with those who give the same name")
-        .option_text("NAME")
-        .check(simple_name)
-        .group("KV cache");
-    command
-        .add_option("--cache-shared-key", a.shared_key_file,
-                    "sign shared pages with the key in this file, and take only pages that it has signed")
-        .option_text("FILE")
-        .group("KV cache");
+        }));
+    add_option(group, "--cache-shared-ttl", a.shared_ttl_s, "S",
+               "seconds after which a shared page expires that nobody used; default: 604800 (a week); 0: never")
+        .check(number(0, 1e9));
+    add_option(group, "--cache-shared-namespace", a.shared_namespace, "NAME",
+               "share pages only with those who give the same name")
+        .check(simple_name);
+    add_option(group, "--cache-shared-key", a.shared_key_file, "FILE",
+               "sign shared pages with the key in this file, and take only pages that it has signed");
 }
 
 void add_flags(ArgumentParser& command, PrefixArguments& a) {
-    command
-        .add_option("--cache-ram", a.memory_bytes,
-                    "maximum host memory for the prefix cache, in MiB; default: 8192, at most an eighth of the memory; 0: none "
-                    "but two states of each slot where the cache has a window or the model recurrent layers")
-        .option_text("MB")
-        .transform(memory_size())
-        .group("KV cache");
-    command
-        .add_option("--cache-disk", a.disk_bytes,
-                    "maximum of the prefix cache on the disk, in MiB; default: a tenth of the free space; 0: none")
-        .option_text("MB")
-        .transform(memory_size())
-        .group("KV cache");
+    ArgumentParser group = command.group("KV cache");
+    add_option(group, "--cache-ram", a.memory_bytes, "MB",
+               "maximum host memory for the prefix cache, in MiB; default: 8192, at most an eighth of the memory; 0: none but "
+               "two states of each slot where the cache has a window or the model recurrent layers")
+        .transform(memory_size());
+    add_option(group, "--cache-disk", a.disk_bytes, "MB",
+               "maximum of the prefix cache on the disk, in MiB; default: a tenth of the free space; 0: none")
+        .transform(memory_size());
     add_directory_flag(command, a);
     add_shared_flags(command, a);
     add_prefill_flags(command, a);

@@ -8,6 +8,7 @@
 #include "tools/tq-run/engine/ranks.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/text.h"
 #include "model/cpu/forward.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/plan.h"
@@ -147,12 +148,7 @@ std::string own_device(const ModelArguments& arguments) {
                         launched_processes()));
     if (no_job) return devices;
     if (!job().transport) throw UsageError("this command runs in one process: leave out --layers-per-rank");
-    std::vector<std::string> names{""};
-    for (const char c : devices)
-        if (c == ',')
-            names.emplace_back();
-        else
-            names.back() += c;
+    const std::vector<std::string> names = split(devices, ",");
     const uint32_t size = job().transport->size();
     if (names.size() != 1 && names.size() != size)
         throw UsageError(

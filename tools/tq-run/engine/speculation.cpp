@@ -77,33 +77,27 @@ Drafting SpeculationArguments::drafting(const std::string& prompt_cache) const {
 }
 
 void add_flags(ArgumentParser& command, SpeculationArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Speculative decoding");
-    };
-    add("--spec", a.kinds,
-        "draft tokens that are then verified together, for the same answer in less time: ngram (looks them up in the text so "
-        "far), draft (a draft model), mtp (the model's own head for multi-token prediction), or several with commas, of which "
-        "the "
-        "first that has a draft counts; none; default: with -md draft, else on the CPU mtp if the model has a head, else none",
-        "HOW")
+    ArgumentParser group = command.group("Speculative decoding");
+    add_option(group, "--spec", a.kinds, "HOW",
+               "draft tokens that are then verified together, for the same answer in less time: ngram (looks them up in the text "
+               "so far), draft (a draft model), mtp (the model's own head for multi-token prediction), or several with commas, "
+               "of which the first that has a draft counts; none; default: with -md draft, else on the CPU mtp if the model has "
+               "a head, else none")
         .values("none ngram draft mtp draft-mtp")
         .check(parsed_by([](const std::string& text) {
             if (text != "none") drafters_of(text);
         }));
-    add("--model-draft", a.model, "draft model: a smaller one with the same vocabulary", "PATH").check([](std::string& text) {
-        return std::string(text.empty() ? "it is empty: name a file" : "");
-    });
-    add("--device-draft", a.device, "device of the draft model, as --device; default: that of the model", "NAME");
-    add("--threads-draft", a.threads, "threads of the draft model on the CPU; default: those of -t", "N")
+    add_option(group, "--model-draft", a.model, "PATH", "draft model: a smaller one with the same vocabulary")
+        .check([](std::string& text) { return std::string(text.empty() ? "it is empty: name a file" : ""); });
+    add_option(group, "--device-draft", a.device, "NAME", "device of the draft model, as --device; default: that of the model");
+    add_option(group, "--threads-draft", a.threads, "N", "threads of the draft model on the CPU; default: those of -t")
         .transform(thread_number());
-    add("--draft-max", a.draft_max,
-        "most tokens of a draft; a pass verifies 7 to 15, of all requests together; default: as many as it does, with mtp alone "
-        "3",
-        "N")
+    add_option(group, "--draft-max", a.draft_max, "N",
+               "most tokens of a draft; a pass verifies 7 to 15, of all requests together; default: as many as it does, with mtp "
+               "alone 3")
         .check(number(1, 1024));
-    add("--draft-min", a.draft_min, "shorter drafts are not verified; default: 1", "N").check(number(0, 1024));
-    command.add_flag("--draft-always", a.draft_always, "draft also where that loses time; default: only where it gains")
-        .group("Speculative decoding");
+    add_option(group, "--draft-min", a.draft_min, "N", "shorter drafts are not verified; default: 1").check(number(0, 1024));
+    add_flag(group, "--draft-always", a.draft_always, "draft also where that loses time; default: only where it gains");
 }
 
 namespace {

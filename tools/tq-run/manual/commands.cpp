@@ -6,13 +6,13 @@
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "base/whole_file.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/manual/completion.h"
 #include "tools/tq-run/manual/man_page.h"
 #include "tools/tq-run/manual/variables.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 
 namespace tq {
 namespace {
@@ -25,10 +25,7 @@ struct NoArguments {};
 
 void write_page(const std::filesystem::path& directory, const std::string& name, const std::string& page) {
     const std::filesystem::path path = directory / (name + ".1");
-    std::ofstream file(path, std::ios::binary);
-    file << page;
-    file.close();
-    if (!file)
+    if (write_file(path, {std::as_bytes(std::span(page))}))
         fail("cannot write {}: is {} a directory with free space?", printable(utf8_text(path)), printable(utf8_text(directory)));
 }
 
@@ -67,8 +64,8 @@ void add_manual(CLI::App& app, Action& action) {
         "man", "Print the man page of tq-run or of a command",
         [](ArgumentParser& command) {
             auto given = std::make_shared<ManArguments>();
-            command.add_option("command", given->command, "the command; default: tq-run itself").option_text("[COMMAND]");
-            command.add_option("--write", given->directory, "write all pages into this directory").option_text("DIR");
+            add_option(command, "command", given->command, "[COMMAND]", "the command; default: tq-run itself");
+            add_option(command, "--write", given->directory, "DIR", "write all pages into this directory");
             return given;
         },
         write_man_pages);
@@ -76,7 +73,7 @@ void add_manual(CLI::App& app, Action& action) {
         "completion", "Print the completion script of a shell",
         [](ArgumentParser& command) {
             auto given = std::make_shared<std::string>();
-            command.add_option("shell", *given, "the shell").option_text("SHELL").required().one_of("bash zsh fish");
+            add_option(command, "shell", *given, "SHELL", "the shell").required().one_of("bash zsh fish");
             return given;
         },
         [](const manual::Command&, const std::string& shell) {
@@ -87,9 +84,7 @@ void add_manual(CLI::App& app, Action& action) {
         "complete", "Complete a command line",
         [](ArgumentParser& command) {
             auto given = std::make_shared<std::vector<std::string>>();
-            command.add_option("words", *given, "its words, from tq-run to the one that is begun")
-                .option_text("WORDS")
-                .take_all();
+            add_option(command, "words", *given, "WORDS", "its words, from tq-run to the one that is begun").take_all();
             return given;
         },
         [](const manual::Command& program, const std::vector<std::string>& words) {

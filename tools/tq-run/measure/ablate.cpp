@@ -8,8 +8,8 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
+#include "model/engine/session.h"
 #include "tools/check/quality/ablation_record.h"
-#include "tools/check/quality/greedy_sample.h"
 #include "tools/check/quality/run_log.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
@@ -74,6 +74,7 @@ class Ablation {
     json what(const AblateArguments& arguments) const;
     CacheCosts& costs();
     std::unique_ptr<Forward> forward(const KvOptions& kv);
+    std::optional<std::vector<uint32_t>> continuation(Forward& model, std::span<const uint32_t> prompt) const;
     std::optional<json> make_samples(const KvOptions& kv);
 
     Setup& setup_;
@@ -174,25 +175,38 @@ void Ablation::show(const Outcome& o) {
     write_output(table_row(cells, widths));
 }
 
+// Returns what greedy sampling continues the prompt with, up to where the model ends it; nothing when it was stopped.
+std::optional<std::vector<uint32_t>> Ablation::continuation(Forward& model, std::span<const uint32_t> prompt) const {
+    const Tokenizer& tokenizer = setup_.model.tokenizer;
+    GenerateOptions options{.max_tokens = sample_tokens};
+    options.is_end = [&](uint32_t id) { return tokenizer.is_end_of_generation(id); };
+    options.interrupted = interrupted;
+    model.truncate(0);
+    Sampler sampler({.temperature = 0}, unsampled_ids(tokenizer, setup_.model.config.vocab_size));
+    const Generated generated = Session(model).generate(prompt, sampler, options);
+    if (generated.stop == Stop::interrupted) return std::nullopt;
+    return generated.ids;
+}
+
 // The samples as a line of the log; nothing when it was stopped.
 // Samples begin at three places of the text, evenly spread. Both continuations are greedy, so the first token that differs is
 // where the cache changed the answer; what follows are two texts and no longer comparable token by token.
 std::optional<json> Ablation::make_samples(const KvOptions& kv) {
-    const auto reference = forward(quality::ablation_reference), measured = forward(kv);
+    const auto exact = forward(quality::ablation_reference), other = forward(kv);
     json samples = json::array();
     for (uint32_t i = 0; i < sample_count; i++) {
         console_.status(fmt::format("sample {} of {}", i + 1, sample_count));
         const size_t at = (text_.ids.size() - std::min<size_t>(text_.ids.size(), sample_prompt)) * i / sample_count;
         const std::span prompt = std::span(text_.ids).subspan(at, std::min<size_t>(text_.ids.size(), sample_prompt));
-        const auto sample = quality::greedy_sample(*measured, *reference, prompt, sample_tokens, setup_.model.tokenizer,
-                                                   setup_.model.config.vocab_size, interrupted);
-        if (!sample) return std::nullopt;
+        const auto reference = continuation(*exact, prompt);
+        const auto measured = reference ? continuation(*other, prompt) : std::nullopt;
+        if (!measured) return std::nullopt;
         samples.push_back({{"prompt", utf8(setup_.model.tokenizer, prompt)},
-                           {"reference", utf8(setup_.model.tokenizer, sample->reference)},
-                           {"measured", utf8(setup_.model.tokenizer, sample->measured)},
-                           {"reference_tokens", sample->reference.size()},
-                           {"measured_tokens", sample->measured.size()},
-                           {"same_tokens", sample->same}});
+                           {"reference", utf8(setup_.model.tokenizer, *reference)},
+                           {"measured", utf8(setup_.model.tokenizer, *measured)},
+                           {"reference_tokens", reference->size()},
+                           {"measured_tokens", measured->size()},
+                           {"same_tokens", std::ranges::mismatch(*reference, *measured).in1 - reference->begin()}});
     }
     console_.clear_status();
     return json{
@@ -288,16 +302,14 @@ int run(const AblateArguments& given) {
 void add_ablate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, AblateArguments& a) {
         command.footer(stages_help);
-        command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
-        command.add_option("-o,--output", a.output, "keep every run in this file of JSON lines, and resume from it if it exists")
-            .option_text("FILE.jsonl");
-        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: 2")
-            .option_text("N")
-            .check(number(1, 1 << 20));
-        command.add_flag("--samples", a.samples, "print what the model generates with the winner and with the reference");
-        command.add_flag("--keep-going", a.keep_going,
-                         "continue after a stage that fails, although later stages then mean little");
-        command.add_option("--log", a.output).group(""); // as the other commands call it
+        add_option(command, "-f,--file", a.file, "FILE", "text to measure on; default: a short built-in text");
+        add_option(command, "-o,--output", a.output, "FILE.jsonl",
+                   "keep every run in this file of JSON lines, and resume from it if it exists");
+        add_option(command, "--chunks", a.chunks, "N", "number of chunks of -c tokens; default: 2").check(number(1, 1 << 20));
+        add_flag(command, "--samples", a.samples, "print what the model generates with the winner and with the reference");
+        add_flag(command, "--keep-going", a.keep_going,
+                 "continue after a stage that fails, although later stages then mean little");
+        add_option(command, "--log", a.output, "", "").group(""); // as the other commands call it
         add_flags(command, a.model);
         command.get_option("--ctx-size")
             .description("tokens of a chunk, such as 2048 or 4k; 0: the model's maximum; default: 512");

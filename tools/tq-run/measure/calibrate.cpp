@@ -108,11 +108,10 @@ int run(const CalibrateArguments& given) {
 
 void add_calibrate(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, CalibrateArguments& a) {
-        command.add_option("-o,--output", a.out, "file to write, for --kv-condition").required().option_text("FILE");
-        command.add_option("-f,--file", a.file, "text of the kind that the model will see; default: a short built-in text")
-            .option_text("FILE");
-        command.add_option("--only", a.only, "measure only the scales or only the means; default: both")
-            .option_text("PART")
+        add_option(command, "-o,--output", a.out, "FILE", "file to write, for --kv-condition").required();
+        add_option(command, "-f,--file", a.file, "FILE",
+                   "text of the kind that the model will see; default: a short built-in text");
+        add_option(command, "--only", a.only, "PART", "measure only the scales or only the means; default: both")
             .check(parsed_by(parse_parts))
             .values("scales means");
         add_flags(command, a.model);

@@ -182,22 +182,22 @@ int run(const MixArguments& arguments) {
 
 void add_mix(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, MixArguments& a) {
-        const auto add = [&](const char* name, auto& value, const std::string& help, const char* type) {
-            return command.add_option(name, value, help).option_text(type);
-        };
-        add("-f,--file", a.search.file, "text to measure on; default: a short built-in text", "FILE");
-        add("-o,--output", a.output, "file to write: the cache types of each layer, for --kv", "FILE.kv.json")
+        add_option(command, "-f,--file", a.search.file, "FILE", "text to measure on; default: a short built-in text");
+        add_option(command, "-o,--output", a.output, "FILE.kv.json", "file to write: the cache types of each layer, for --kv")
             .required()
             .check(parsed_by([](const std::string& path) {
                 if (!is_kv_file(path)) fail("its name must end in .json, or --kv would not recognise it as a file");
             }));
-        add("--budget", a.budget, "size limit of the cache in bytes per token; or give -c, with or without --memory", "BYTES")
+        add_option(command, "--budget", a.budget, "BYTES",
+                   "size limit of the cache in bytes per token; or give -c, with or without --memory")
             .check(number(1, 1e12));
-        add("--types", a.types, fmt::format("cache types to choose from; default: {}", default_types), "LIST")
+        add_option(command, "--types", a.types, "LIST", fmt::format("cache types to choose from; default: {}", default_types))
             .check(cache_types(parse_types));
-        add("--chunks", a.search.chunks, "number of chunks to measure on, and of others to check on; default: 2", "N")
+        add_option(command, "--chunks", a.search.chunks, "N",
+                   "number of chunks to measure on, and of others to check on; default: 2")
             .check(number(1, 1 << 20));
-        add("--chunk-tokens", a.search.chunk_tokens, "tokens of each chunk; default: 512", "N").check(number(16, 1 << 20));
+        add_option(command, "--chunk-tokens", a.search.chunk_tokens, "N", "tokens of each chunk; default: 512")
+            .check(number(16, 1 << 20));
         add_flags(command, a.search.shard,
                   "keep the measurements in this file of JSON lines, and resume from it if it exists, with any budget");
         add_flags(command, a.model);

@@ -29,15 +29,15 @@ ModelArguments model_arguments(const std::filesystem::path& path, const Divergen
 } // namespace
 
 void add_flags(ArgumentParser& command, DivergenceArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Divergence");
-    };
-    add("-f,--file", a.file, "text on which the new file is then compared with the old one: KL divergence, perplexities", "FILE")
+    ArgumentParser group = command.group("Divergence");
+    add_option(group, "-f,--file", a.file, "FILE",
+               "text on which the new file is then compared with the old one: KL divergence, perplexities")
         .values("FILE");
-    add("--chunks", a.chunks, "number of chunks of -c tokens; default: the whole text", "N");
-    add("-c,--ctx-size", a.context_size, "tokens of a chunk, such as 2048 or 4k; default: 512", "N").transform(tokens(1 << 20));
-    add("--device", a.device, "Vulkan device that runs both, by index or part of its name, or cpu; default: a GPU, else cpu",
-        "NAME")
+    add_option(group, "--chunks", a.chunks, "N", "number of chunks of -c tokens; default: the whole text");
+    add_option(group, "-c,--ctx-size", a.context_size, "N", "tokens of a chunk, such as 2048 or 4k; default: 512")
+        .transform(tokens(1 << 20));
+    add_option(group, "--device", a.device, "NAME",
+               "Vulkan device that runs both, by index or part of its name, or cpu; default: a GPU, else cpu")
         .values("cpu");
 }
 

@@ -300,7 +300,7 @@ int run(const NeedleArguments& given) {
 
 void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
     const auto add = [&](const char* name, auto& value, const char* help, double min, double max, const char* type) {
-        return command.add_option(name, value, help).check(number(min, max)).option_text(type);
+        return add_option(command, name, value, type, help).check(number(min, max));
     };
     add("--lengths", a.lengths, "lengths of the prompts in tokens; default: 512,1024,2048", 64, max_context, "LIST")
         .delimiter(',');
@@ -313,10 +313,8 @@ void add_needle_flags(ArgumentParser& command, NeedleArguments& a) {
         quality::max_facts, "N");
     add("--samples", a.samples, "number of texts of each length; default: 4", 1, 1'000'000, "N");
     add("-s,--seed", a.seed, "seed of the texts; default: 1", 0, 9'000'000'000'000'000'000.0, "N");
-    command.add_option("-f,--file", a.file, "text whose sentences are the filler; default: made of simple words")
-        .option_text("FILE");
-    command.add_option("--reference", a.reference, "cache type to compare with, or none; default: f16")
-        .option_text("TYPE")
+    add_option(command, "-f,--file", a.file, "FILE", "text whose sentences are the filler; default: made of simple words");
+    add_option(command, "--reference", a.reference, "TYPE", "cache type to compare with, or none; default: f16")
         .check(cache_types([](const std::string& text) {
             if (text != "none") parse_kv_type(text);
         }));

@@ -134,13 +134,12 @@ int run(const PerplexityArguments& given) {
 
 void add_perplexity(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PerplexityArguments& a) {
-        command.add_option("-f,--file", a.file, "text to measure on; default: a short built-in text").option_text("FILE");
-        command.add_option("--chunks", a.chunks, "number of chunks of -c tokens; default: the whole text").option_text("N");
-        command.add_option("--reference", a.reference, "cache type to compare with; default: f16")
-            .option_text("TYPE")
+        add_option(command, "-f,--file", a.file, "FILE", "text to measure on; default: a short built-in text");
+        add_option(command, "--chunks", a.chunks, "N", "number of chunks of -c tokens; default: the whole text");
+        add_option(command, "--reference", a.reference, "TYPE", "cache type to compare with; default: f16")
             .check(cache_types(parse_kv_type));
         add_flags(command, a.shard, "keep the measurements in this file of JSON lines, and resume from it if it exists");
-        command.add_flag("--json", a.as_json, "print the summary as JSON");
+        add_flag(command, "--json", a.as_json, "print the summary as JSON");
         add_flags(command, a.model);
         command.get_option("--ctx-size")
             .description("tokens of a chunk, such as 2048 or 4k; 0: the model's maximum; default: 512");

@@ -269,32 +269,28 @@ int run(const QuantizeArguments& given) {
 
 void add_quantize(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, QuantizeArguments& a) {
-        command.add_option("in", a.in, "GGUF file, or a Hugging Face directory in F32, F16 or BF16")
-            .option_text("IN")
+        add_option(command, "in", a.in, "IN", "GGUF file, or a Hugging Face directory in F32, F16 or BF16")
             .required()
             .values("FILE");
-        command.add_option("out", a.out, "GGUF file to write; until it is whole it is OUT.part")
-            .option_text("OUT")
+        add_option(command, "out", a.out, "OUT", "GGUF file to write; until it is whole it is OUT.part")
             .required()
             .values("FILE");
-        command.add_option("type", a.type, "one of " + mix_names()).option_text("TYPE").required().values(mix_names());
-        command.add_option("nthreads", a.nthreads, "the same as --threads").option_text("[N]").transform(thread_number());
-        command.add_option("-t,--threads", a.threads, "threads; default: all cores").option_text("N").transform(thread_number());
-        command.add_flag("--allow-requantize", a.allow_requantize,
-                         "quantise matrices again that are quantised already, with the errors of both");
-        command.add_flag("--pure", a.pure, "all matrices in the type's own format, without a mix");
+        add_option(command, "type", a.type, "TYPE", "one of " + mix_names()).required().values(mix_names());
+        add_option(command, "nthreads", a.nthreads, "[N]", "the same as --threads").transform(thread_number());
+        add_option(command, "-t,--threads", a.threads, "N", "threads; default: all cores").transform(thread_number());
+        add_flag(command, "--allow-requantize", a.allow_requantize,
+                 "quantise matrices again that are quantised already, with the errors of both");
+        add_flag(command, "--pure", a.pure, "all matrices in the type's own format, without a mix");
         const auto type = [&](const char* name, std::string& value, const char* help) {
-            command.add_option(name, value, help).option_text("TYPE").one_of(encoded_types());
+            add_option(command, name, value, "TYPE", help).one_of(encoded_types());
         };
         type("--output-tensor-type", a.output_type, "format of output.weight, or of the embedding that stands in for it");
         type("--token-embedding-type", a.embedding_type, "format of token_embd.weight");
-        command
-            .add_option("--imatrix", a.imatrix,
-                        "importances of columns, which llama-imatrix measured: errors of K formats count by them")
-            .option_text("FILE")
+        add_option(command, "--imatrix", a.imatrix, "FILE",
+                   "importances of columns, which llama-imatrix measured: errors of K formats count by them")
             .values("FILE");
-        command.add_flag("--overwrite", a.overwrite, "replace OUT where it exists");
-        command.add_flag("--dry-run", a.dry_run, "say how large the file would be, and write nothing");
+        add_flag(command, "--overwrite", a.overwrite, "replace OUT where it exists");
+        add_flag(command, "--dry-run", a.dry_run, "say how large the file would be, and write nothing");
         add_flags(command, a.divergence);
         add_flags(command, a.console);
     };

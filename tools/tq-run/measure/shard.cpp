@@ -96,12 +96,10 @@ int ShardArguments::end_all(size_t done, size_t parts, const char* what) const {
 }
 
 void add_flags(ArgumentParser& command, ShardArguments& a, const char* help) {
-    auto log = command.add_option("--log", a.log, help).option_text("FILE");
-    command
-        .add_option("--shard", a.text,
-                    "measure only part I of N, such as 2/3, into FILE.IofN beside --log FILE; auto: by the number of the process "
-                    "that mpirun or srun started")
-        .option_text("I/N")
+    auto log = add_option(command, "--log", a.log, "FILE", help);
+    add_option(command, "--shard", a.text, "I/N",
+               "measure only part I of N, such as 2/3, into FILE.IofN beside --log FILE; auto: by the number of the process that "
+               "mpirun or srun started")
         .needs(log)
         .values("auto")
         .check(parsed_by([](const std::string& given) {

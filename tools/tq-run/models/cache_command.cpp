@@ -200,12 +200,11 @@ void add_cache(ArgumentParser& app, Action& action) {
     cache.require_command();
     const auto flags = [](ArgumentParser& command, CacheArguments& a) {
         add_directory_flag(command, a.prefix);
-        command.add_flag("--json", a.json, "print JSON");
+        add_flag(command, "--json", a.json, "print JSON");
         add_flags(command, a.console);
     };
     const auto prune_flags = [=](ArgumentParser& command, CacheArguments& a) {
-        command.add_option("--cache-disk", a.max_bytes, "keep as many MiB of what was used last; default: 0")
-            .option_text("MB")
+        add_option(command, "--cache-disk", a.max_bytes, "MB", "keep as many MiB of what was used last; default: 0")
             .transform(memory_size());
         flags(command, a);
     };

@@ -98,16 +98,15 @@ int run(const CheckArguments& arguments) {
 void add_grammar(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, CheckArguments& a) {
         add_flags(command, a.grammar);
-        auto prompt =
-            command.add_option("-p,--prompt", a.text.prompt, "text to check; -: standard input; default: print the grammar");
-        prompt.option_text("TEXT").each([&a](const std::string&) { a.text.given = true; });
-        auto file = command.add_option("-f,--file", a.text.file, "file with the text; -: standard input")
-                        .option_text("FILE")
-                        .excludes(prompt);
+        auto prompt = add_option(command, "-p,--prompt", a.text.prompt, "TEXT",
+                                 "text to check; -: standard input; default: print the grammar");
+        prompt.each([&a](const std::string&) { a.text.given = true; });
+        auto file =
+            add_option(command, "-f,--file", a.text.file, "FILE", "file with the text; -: standard input").excludes(prompt);
         file.each([&a](const std::string&) { a.text.given = true; });
         add_model_flags(command, a.model);
         command.get_option("--model").description("model whose vocabulary reads the text; default: the demo model");
-        command.add_flag("--json", a.json, "print the result as JSON");
+        add_flag(command, "--json", a.json, "print the result as JSON");
     };
     add_command<CheckArguments>(app, action, "grammar", "Print a grammar or JSON schema as GBNF, or check a text against it",
                                 flags, run);

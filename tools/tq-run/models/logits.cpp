@@ -65,10 +65,9 @@ int run(const LogitsArguments& arguments) {
 
 void add_logits(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, LogitsArguments& a) {
-        auto ids =
-            command.add_option("--ids", a.ids, "token ids, separated by commas").check(parsed_by(parse_ids)).option_text("IDS");
-        command.add_option("-p,--prompt", a.prompt, "text instead of token ids").excludes(ids).option_text("TEXT").may_be_empty();
-        command.add_flag("--json", a.json, "print {\"logits\": [...]}; default: one logit per line");
+        auto ids = add_option(command, "--ids", a.ids, "IDS", "token ids, separated by commas").check(parsed_by(parse_ids));
+        add_option(command, "-p,--prompt", a.prompt, "TEXT", "text instead of token ids").excludes(ids).may_be_empty();
+        add_flag(command, "--json", a.json, "print {\"logits\": [...]}; default: one logit per line");
         add_flags(command, a.model);
         add_flags(command, a.console);
     };

@@ -79,7 +79,7 @@ int remove_models(const RemoveArguments& arguments) {
 } // namespace
 
 void add_models(ArgumentParser& app, Action& action) {
-    const auto list_flags = [](ArgumentParser& command, ListArguments& a) { command.add_flag("--json", a.json, "print JSON"); };
+    const auto list_flags = [](ArgumentParser& command, ListArguments& a) { add_flag(command, "--json", a.json, "print JSON"); };
     ArgumentParser models = app.add_command("models", "List or delete the models that -hf has downloaded");
     const auto listed = std::make_shared<ListArguments>();
     list_flags(models, *listed);
@@ -89,8 +89,8 @@ void add_models(ArgumentParser& app, Action& action) {
     add_command<ListArguments>(models, action, "list", "List them, with sizes and times since their last use", list_flags,
                                list_models);
     const auto remove_flags = [](ArgumentParser& command, RemoveArguments& a) {
-        command.add_option("name", a.names, "USER/REPOSITORY:QUANT as the list has it, or USER/REPOSITORY with all its files")
-            .option_text("NAME...")
+        add_option(command, "name", a.names, "NAME...",
+                   "USER/REPOSITORY:QUANT as the list has it, or USER/REPOSITORY with all its files")
             .required();
     };
     add_command<RemoveArguments>(models, action, "remove", "Delete models", remove_flags, remove_models);

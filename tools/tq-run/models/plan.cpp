@@ -167,11 +167,9 @@ int run(const PlanArguments& arguments) {
 
 void add_plan(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, PlanArguments& a) {
-        command.add_flag("--json", a.json, "print the plan as JSON, in bytes");
-        command
-            .add_option("--predict", a.predict,
-                        "predict the speed of generation on a GPU that need not be there, such as \"RTX 4090\"")
-            .option_text("GPU")
+        add_flag(command, "--json", a.json, "print the plan as JSON, in bytes");
+        add_option(command, "--predict", a.predict, "GPU",
+                   "predict the speed of generation on a GPU that need not be there, such as \"RTX 4090\"")
             .check(parsed_by([](const std::string& text) { gpu::find_known_gpu(text); }));
         add_flags(command, a.model);
         add_flags(command, a.console);

@@ -81,10 +81,8 @@ void add_template(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, TemplateArguments& a) {
         add_model_flags(command, a.model);
         command.get_option("--model").description("model whose chat template is used; default: that of Qwen3's hybrid models");
-        command
-            .add_option("--variant", a.variant,
-                        fmt::format("template to use instead of a model's: {}; default: the model's", variant_names(", ")))
-            .option_text("NAME")
+        add_option(command, "--variant", a.variant, "NAME",
+                   fmt::format("template to use instead of a model's: {}; default: the model's", variant_names(", ")))
             .excludes("--model")
             .check(parsed_by(parse_variant))
             .values(variant_names(" "));

@@ -47,15 +47,14 @@ int run(const TokenizeArguments& arguments) {
 void add_tokenize(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, TokenizeArguments& a) {
         add_model_flags(command, a.model);
-        auto text =
-            command.add_option("--text", a.text, "text to tokenize; default: standard input").option_text("TEXT").may_be_empty();
+        auto text = add_option(command, "--text", a.text, "TEXT", "text to tokenize; default: standard input").may_be_empty();
         text.each([&a](const std::string&) { a.text_given = true; });
-        auto json = command.add_flag("--json", a.json, "print {\"ids\": [...]}");
-        command.add_flag("--jsonl", a.json_lines, "read one JSON string per line, print one JSON list of ids per line")
+        auto json = add_flag(command, "--json", a.json, "print {\"ids\": [...]}");
+        add_flag(command, "--jsonl", a.json_lines, "read one JSON string per line, print one JSON list of ids per line")
             .excludes(json)
             .excludes(text);
-        command.add_flag("--no-nfc", a.no_nfc, "do not normalise the text to NFC first");
-        command.add_flag("--no-parse-special", a.no_parse_special, "treat special tokens in the text as plain text");
+        add_flag(command, "--no-nfc", a.no_nfc, "do not normalise the text to NFC first");
+        add_flag(command, "--no-parse-special", a.no_parse_special, "treat special tokens in the text as plain text");
     };
     add_command<TokenizeArguments>(app, action, "tokenize", "Convert text to token ids", flags, run);
 }

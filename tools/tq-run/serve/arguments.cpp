@@ -23,30 +23,28 @@ std::string key_of_line(std::string_view line) {
 }
 
 void add_network_flags(ArgumentParser& command, ServeArguments& a) {
-    const auto add = [&](const char* name, auto& value, const char* help, const char* type) {
-        return command.add_option(name, value, help).option_text(type).group("Server");
-    };
-    const auto flag = [&](const char* name, bool& value, const char* help) {
-        command.add_flag(name, value, help).group("Server");
-    };
-    add("--host", a.host, "address to listen on; default: 127.0.0.1, which only this machine reaches", "ADDRESS");
-    add("--port", a.port, "port to listen on; 0: the system chooses; default: 8080", "N").check(number(0, 65535));
-    add("--api-key", a.api_keys, "key that requests must bring, or several with commas; may be repeated; default: none", "KEY")
+    ArgumentParser group = command.group("Server");
+    add_option(group, "--host", a.host, "ADDRESS", "address to listen on; default: 127.0.0.1, which only this machine reaches");
+    add_option(group, "--port", a.port, "N", "port to listen on; 0: the system chooses; default: 8080").check(number(0, 65535));
+    add_option(group, "--api-key", a.api_keys, "KEY",
+               "key that requests must bring, or several with commas; may be repeated; default: none")
         .take_all()
         .delimiter(',');
-    add("--api-key-file", a.api_key_file, "file with such keys, one a line", "FILE");
-    flag("--allow-public", a.allow_public, "listen on an address that other machines reach without asking for a key");
-    flag("--shared-cache", a.shared_cache, "all keys share the prefix cache; who has one can tell what others have asked");
-    flag("--public-metrics", a.public_metrics, "/metrics needs no key");
-    add("--cors-origin", a.cors_origins,
-        "site whose pages may use the server, such as https://chat.example.com, or *; default: none", "ORIGIN")
+    add_option(group, "--api-key-file", a.api_key_file, "FILE", "file with such keys, one a line");
+    add_flag(group, "--allow-public", a.allow_public, "listen on an address that other machines reach without asking for a key");
+    add_flag(group, "--shared-cache", a.shared_cache,
+             "all keys share the prefix cache; who has one can tell what others have asked");
+    add_flag(group, "--public-metrics", a.public_metrics, "/metrics needs no key");
+    add_option(group, "--cors-origin", a.cors_origins, "ORIGIN",
+               "site whose pages may use the server, such as https://chat.example.com, or *; default: none")
         .take_all()
         .delimiter(',');
-    add("--ssl-cert-file", a.certificate_file, "certificate in PEM format: serve HTTPS", "FILE");
-    add("--ssl-key-file", a.key_file, "its private key in PEM format", "FILE");
-    add("--queue", a.queue, "requests that may wait; more are told to try again (429); default: 256", "N").check(number(0, 4096));
-    add("--timeout", a.timeout_s, "seconds that a client may stall; default: 30", "N").check(number(1, 3600));
-    flag("--no-webui", a.no_page, "no page at /");
+    add_option(group, "--ssl-cert-file", a.certificate_file, "FILE", "certificate in PEM format: serve HTTPS");
+    add_option(group, "--ssl-key-file", a.key_file, "FILE", "its private key in PEM format");
+    add_option(group, "--queue", a.queue, "N", "requests that may wait; more are told to try again (429); default: 256")
+        .check(number(0, 4096));
+    add_option(group, "--timeout", a.timeout_s, "N", "seconds that a client may stall; default: 30").check(number(1, 3600));
+    add_flag(group, "--no-webui", a.no_page, "no page at /");
 }
 
 } // namespace
@@ -71,39 +69,27 @@ std::vector<std::string> ServeArguments::keys() const {
 }
 
 void add_flags(ArgumentParser& command, ServeArguments& a) {
+    ArgumentParser server = command.group("Server");
+    ArgumentParser sampling = command.group("Sampling");
     add_network_flags(command, a);
-    command
-        .add_option("--parallel", a.parallel,
-                    "slots (-np): requests that are answered at once; default: 4, fewer in little memory")
-        .option_text("N")
-        .group("Server")
+    add_option(server, "--parallel", a.parallel, "N",
+               "slots (-np): requests that are answered at once; default: 4, fewer in little memory")
         .check(number(1, 256));
-    command.add_option("-a,--alias", a.alias, "name of the model in the API; default: its own")
-        .option_text("NAME")
-        .group("Server");
-    command.add_flag("--embeddings", a.embeddings, "the model makes embeddings; default: what its file says").group("Server");
-    auto think = command.add_flag("--think", a.think,
-                                  "let a model think where a request says nothing; default: as its chat template does");
-    think.group("Sampling");
-    command.add_flag("--no-think", a.no_think, "do not let it think where a request says nothing")
-        .excludes(think)
-        .group("Sampling");
+    add_option(server, "-a,--alias", a.alias, "NAME", "name of the model in the API; default: its own");
+    add_flag(server, "--embeddings", a.embeddings, "the model makes embeddings; default: what its file says");
+    auto think = add_flag(sampling, "--think", a.think,
+                          "let a model think where a request says nothing; default: as its chat template does");
+    add_flag(sampling, "--no-think", a.no_think, "do not let it think where a request says nothing").excludes(think);
     add_flags(command, a.effort);
-    command
-        .add_option(
-            "--system-prompt", a.system,
-            "system prompt of conversations that have none; '': none; default: what the model's chat template has, if anything")
-        .option_text("TEXT")
-        .may_be_empty()
-        .group("Server");
-    command
-        .add_option("--reasoning-budget", a.reasoning_budget,
-                    "tokens of thinking where a request says nothing; default: -1 (no limit)")
-        .option_text("N")
-        .group("Sampling")
+    add_option(
+        server, "--system-prompt", a.system, "TEXT",
+        "system prompt of conversations that have none; '': none; default: what the model's chat template has, if anything")
+        .may_be_empty();
+    add_option(sampling, "--reasoning-budget", a.reasoning_budget, "N",
+               "tokens of thinking where a request says nothing; default: -1 (no limit)")
         .check(number(-1, 1e9));
     for (const char* name : {"--metrics", "--slots", "--props", "--reranking,--rerank", "--webui"})
-        command.add_flag(name, a.always_on).group("");
+        add_flag(command, name, a.always_on).group("");
     add_flags(command, a.prefix);
     add_flags(command, a.sampling);
     add_flags(command, a.speculation);

@@ -7,10 +7,10 @@
 #include "base/child_process.h"
 #include "base/environment.h"
 #include "base/executable.h"
+#include "base/file_system.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "base/private_file.h"
 #include "tools/server/http_client.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/serve/clients.h"
@@ -257,10 +257,8 @@ void add_launch(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, LaunchArguments& a) {
         std::string client_words;
         for (const Client& client : clients()) client_words += fmt::format("{}{}", client_words.empty() ? "" : " ", client.name);
-        command
-            .add_option("words", a.words,
-                        fmt::format("{}; flags of tq-run serve for a server of its own; arguments of the client", client_names()))
-            .option_text("CLIENT [--url URL] [SERVE-FLAGS...] [-- ARGUMENTS...]")
+        add_option(command, "words", a.words, "CLIENT [--url URL] [SERVE-FLAGS...] [-- ARGUMENTS...]",
+                   fmt::format("{}; flags of tq-run serve for a server of its own; arguments of the client", client_names()))
             .values(client_words)
             .take_all();
         command.footer(

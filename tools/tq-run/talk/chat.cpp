@@ -24,14 +24,12 @@ void add_context_shift(ArgumentParser& command, bool& shift) {
         text = off ? "false" : "true";
         return on || off ? std::string() : std::string("it must be on or off");
     };
-    command
-        .add_option("--context-shift", shift,
-                    "on or off: drop the oldest turns when the context is full, never the system prompt; default: on")
+    add_option(command, "--context-shift", shift, "[on|off]",
+               "on or off: drop the oldest turns when the context is full, never the system prompt; default: on")
         .expected(0, 1)
-        .option_text("[on|off]")
         .values("on off")
         .transform(to_bool);
-    command.add_flag("--no-context-shift{false}", shift, "the same as --context-shift off");
+    add_flag(command, "--no-context-shift{false}", shift, "the same as --context-shift off");
 }
 
 // "--resume" alone is the latest conversation.
@@ -41,9 +39,8 @@ void add_resume(ArgumentParser& command, std::string& name) {
         return text.empty() || is_conversation_name(text) ? std::string()
                                                           : std::string("it must be a name of letters, digits, - and _");
     };
-    command.add_option("--resume", name, "go on with a conversation: the latest one, or the one of this name")
+    add_option(command, "--resume", name, "[NAME]", "go on with a conversation: the latest one, or the one of this name")
         .expected(0, 1)
-        .option_text("[NAME]")
         .transform(to_name);
 }
 
@@ -54,18 +51,16 @@ void add_chat(ArgumentParser& app, Action& action) {
         add_flags(command, a.prompt);
         add_flags(command, a.prompt_cache);
         add_flags(command, a.prefix);
-        command
-            .add_option("--system-prompt", a.system,
-                        "system prompt; '': none; default: what the model's chat template has, if anything")
-            .option_text("TEXT")
+        add_option(command, "--system-prompt", a.system, "TEXT",
+                   "system prompt; '': none; default: what the model's chat template has, if anything")
             .may_be_empty();
-        command.add_flag("--single-turn", a.single_turn, "answer one question, then exit");
+        add_flag(command, "--single-turn", a.single_turn, "answer one question, then exit");
         add_context_shift(command, a.context_shift);
         add_resume(command, a.resume);
-        command.add_flag("--no-history", a.no_history, "do not save the questions for the Up key of later runs");
+        add_flag(command, "--no-history", a.no_history, "do not save the questions for the Up key of later runs");
         auto think =
-            command.add_flag("--think", a.think, "let the model think before it answers; default: as its chat template does");
-        command.add_flag("--no-think", a.no_think, "do not let the model think before it answers").excludes(think);
+            add_flag(command, "--think", a.think, "let the model think before it answers; default: as its chat template does");
+        add_flag(command, "--no-think", a.no_think, "do not let the model think before it answers").excludes(think);
         add_flags(command, a.effort);
         add_flags(command, a.sampling);
         add_flags(command, a.speculation);

@@ -1,7 +1,7 @@
 // Conversations that go on: --resume, what is kept after each answer, and the tokens of the next turn that are known already.
 #include "base/error.h"
-#include "base/input_waiting.h"
 #include "base/interrupt.h"
+#include "base/standard_streams.h"
 #include "model/engine/session.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"

@@ -4,8 +4,8 @@
 #include "tools/tq-run/talk/history.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/path_text.h"
-#include "base/private_file.h"
 #include "model/text/unicode.h"
 #include <algorithm>
 #include <fstream>

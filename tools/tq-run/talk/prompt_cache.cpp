@@ -61,19 +61,16 @@ void PromptCacheArguments::check() const {
 }
 
 void add_flags(ArgumentParser& command, PromptCacheArguments& a) {
+    ArgumentParser group = command.group("KV cache");
     const auto is_file = [](std::string& text) {
         return text.empty() || text == "-" ? std::string("it must be a file, not a standard stream") : std::string();
     };
-    auto path = command.add_option(
-        "--prompt-cache", a.path,
-        "save the KV cache of the prompt to this file, and reuse it for the beginning that a later prompt shares");
-    path.option_text("FILE").group("KV cache").check(is_file);
-    auto all = command.add_flag("--prompt-cache-all", a.all, "save the cache of the generated tokens as well");
-    all.needs(path).group("KV cache");
-    command.add_flag("--prompt-cache-ro", a.read_only, "use the file without writing it")
-        .needs(path)
-        .excludes(all)
-        .group("KV cache");
+    auto path =
+        add_option(group, "--prompt-cache", a.path, "FILE",
+                   "save the KV cache of the prompt to this file, and reuse it for the beginning that a later prompt shares")
+            .check(is_file);
+    auto all = add_flag(group, "--prompt-cache-all", a.all, "save the cache of the generated tokens as well").needs(path);
+    add_flag(group, "--prompt-cache-ro", a.read_only, "use the file without writing it").needs(path).excludes(all);
 }
 
 PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& engine, Session& session, Console& console)

@@ -6,10 +6,10 @@
 // (halfway_scales), channels that cancel in the dense rotation (cancelled).
 #include "model/kv/turboquant.h"
 #include "model/reference/kernels.h"
-#include "tools/check/conformance/vectors/codec_vectors.h"
 #include "tools/check/conformance/rig.h"
 #include "tools/check/conformance/rows.h"
 #include "tools/check/conformance/twin_cache.h"
+#include "tools/check/conformance/vectors/codec_vectors.h"
 #include <array>
 #include <bit>
 #include <cmath>

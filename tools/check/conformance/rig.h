@@ -7,8 +7,8 @@
 #include "model/gpu/tuning_file.h"
 #include "model/kv/turboquant.h"
 #include "runtime/device.h"
-#include "tools/check/conformance/vectors/random.h"
 #include "tools/check/conformance/row.h"
+#include "tools/check/conformance/vectors/random.h"
 #include <filesystem>
 #include <optional>
 #include <span>

@@ -219,7 +219,10 @@ void Protocol::climb() {
     const auto now = [&] { return findings_.winner->trial.kv; };
     if (code_bits(now().v) <= 4 && !variant("trellis values", "trellis", {k, turboquant(code_bits(now().v), "t")}, 0)) return;
     if (!variant("window 64", "window", {k, now().v}, 64)) return;
-    if (code_bits(k) <= 5)
+    // Unequal bits exist for 4 and 5 bits, trellises for up to 4.
+    if (code_bits(k) == 3)
+        variant("trellis keys", "trellis of the keys", {turboquant(3, "t"), now().v}, now().window);
+    else if (code_bits(k) <= 5)
         variant("unequal keys", "unequal bits of the keys", {turboquant(code_bits(k), "u"), now().v}, now().window);
 }
 

@@ -42,7 +42,7 @@ constexpr const char* stages_help =
     "  3-bit keys, 4-bit values, trellis, unequal bits, window\n"
     "Then the fewest bits that keep perplexity within +0.3 and within +5 % (pass):\n"
     "  keys N, values N   bits of the keys, with values of 8 bits; then of the values\n"
-    "  trellis values, window 64, unequal keys\n"
+    "  trellis values, window 64, and for the keys a trellis (3 bits) or unequal bits (4, 5)\n"
     "The last three win only where they lower the KL divergence.";
 
 struct AblateArguments {

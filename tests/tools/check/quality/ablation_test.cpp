@@ -167,6 +167,8 @@ TEST_CASE("the staircase takes the fewest bits that pass, one thing at a time") 
         table({}, 0.02), [](const Outcome&) {}, false); // 10 +- 0.2 may be 10.4
     REQUIRE(noisy.winner);
     CHECK(describe(noisy.winner->trial.kv) == "tq3/tq2");
+    CHECK(noisy.outcomes.back().trial.run == "trellis keys");
+    CHECK(describe(noisy.outcomes.back().trial.kv) == "tq3t/tq2");
     CHECK_FALSE(noisy.confirmed);
 
     std::map<std::string, double> none;

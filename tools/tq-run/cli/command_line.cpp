@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view decimal = "0123456789";
 constexpr uint64_t max_system_prompt_bytes = 16u << 20;
 
-// Commands of ollama and others, and a former one of tq-run; and what does the same here.
+// Commands of ollama and others, and what does the same here.
 struct Verb {
     std::string_view word, hint;
 };

@@ -70,8 +70,8 @@ class Service {
     // Says once for each thing that requests have it, and that it is not used.
     void say_ignored(const std::set<std::string>& things);
 
-    // Waits for the turn to encode a text of so many bytes: a long text takes some 30 times its bytes meanwhile, so such are
-    // encoded one at a time. Throws grammar::Interrupted if nobody waits for the answer any more.
+    // Waits for the turn to encode a text of so many bytes: a long text takes some 30 times its bytes meanwhile, so
+    // long texts are encoded one at a time. Throws grammar::Interrupted if nobody waits for the answer any more.
     using EncodingTurn = std::unique_lock<std::timed_mutex>;
     [[nodiscard]] EncodingTurn encoding_turn(size_t bytes) const;
 

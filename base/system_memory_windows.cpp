@@ -9,4 +9,6 @@ uint64_t physical_memory_bytes() {
     return GlobalMemoryStatusEx(&status) ? status.ullTotalPhys : UINT64_MAX;
 }
 
+void return_freed_memory() {}
+
 } // namespace tq

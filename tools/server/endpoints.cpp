@@ -1,4 +1,4 @@
-// The endpoints by method and path. A path without /v1 that has the same form as one with /v1 is llama.cpp's.
+// The endpoints by method and path. Paths without /v1 are llama.cpp's, of its own form or that of the one with /v1.
 #include "tools/server/handlers.h"
 
 namespace tq::server {
@@ -20,7 +20,6 @@ std::vector<Endpoint> routes(Service& service) {
     add("DELETE", "/v1/responses/*", stored_response);
     add("POST", "/v1/responses/*", stored_response);
     add("POST", "/v1/embeddings", embeddings);
-    add("POST", "/embeddings", embeddings);
     add("GET", "/v1/models", list_models);
     add("GET", "/v1/models/*", list_models);
     add("GET", "/models", list_models);
@@ -36,6 +35,7 @@ std::vector<Endpoint> routes(Service& service) {
     add("POST", "/completions", completion);
     add("POST", "/infill", infill);
     add("POST", "/embedding", embedding);
+    add("POST", "/embeddings", embedding);
     add("GET", "/props", props);
     add("GET", "/slots", slots);
     add("GET", "/metrics", metrics);

@@ -12,7 +12,7 @@ struct HttpOptions {
     uint16_t port = 0;                      // 0: the system chooses
     std::string certificate_file, key_file; // PEM; both or neither: TLS
     uint64_t body_bytes = uint64_t(32) << 20;
-    uint64_t bodies_bytes = uint64_t(128) << 20; // of all that are received or read by handlers; more are refused (503)
+    uint64_t bodies_bytes = uint64_t(128) << 20; // of all whose replies are not sent yet; more are refused (503)
     uint32_t threads = 64;                       // maximum of requests that are answered at once; others wait
     uint32_t connections = 1024;                 // maximum; a new one closes the idle one whose time ends first
     std::chrono::milliseconds head_timeout{20'000}, idle_timeout{60'000}, stall_timeout{30'000};

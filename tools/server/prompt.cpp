@@ -10,6 +10,7 @@
 #include "tools/server/prompt.h"
 #include "base/printable.h"
 #include "tools/server/chat_parts.h"
+#include "tools/server/json_fields.h"
 #include <algorithm>
 
 namespace tq::server {
@@ -210,15 +211,49 @@ std::vector<uint32_t> infill_prompt(const Service& service, const std::string& p
     return tokenizer.encode(pieces);
 }
 
-std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path) {
+static uint32_t read_id(const Service& service, const Json& id, const std::string& path) {
     const size_t known = service.model.tokenizer.size();
+    if (!id.is_number_integer() || id < 0 || id >= known)
+        bad_request(path, "\"{}\" holds {}, which is no token id: those of this model are 0 to {}", path,
+                    printable(dump_text(id), 40), known - 1);
+    return id.get<uint32_t>();
+}
+
+std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path) {
     if (!ids.is_array()) bad_request(path, "\"{}\" must be a list of token ids", path);
     std::vector<uint32_t> read;
-    for (const Json& id : ids) {
-        if (!id.is_number_integer() || id < 0 || id >= known)
-            bad_request(path, "\"{}\" holds {}, which is no token id: those of this model are 0 to {}", path,
-                        printable(dump_text(id), 40), known - 1);
-        read.push_back(id.get<uint32_t>());
+    for (const Json& id : ids) read.push_back(read_id(service, id, path));
+    return read;
+}
+
+bool is_one_prompt(const Json& given) {
+    return !given.is_array() || given.empty() || std::ranges::any_of(given, [](const Json& one) { return one.is_number(); });
+}
+
+// Tokens that a tokenizer adds, such as BOS, are put before a text that comes first alone.
+std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path, bool special) {
+    const Tokenizer& tokenizer = service.model.tokenizer;
+    const auto text_ids = [&](const std::string& text, bool is_first) {
+        const Piece piece{text, special};
+        const auto turn = begin_encoding(service, {&piece, 1}, path);
+        return is_first ? tokenizer.prompt(text, special) : tokenizer.encode(text, special);
+    };
+    if (given.is_string()) return text_ids(given.get_ref<const std::string&>(), true);
+    if (const Json* text = given.is_object() ? member(given, "prompt_string") : nullptr) {
+        if (!text->is_string()) bad_request(path, "\"{}\" has a \"prompt_string\" that is no text", path);
+        if (member(given, "multimodal_data"))
+            bad_request(path, "\"{}\" has \"multimodal_data\", but this model reads texts", path);
+        return text_ids(text->get_ref<const std::string&>(), true);
+    }
+    if (!given.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
+    std::vector<uint32_t> read;
+    for (const Json& part : given) {
+        if (!part.is_string()) {
+            read.push_back(read_id(service, part, path));
+            continue;
+        }
+        const std::vector<uint32_t> ids = text_ids(part.get_ref<const std::string&>(), &part == &given.front());
+        read.insert(read.end(), ids.begin(), ids.end());
     }
     return read;
 }

@@ -23,6 +23,13 @@ std::vector<uint32_t> answered_prompt(const Service& service, const ChatTask& ta
 // `path`).
 std::vector<uint32_t> read_ids(const Service& service, const Json& ids, const std::string& path);
 
+// Whether it is one prompt, and not a list of several: a text, a list that has token ids, or llama.cpp's {"prompt_string": text}.
+bool is_one_prompt(const Json& given);
+
+// Reads one prompt. In a list texts may stand between ids. special: texts may name special tokens. Throws ApiError (400, of
+// `path`).
+std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path, bool special);
+
 // Returns the prompt of a body of /completion: a text or a list of ids. Throws ApiError (400).
 std::vector<uint32_t> text_prompt(const Service& service, const Json& body);
 

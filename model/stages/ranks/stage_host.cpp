@@ -67,7 +67,7 @@ class Host {
 };
 
 void Host::make(uint32_t number, MessageReader& from, MessageWriter& to) {
-    const ForwardOptions options = read_options(from, layers_);
+    const ForwardOptions options = read_options(from, model_.config);
     if (failed_ && stages_.empty()) {
         if (model_.renew) model_.renew();
         failed_ = false;
@@ -171,7 +171,7 @@ void Host::use_sequences(RankRequest request, Hosted& of, MessageReader& from, M
 }
 
 void Host::answer(RankRequest request, MessageReader& from, MessageWriter& to) {
-    if (request == RankRequest::plan) return to.add(model_.plan(read_options(from, layers_)));
+    if (request == RankRequest::plan) return to.add(model_.plan(read_options(from, model_.config)));
     const auto number = from.get<uint32_t>();
     if (request == RankRequest::make) return make(number, from, to);
     if (request == RankRequest::drop) return void(stages_.erase(number));

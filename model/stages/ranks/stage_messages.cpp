@@ -1,8 +1,8 @@
 // Messages between ranks, as bytes. Both sides run the same build, which is checked when a job begins (rank_group.cpp), so
-// numbers and plain structs go as they lie in memory. Sizes in options are believed, as rank 0 made them; its choices are checked
-// here. Pages, slots and rows become indices on the other side, so they are checked: pages here, the others by the code that
-// knows their limits (stage_host.cpp). A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank
-// holds; put_held_bytes() puts them back in their places.
+// numbers and plain structs go as they lie in memory. The choices and sizes in options are checked here. Pages, slots and rows
+// become indices on the other side, so they are checked: pages here, the others by the code that knows their limits
+// (stage_host.cpp). A page has all layers' bytes in a row. held_bytes() takes those of the layers that a rank holds;
+// put_held_bytes() puts them back in their places.
 #include "model/stages/ranks/stage_messages.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -22,7 +22,7 @@ void write_conditioning(MessageWriter& to, const KeyConditioning& by) {
 }
 
 // A measured calibration travels with its numbers: the file that it came from is on rank 0's machine.
-KeyConditioning read_conditioning(MessageReader& from) {
+KeyConditioning read_conditioning(MessageReader& from, const Config& config) {
     using Kind = KeyConditioning::Kind;
     KeyConditioning by;
     by.kind = from.one_of<Kind>(uint64_t(Kind::measured) + 1, "conditioning of keys");
@@ -36,6 +36,9 @@ KeyConditioning read_conditioning(MessageReader& from) {
         if (head_dim == 0 || list->size() % head_dim != 0 || list->size() / head_dim != heads)
             fail("a message between ranks has a calibration of {} numbers for {} layers of {} kv heads of {}", list->size(),
                  layers, kv_heads, head_dim);
+    if (layers != config.num_hidden_layers || kv_heads != config.num_key_value_heads || head_dim != config.head_dim)
+        fail("a message between ranks has a calibration for {} layers of {} kv heads of {}, but this model has {} of {} of {}",
+             layers, kv_heads, head_dim, config.num_hidden_layers, config.num_key_value_heads, config.head_dim);
     by.calibration = std::make_shared<const KeyCalibration>(std::move(c));
     return by;
 }
@@ -55,7 +58,13 @@ void require_known(const KvTypes& types) {
             fail("a message between ranks has the cache type {}, which there is not", uint32_t(type));
 }
 
-KvOptions read_kv(MessageReader& from) {
+// Throws Error if rank 0 says a size that no command line can.
+uint32_t checked_size(uint32_t value, uint32_t min, uint32_t max, const char* what) {
+    if (value < min || value > max) fail("a message between ranks has {} {}, not {} to {}", what, value, min, max);
+    return value;
+}
+
+KvOptions read_kv(MessageReader& from, const Config& config) {
     KvOptions kv;
     kv.set(from.get<KvTypes>());
     kv.rotation = from.one_of<RotationKind>(rotation_names.size(), "rotation");
@@ -63,9 +72,9 @@ KvOptions read_kv(MessageReader& from) {
     kv.layers = from.list<KvLayers>();
     require_known({kv.k, kv.v});
     for (const KvLayers& some : kv.layers) require_known(some.types);
-    kv.conditioning = read_conditioning(from);
+    kv.conditioning = read_conditioning(from, config);
     const auto [window, layer_count] = from.get<std::array<uint32_t, 2>>();
-    kv.window = window;
+    kv.window = window; // check_kv() looks at it
     kv.layer_count = layer_count;
     return kv;
 }
@@ -89,16 +98,18 @@ void write_options(MessageWriter& to, const ForwardOptions& options, uint32_t la
     to.add_list(std::span<const uint8_t>(held));
 }
 
-ForwardOptions read_options(MessageReader& from, uint32_t layers) {
+ForwardOptions read_options(MessageReader& from, const Config& config) {
+    constexpr uint32_t max_slots = 4096, max_batch = 65536;
+    const uint32_t layers = config.num_hidden_layers;
     ForwardOptions options;
-    options.kv = read_kv(from);
+    options.kv = read_kv(from, config);
     check_kv(options.kv, layers);
     const auto [context_size, slots, cache_tokens, batch_size, pending] = from.get<std::array<uint32_t, 5>>();
-    options.context_size = context_size;
-    options.slots = slots;
-    options.cache_tokens = cache_tokens;
-    options.batch_size = batch_size;
-    options.pending = pending;
+    options.context_size = checked_size(context_size, 1, max_context, "context size");
+    options.slots = checked_size(slots, 1, max_slots, "slots");
+    options.cache_tokens = cache_tokens; // the slots bound it (pages())
+    options.batch_size = checked_size(batch_size, 0, max_batch, "batch size");
+    options.pending = checked_size(pending, 0, max_batch, "pending tokens");
     options.deterministic = from.flag();
     options.speculative = from.flag();
     std::vector<uint8_t> held(halves_of(layers));

@@ -37,7 +37,8 @@ enum class RankReply : uint32_t { done, failed };
 
 // All but threads, tap, streamed and memory_bytes, which are each rank's own.
 void write_options(MessageWriter& to, const ForwardOptions& options, uint32_t layers);
-ForwardOptions read_options(MessageReader& from, uint32_t layers);
+// Throws Error if they do not fit the model: a calibration of another shape, sizes that no cache has.
+ForwardOptions read_options(MessageReader& from, const Config& config);
 
 void write_rows(MessageWriter& to, const PassRows& rows);
 PassRows read_rows(MessageReader& from);

@@ -30,9 +30,25 @@ namespace {
 
 constexpr uint32_t max_nesting = 200;
 constexpr uint32_t max_schemas = 20'000; // visited, those of references again wherever they are merged
-constexpr size_t max_work = 1u << 20;    // values that are copied, long texts as several
+constexpr size_t max_values = 1u << 18;  // of a schema, long texts as several
+constexpr size_t max_work = 1u << 20;    // values that are copied, likewise
 constexpr uint32_t max_choices = 4000;   // any of them may come next: little less than the ways that are followed
 constexpr size_t max_left_out = 8;       // that are told
+
+// Returns the work for a value, without that for those within it.
+size_t work_of(const SchemaJson& value) { return value.is_string() ? 1 + value.get_ref<const std::string&>().size() / 32 : 1; }
+
+// Throws an Error if the schema has too many values to be copied.
+void require_few_values(const SchemaJson& value, size_t& values) {
+    look_at_interrupt();
+    if ((values += work_of(value)) > max_values)
+        fail("the JSON schema is too large: it has more than {} values, long texts counted as several", max_values);
+    if (value.is_array())
+        for (const SchemaJson& part : value) require_few_values(part, values);
+    if (value.is_object())
+        for (const auto& [key, part] : value.get_ref<const SchemaJson::object_t&>())
+            values += key.size() / 32, require_few_values(part, values);
+}
 
 class SchemaConverter final : public SchemaRules {
   public:
@@ -66,7 +82,7 @@ class SchemaConverter final : public SchemaRules {
     }
 
     void pay(const SchemaJson& value) override {
-        const size_t work = value.is_string() ? 1 + value.get_ref<const std::string&>().size() / 32 : 1;
+        const size_t work = work_of(value);
         look_at_interrupt(work);
         if ((work_ += work) > max_work)
             fail("the JSON schema is too large: references and lists of schemas repeat more than {} values", max_work);
@@ -314,6 +330,8 @@ class SchemaConverter final : public SchemaRules {
 } // namespace
 
 std::string json_schema_gbnf(const SchemaJson& schema, bool strict, std::set<std::string>* left_out) {
+    size_t values = 0;
+    require_few_values(schema, values);
     SchemaJson placed = schema;
     place_references(placed);
     return SchemaConverter(placed, strict, left_out).convert();
@@ -327,7 +345,7 @@ SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<st
 std::string json_schema_gbnf(std::string_view schema, bool strict) {
     if (schema.size() > max_gbnf_bytes)
         fail("the JSON schema has {} bytes: at most {} are supported", schema.size(), max_gbnf_bytes);
-    return json_schema_gbnf(build_json<SchemaJson>(schema, "the JSON schema", {.max_depth = 100, .max_values = 1u << 17}),
+    return json_schema_gbnf(build_json<SchemaJson>(schema, "the JSON schema", {.max_depth = 100, .max_values = max_values}),
                             strict);
 }
 

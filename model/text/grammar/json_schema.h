@@ -21,9 +21,10 @@
 namespace tq::grammar {
 
 // Throws an Error that names the keyword, and its place as a JSON pointer, if a schema is wrong, or the grammar would be longer
-// than 1 MiB. A keyword that is null counts as absent. Keywords that a grammar cannot express (unknown ones, a lookahead,
-// uniqueItems) are an Error, too, if the schema is `strict`; else they are annotations, and where a schema within another value
-// is wrong, that may be any. `left_out` gets some of these, for people: "at /properties/a: the keyword 'if' is not supported".
+// than 1 MiB; also if the schema has more than 262,144 values. A keyword that is null counts as absent. Keywords that a grammar
+// cannot express (unknown ones, a lookahead, uniqueItems, a pattern of more than 64 KiB) are an Error, too, if the schema is
+// `strict`; else they are annotations, and where a schema within another value is wrong, that may be any. `left_out` gets some of
+// these, for people: "at /properties/a: the keyword 'if' is not supported".
 std::string json_schema_gbnf(const nlohmann::ordered_json& schema, bool strict = true, std::set<std::string>* left_out = nullptr);
 
 // The same from text: throws an Error if it is not JSON.

@@ -19,6 +19,7 @@ namespace tq::grammar {
 namespace {
 
 constexpr uint32_t max_regex_depth = 24, max_repeat = 32768;
+constexpr size_t max_pattern_bytes = 64 << 10; // each becomes a part of a tree, of some 200 bytes
 constexpr char32_t last_code_point = 0x10FFFF;
 
 using Ranges = std::vector<CharRange>;
@@ -66,6 +67,8 @@ class RegexParser {
     RegexParser(std::string_view pattern, GbnfWriter& writer) : text_(pattern), writer_(writer) {}
 
     std::vector<RegexPart> parse() {
+        if (text_.size() > max_pattern_bytes)
+            fail("a pattern has {} bytes: at most {} are supported", text_.size(), max_pattern_bytes);
         std::vector<RegexPart> looks;
         while (const size_t length = lookahead_length()) {
             pos_ += length;

@@ -164,7 +164,52 @@ TEST_CASE("llama.cpp's path has a list of vectors for each text, with the norm t
     CHECK(two.at(1).at("index") == 1);
     CHECK(two.at(1).at("embedding").at(0).get<std::vector<float>>() == unit(state, model.config.hidden_size));
     CHECK(served.refusal(server::embedding, "{}").at("param") == "content");
+    CHECK(served.refusal(server::embedding, R"({"input": "a", "encoding_format": "hex"})").at("param") == "encoding_format");
     CHECK(served.refusal(server::embedding, R"({"content": "a", "embd_normalize": -2})").at("param") == "embd_normalize");
+}
+
+TEST_CASE("inputs have all of llama.cpp's forms, and its paths and \"content\" its reply") {
+    const Model model = demo();
+    test::ServedModel served(model);
+    const auto ids = model.tokenizer.encode("A small"), more = model.tokenizer.encode(" cat.");
+    std::vector<uint32_t> all = ids;
+    all.insert(all.end(), more.begin(), more.end());
+    const std::vector<float> expected = unit(state_of(model, all), model.config.hidden_size);
+    Json mixed = ids, begun{"A small"};
+    mixed.push_back(" cat.");
+    for (const uint32_t id : more) begun.push_back(id);
+    const Json one_text{{"prompt_string", "A small cat."}};
+    for (const Json& input : {Json("A small cat."), Json(all), mixed, begun, one_text}) {
+        CAPTURE(input.dump());
+        const Json openai = served.answer(server::embeddings, {{"input", input}});
+        CHECK(openai.at("data").size() == 1);
+        if (model.tokenizer.encode("A small cat.") == all || input != Json("A small cat.")) CHECK(vector_of(openai) == expected);
+        for (const char* field : {"input", "content"}) {
+            const Json own = served.answer(server::embedding, {{field, input}});
+            REQUIRE(own.size() == 1);
+            CHECK(own.at(0).at("index") == 0);
+            CHECK(own.at(0).at("embedding").size() == 1);
+            CHECK((own.at(0).at("embedding").at(0).get<std::vector<float>>() == vector_of(openai)));
+            if (std::string(field) == "content") CHECK((served.answer(server::embeddings, {{field, input}}) == own));
+        }
+        const Json several = served.answer(server::embedding, {{"input", Json::array({"Bread.", input})}});
+        REQUIRE(several.size() == 2);
+        CHECK(several.at(1).at("embedding").at(0).get<std::vector<float>>() == vector_of(openai));
+    }
+    const Json coded = served.answer(server::embeddings, {{"input", "A small cat."}, {"encoding_format", "base64"}});
+    CHECK(coded.at("data").at(0).at("encoding_format") == "base64");
+    CHECK(
+        served.answer(server::embedding, {{"input", "a"}, {"encoding_format", "base64"}}).at(0).at("embedding").at(0).is_array());
+    const auto state = state_of(model, model.tokenizer.encode("A small cat.", false));
+    CHECK(vector_of(served.answer(server::embeddings, {{"input", "A small cat."}, {"embd_normalize", -1}})) == state);
+    // Raw prompts name special tokens, and what OpenAI's clients send is text.
+    const Json marked{{"input", "A cat<|im_end|>"}};
+    const auto special = unit(state_of(model, model.tokenizer.encode("A cat<|im_end|>")), model.config.hidden_size);
+    CHECK(served.answer(server::embedding, marked).at(0).at("embedding").at(0).get<std::vector<float>>() == special);
+    CHECK(vector_of(served.answer(server::embeddings, marked)) != special);
+    for (const auto& endpoint : server::routes(served.service()))
+        if (endpoint.path == "/embeddings" || endpoint.path == "/embedding")
+            CHECK(Json::parse(endpoint.handle({.body = R"({"input": "a"})"}).body).is_array());
 }
 
 TEST_CASE("texts end with the token that the file says, once") {
@@ -206,7 +251,9 @@ TEST_CASE("ids are those of the vocabulary, not of all rows") {
         return served.refusal(server::embeddings, Json{{"input", input}}.dump()).at("message").get<std::string>();
     };
     CHECK(message(Json::array({0, 3})) == "\"input\" holds 3, which is no token id: those of this model are 0 to 2");
-    CHECK(message(Json::array({0, "a"})) == "\"input\" holds \"a\", which is no token id: those of this model are 0 to 2");
+    CHECK(message(Json::array({0, nullptr})) == "\"input\" holds null, which is no token id: those of this model are 0 to 2");
+    CHECK(vector_of(served.answer(server::embeddings, {{"input", {0, "b"}}})) ==
+          vector_of(served.answer(server::embeddings, {{"input", "ab"}})));
 }
 
 TEST_CASE("a text of characters that the vocabulary lacks is refused; where there are others, they count") {
@@ -238,7 +285,7 @@ TEST_CASE("what is no request is refused with the field's name, and nothing is r
     test::ServedModel served(model, setup);
     const auto param = [&](const std::string& body) { return served.refusal(server::embeddings, body).at("param"); };
     for (const char* input : {"", R"("input": null)", R"("input": "")", R"("input": [])", R"("input": {"a": 1})", R"("input": 7)",
-                              R"("input": [1.5])", R"("input": [-1])", R"("input": [1, "a"])", R"("input": true)",
+                              R"("input": [1.5])", R"("input": [-1])", R"("input": [1, ["a"]])", R"("input": true)",
                               R"("input": [18446744073709551615])", R"("input": [1e300])", R"("input": ["a", "b", "c", "d"])"})
         CHECK(param(fmt::format("{{{}}}", input)) == "input");
     CHECK(param(fmt::format(R"({{"input": [{}]}})", model.config.vocab_size)) == "input");

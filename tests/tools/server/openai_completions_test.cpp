@@ -205,8 +205,8 @@ TEST_CASE("wrong completions are refused with the name of the field") {
                                                                     {"prompt", R"({"prompt": [1.5]})"},
                                                                     {"prompt", R"({"prompt": [-1]})"},
                                                                     {"prompt", R"({"prompt": [151936]})"},
-                                                                    {"prompt", R"({"prompt": [1, "a"]})"},
-                                                                    {"prompt[1]", R"({"prompt": ["a", 1]})"},
+                                                                    {"prompt", R"({"prompt": [1, ["a"]]})"},
+                                                                    {"prompt", R"({"prompt": ["a", -1]})"},
                                                                     {"prompt[1]", R"({"prompt": ["a", ""]})"},
                                                                     {"prompt[0]", R"({"prompt": [[]]})"},
                                                                     {"prompt[0]", R"({"prompt": [[[1]]]})"},
@@ -221,4 +221,9 @@ TEST_CASE("wrong completions are refused with the name of the field") {
         CHECK(refused_field([&] { server.post(completions, body); }) == field);
     }
     CHECK(text(server.answer(completions, {{"prompt", "A"}}), 0) == "yes");
+    for (const Json& prompt : {Json{1, "A"}, Json{"A", 1}, Json{{"prompt_string", "A"}}}) { // one prompt, as llama.cpp has it
+        const Json reply = server.answer(completions, {{"prompt", prompt}});
+        CHECK(reply.at("choices").size() == 1);
+        CHECK(reply.at("usage").at("prompt_tokens") == prompt.size());
+    }
 }

@@ -317,6 +317,27 @@ TEST_CASE("a drain waits for replies that are still being sent") {
     CHECK(body_of(reply).size() == body.size());
 }
 
+TEST_CASE("a body counts until its reply is sent, since what was made of it is in memory as long") {
+    std::atomic<bool> go_on = false;
+    Running running({.http = {.bodies_bytes = 2'000'000}}, false);
+    running.server.ready({{"POST", "/stream", [&](const HttpRequest&) {
+                               HttpReply reply;
+                               reply.stream = [&](const Send& send) { send("begun"), go_on.wait(false); };
+                               return reply;
+                           }}});
+    const std::string request = post("/stream", std::string(900'000, 'a')); // more than comes with its head
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 2; i++) {
+        clients.emplace_back(running.server.port()).send(request);
+        CHECK(has(clients.back().read("begun"), "200 OK"));
+    }
+    CHECK(status_of(running.ask(request)) == 503);
+    go_on = true;
+    go_on.notify_all();
+    for (RawClient& client : clients) client.read();
+    CHECK(status_of(running.ask(request)) == 200);
+}
+
 TEST_CASE("a line of the log for each request: no body, no key, and nothing that steers a terminal") {
     Running running({.api_keys = {"the-key"}});
     running.ask(post("/v1/chat/completions", "the-prompt", "x-api-key: the-key\r\n"));

@@ -1,7 +1,10 @@
 // Texts into tokens and back, as llama.cpp's clients and vLLM's ask.
 #include "tests/support/sanitized.h"
 #include "tests/tools/server/chat_answers.h"
+#include "tests/tools/server/raw_client.h"
+#include "tools/server/http_server.h"
 #ifdef __linux__
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <sys/wait.h>
@@ -91,46 +94,93 @@ static size_t peak_of(const std::function<void()>& run) {
     return field("VmHWM:") - before;
 }
 
-// In a child process, so that nothing of other tests' memory is used again.
-TEST_CASE("a body that cannot be answered takes a few times its bytes") {
-    if (test::sanitized) return; // sanitizers keep memory that was freed
-    const size_t megabytes = 8;
+// The same in MiB, in a child process, so that no memory of other tests is used again. `run` returns whether all went as it
+// should.
+static size_t peak_of_child_mib(const std::function<bool(ScriptedServer& server)>& run,
+                                const test::ScriptedOptions& options = {}) {
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     const pid_t child = fork();
     REQUIRE(child >= 0);
+    size_t told = SIZE_MAX;
     if (child == 0) {
-        ScriptedServer server("x");
-        const std::string longest(megabytes << 20, 'a');
-        const auto body = [&](const std::string& before, const std::string& after) { return before + longest + after; };
-        const std::string bodies[] = {body(R"({"input": ")", R"("})"), body(R"({"query": "a", "documents": [")", R"("]})"),
-                                      body(R"({"content": ")", R"("})"),
-                                      body(R"({"messages": [{"role": "user", "content": ")", R"("}]})")};
-        HttpReply (*const handles[])(Service&, const HttpRequest&) = {embeddings, rerank, tokenize, count_tokens};
-        for (size_t i = 0; i < 4; ++i) {
-            size_t refused = 0;
-            const size_t peak = peak_of([&] {
-                try {
-                    server.post(handles[i], bodies[i]);
-                } catch (const ApiError&) {
-                    refused = 1;
-                }
-            });
-            const size_t told = refused == 1 ? peak >> 20 : SIZE_MAX;
-            if (write(ends[1], &told, sizeof(told)) != ssize_t(sizeof(told))) break;
-        }
-        _exit(0);
+        ScriptedServer server([](const std::string&) { return "x"; }, ChatVariant::instruct, ScriptedServer::greedy(), options);
+        bool right = false;
+        const size_t peak = peak_of([&] { right = run(server); });
+        told = right ? peak >> 20 : SIZE_MAX;
+        _exit(write(ends[1], &told, sizeof(told)) == ssize_t(sizeof(told)) ? 0 : 1);
     }
     close(ends[1]);
-    size_t told = 0;
-    for (int i = 0; i < 4; ++i) {
-        CAPTURE(i);
-        REQUIRE(read(ends[0], &told, sizeof(told)) == ssize_t(sizeof(told)));
-        CHECK(told > 0);
-        CHECK(told < 10 * megabytes);
-    }
+    CHECK(read(ends[0], &told, sizeof(told)) == ssize_t(sizeof(told)));
     close(ends[0]);
     waitpid(child, nullptr, 0);
+    return told;
+}
+
+TEST_CASE("a body that cannot be answered takes a few times its bytes") {
+    if (test::sanitized) return; // sanitizers keep memory that was freed
+    const size_t megabytes = 8;
+    const std::string longest(megabytes << 20, 'a');
+    const auto body = [&](const std::string& before, const std::string& after) { return before + longest + after; };
+    const std::string format = R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", )"
+                               R"("json_schema": {"name": "a", "strict": true, "schema": )";
+    std::string parts = "{";
+    while (parts.size() < longest.size()) parts += R"("properties": {"a": {"type": "string"}}}, {)";
+    const struct {
+        HttpReply (*handle)(Service&, const HttpRequest&);
+        std::string body;
+        size_t times = 10;
+    } requests[] = {
+        {embeddings, body(R"({"input": ")", R"("})")},
+        {rerank, body(R"({"query": "a", "documents": [")", R"("]})")},
+        {tokenize, body(R"({"content": ")", R"("})")},
+        {count_tokens, body(R"({"messages": [{"role": "user", "content": ")", R"("}]})")},
+        {chat_completions, body(format + R"({"type": "string", "pattern": ")", R"("}}}})")},
+        {chat_completions, format + R"({"allOf": [)" + parts + "}]}}}}", 26}, // its JSON in memory, and once more
+    };
+    for (const auto& request : requests) {
+        CAPTURE(request.body.substr(0, 100));
+        const size_t peak = peak_of_child_mib([&](ScriptedServer& server) {
+            try {
+                server.post(request.handle, request.body);
+            } catch (const ApiError&) {
+                return true;
+            }
+            return false;
+        });
+        CHECK(peak > 0);
+        CHECK(peak < request.times * megabytes);
+    }
+}
+
+TEST_CASE("tokens of requests that wait are within the limit of all bodies") {
+    if (test::sanitized) return;
+    constexpr uint64_t limit = uint64_t(4) << 20;
+    std::string ids = "[1";
+    for (int i = 0; i < 3999; ++i) ids += ",1";
+    std::string body = R"({"stream": true, "prompt": [)" + ids + "]";
+    while (body.size() < limit / 4) body += "," + ids + "]";
+    body += "]}";
+    std::atomic<bool> go_on = false;
+    size_t served = 0, refused = 0;
+    const auto wait = [&](uint64_t) { go_on.wait(false); };
+    const auto all_wait = [&](ScriptedServer& server) {
+        HttpServer http(
+            {.bodies_bytes = limit}, [&](const HttpRequest& request) { return completions(server.service, request); },
+            [](int status, const std::string&, const std::string&) { return HttpReply{.status = status}; });
+        std::vector<RawClient> clients;
+        for (int i = 0; i < 60; ++i) {
+            clients.emplace_back(http.port()).send(post("/v1/completions", body));
+            const int status = status_of(clients.back().read("\r\n\r\n"));
+            served += status == 200, refused += status == 503;
+        }
+        go_on = true;
+        go_on.notify_all();
+        return served >= 3 && served + refused == 60;
+    };
+    const size_t peak = peak_of_child_mib(all_wait, {.before_pass = wait});
+    CHECK(peak > 0);
+    CHECK(peak < 20 * (limit >> 20));
 }
 #endif
 

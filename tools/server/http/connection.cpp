@@ -7,6 +7,7 @@
 // must read them within a second, or it would hold one of the few threads for them.
 // `ended_` is set by the first failed read or write and stays: after an error of TLS the session must not be used again.
 #include "tools/server/http/connection.h"
+#include "base/system_memory.h"
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::chrono::milliseconds look_interval{100}; // at `stopping`
 constexpr std::chrono::milliseconds urgent_stall{1000};
-constexpr uint64_t min_bytes_per_s = 64 << 10;
+constexpr uint64_t min_bytes_per_s = 64 << 10, large_body_bytes = 1 << 20;
 
 std::chrono::milliseconds time_for(uint64_t bytes) { return std::chrono::milliseconds(bytes * 1000 / min_bytes_per_s); }
 
@@ -86,9 +87,12 @@ void Connection::read_body() {
     deadline = stall_timeout_ + std::min(Clock::now(), body_began_ + time_for(counted_));
 }
 
+// A large body took many times its bytes while it was read.
 void Connection::forget_body() {
     body.reset();
-    bodies_ -= std::exchange(counted_, 0);
+    const uint64_t counted = std::exchange(counted_, 0);
+    bodies_ -= counted;
+    if (counted >= large_body_bytes) return_freed_memory();
 }
 
 std::string Connection::take(size_t bytes) {

@@ -104,6 +104,16 @@ std::string Exchanges::keep_alive(bool closes) const {
     return closes ? "Connection: close\r\n" : fmt::format("Keep-Alive: timeout={}\r\n", idle_timeout_.count());
 }
 
+// False if the connection is at its end.
+static bool send_reply(Connection& connection, const HttpReply& reply, const std::string& keep_alive) {
+    const bool is_head = connection.head.method == "HEAD", chunked = !connection.head.http10;
+    if (!reply.stream) return connection.write(with_length(reply, keep_alive, is_head));
+    const char* const framing = chunked ? "Transfer-Encoding: chunked\r\n" : "";
+    return connection.write(reply_head(reply) + keep_alive + framing + "\r\n") &&
+           (is_head || send_stream(connection, reply, chunked));
+}
+
+// The body counts until the reply is sent: a stream keeps what was made of it.
 bool Exchanges::answer(Connection& connection) const {
     const Head& head = connection.head;
     const bool closes = !head.keep_alive || (head.has_body && !connection.body); // a body that was refused is not read
@@ -114,12 +124,11 @@ bool Exchanges::answer(Connection& connection) const {
         request.disconnected = [&connection] { return connection.peer_gone(); };
         reply = handler_(request);
     }
+    if (!reply.stream) connection.forget_body();
+    const bool sent = send_reply(connection, reply, keep_alive(closes));
+    reply = {};
     connection.forget_body();
-    const bool is_head = head.method == "HEAD", chunked = !head.http10;
-    if (!reply.stream) return connection.write(with_length(reply, keep_alive(closes), is_head)) && !closes;
-    const char* const framing = chunked ? "Transfer-Encoding: chunked\r\n" : "";
-    if (!connection.write(reply_head(reply) + keep_alive(closes) + framing + "\r\n")) return false;
-    return (is_head || send_stream(connection, reply, chunked)) && !closes;
+    return sent && !closes;
 }
 
 std::optional<std::string> Exchanges::refusal(const Head& head) const {

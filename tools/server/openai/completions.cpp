@@ -22,28 +22,18 @@ struct CompletionTask {
     bool echo = false, streams = false, usage = false;
 };
 
-std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path) {
-    if (given.is_string()) {
-        const Piece text{given.get<std::string>(), true};
-        const auto turn = begin_encoding(service, {&text, 1}, "prompt");
-        return service.model.tokenizer.prompt(text.text);
-    }
-    if (!given.is_array()) bad_request(path, "\"{}\" must be a text or a list of token ids", path);
-    return read_ids(service, given, path);
-}
-
-// Reads a text, a list of ids, or a list of texts and lists of ids.
+// One prompt, or a list of several.
 std::vector<std::vector<uint32_t>> read_prompts(const Service& service, const Json& body) {
     const Json* given = member(body, "prompt");
     if (!given) bad_request("prompt", "\"prompt\" is missing: give a text, a list of token ids, or a list of several");
-    const bool several = given->is_array() && !given->empty() && !given->front().is_number();
+    const bool several = !is_one_prompt(*given);
     const size_t max = service.options.limits.batch_inputs;
     if (several && given->size() > max)
         bad_request("prompt", "\"prompt\" has {} prompts, of which there may be {}", given->size(), max);
     std::vector<std::vector<uint32_t>> prompts;
     for (size_t i = 0; i < (several ? given->size() : 1); ++i) {
         const std::string path = several ? fmt::format("prompt[{}]", i) : "prompt";
-        prompts.push_back(prompt_ids(service, several ? (*given)[i] : *given, path));
+        prompts.push_back(prompt_ids(service, several ? (*given)[i] : *given, path, true));
         if (prompts.back().empty()) bad_request(path, "\"{}\" is empty, so there is nothing to continue", path);
         require_fits(service, prompts.back().size(), "prompt");
     }

@@ -1,7 +1,7 @@
 // POST /v1/embeddings: OpenAI's shape. The vector of a text is the state of its last token after the last norm, of length 1.
-// No special tokens are found in texts. A model of embeddings expects its end token behind each input, because the state of that
-// token is the vector (embedding_end). Ollama's two endpoints and llama.cpp's are here as well: they differ in the names of
-// fields and in what surrounds the vectors.
+// A model of embeddings expects its end token behind each input, because the state of that token is the vector (embedding_end).
+// Ollama's two endpoints and llama.cpp's are here as well: they differ in the names of fields and in what surrounds the vectors.
+// No special tokens are found in texts, but in those of llama.cpp's form, as in its other endpoints: these are raw prompts.
 #include "base/printable.h"
 #include "tools/server/handlers.h"
 #include "tools/server/json_fields.h"
@@ -20,7 +20,8 @@ struct EmbeddingsTask {
     std::vector<std::vector<uint32_t>> prompts;
     bool one = false; // the input is not a list of inputs
     uint32_t dimensions;
-    bool base64 = false;
+    int64_t norm = 2; // embd_normalize
+    bool base64 = false, special = false;
     const char* name = "input"; // of the field
 
     std::string field(size_t i) const { return one ? name : fmt::format("{}[{}]", name, i); }
@@ -46,20 +47,12 @@ std::optional<uint32_t> embedding_end(const Model& model) {
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }
 
-std::vector<uint32_t> text_ids(const Service& service, const Json& input, const std::string& field) {
-    const Piece text{input.get<std::string>()};
-    const auto turn = begin_encoding(service, {&text, 1}, field);
-    return service.model.tokenizer.prompt(text.text, false);
-}
-
-std::vector<uint32_t> read_embedding_input(const Service& service, const Json& input, const std::string& field) {
-    const Model& model = service.model;
-    if (!input.is_string() && !input.is_array()) bad_request(field, "\"{}\" must be a text or a list of token ids", field);
+std::vector<uint32_t> read_embedding_input(const Service& service, const Json& input, const std::string& field, bool special) {
     if (input.is_array() ? input.empty() : input == "") bad_request(field, "\"{}\" is empty", field);
-    std::vector<uint32_t> ids = input.is_array() ? read_ids(service, input, field) : text_ids(service, input, field);
+    std::vector<uint32_t> ids = prompt_ids(service, input, field, special);
     if (ids.empty())
         bad_request(field, "\"{}\" has no character that the model's vocabulary knows", field); // Bpe leaves out such bytes
-    const auto end = embedding_end(model);
+    const auto end = embedding_end(service.model);
     if (end && ids.back() != *end) ids.push_back(*end);
     return ids;
 }
@@ -67,15 +60,17 @@ std::vector<uint32_t> read_embedding_input(const Service& service, const Json& i
 void read_embedding_inputs(EmbeddingsTask& task, const Service& service, const Json& body) {
     const Json* input = member(body, task.name);
     if (!input) bad_request(task.name, "\"{}\" is missing: a text, a list of texts, or of lists of token ids", task.name);
-    task.one = !input->is_array() || input->empty() || input->front().is_number();
+    task.one = is_one_prompt(*input);
     if (task.one) {
-        task.prompts.push_back(read_embedding_input(service, *input, task.name));
+        task.prompts.push_back(read_embedding_input(service, *input, task.name, task.special));
         return;
     }
     array_field(body, task.name, service.options.limits.batch_inputs);
-    for (size_t i = 0; i < input->size(); i++) task.prompts.push_back(read_embedding_input(service, (*input)[i], task.field(i)));
+    for (size_t i = 0; i < input->size(); i++)
+        task.prompts.push_back(read_embedding_input(service, (*input)[i], task.field(i), task.special));
 }
 
+// All fields but the inputs.
 EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
     EmbeddingsTask task;
     const uint32_t max = service.model.config.hidden_size;
@@ -84,19 +79,25 @@ EmbeddingsTask read_embeddings(const Service& service, const Json& body) {
     if (format != "float" && format != "base64")
         bad_request("encoding_format", "\"encoding_format\" must be \"float\" or \"base64\"");
     task.base64 = format == "base64";
-    read_embedding_inputs(task, service, body);
+    task.norm = integer_field(body, "embd_normalize", -1, 100).value_or(task.norm);
     return task;
 }
 
-// Returns the first `dimensions` numbers, as a vector of length 1.
+// Returns the first `dimensions` numbers, divided by their norm as "embd_normalize" says: -1: none, 0: so that the largest number
+// is that of an int16, 1: the sum of absolute values, 2: the length, p: the p-norm.
 // Models of this kind are trained so that the first numbers of a vector are a good shorter vector (Matryoshka); it must be
 // normalised again.
-std::vector<float> unit_vector(std::span<const float> state, uint32_t dimensions) {
-    double squares = 0;
-    for (const float value : state.first(dimensions)) squares += double(value) * value;
-    if (!(squares > 0)) throw ApiError(500, "server_error", "the model computed a state of zeros: its file may be damaged");
+std::vector<float> embedding_vector(std::span<const float> state, const EmbeddingsTask& task) {
+    const std::span<const float> values = state.first(task.dimensions);
+    double largest = 0, sum = 0;
+    for (const float value : values) largest = std::max(largest, std::abs(double(value)));
+    if (!(largest > 0)) throw ApiError(500, "server_error", "the model computed a state of zeros: its file may be damaged");
+    const double kind = double(task.norm), scale = kind == 2 ? 1 : largest; // so that no power is too large
+    if (kind > 0)
+        for (const float value : values) sum += kind == 2 ? double(value) * value : std::pow(std::abs(value) / scale, kind);
+    const double norm = kind < 0 ? 1 : kind == 0 ? largest / 32760 : kind == 2 ? std::sqrt(sum) : scale * std::pow(sum, 1 / kind);
     std::vector<float> out;
-    for (const float value : state.first(dimensions)) out.push_back(float(value / std::sqrt(squares)));
+    for (const float value : values) out.push_back(float(value / norm));
     return out;
 }
 
@@ -119,9 +120,10 @@ std::string base64_of(std::span<const float> values) {
 std::string embeddings_body(const Service& service, const EmbeddingsTask& task, const PromptValues& results) {
     std::string body = R"({"object":"list","data":[)";
     for (size_t i = 0; i < results.values.size(); i++) {
-        const std::vector<float> vector = unit_vector(results.values[i], task.dimensions);
+        const std::vector<float> vector = embedding_vector(results.values[i], task);
         body += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)", i == 0 ? "" : ",", i);
-        body += task.base64 ? fmt::format("\"{}\"}}", base64_of(vector)) : fmt::format("[{}]}}", fmt::join(vector, ","));
+        body += task.base64 ? fmt::format(R"("{}","encoding_format":"base64"}})", base64_of(vector))
+                            : fmt::format("[{}]}}", fmt::join(vector, ","));
     }
     return body + fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
                               Json(service.model_name()).dump(), results.prompt_tokens, results.prompt_tokens);
@@ -133,40 +135,34 @@ static PromptValues run_embeddings(Service& service, const HttpRequest& request,
     return run_prompts(service, request, task.prompts, {}, [&](size_t i) { return task.field(i); });
 }
 
-HttpReply embeddings(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    require_last_token(service.model);
-    const EmbeddingsTask task = read_embeddings(service, body);
-    return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
-}
-
-// The vector divided by its norm as "embd_normalize" says: -1: none, 0: so that the largest number is that of an int16, 1: the
-// sum of absolute values, 2: the length, p: the p-norm.
-static std::vector<float> normalized(const std::vector<float>& state, int64_t kind) {
-    double largest = 0, powers = 0;
-    for (const float value : state) largest = std::max(largest, std::abs(double(value)));
-    for (const float value : state) powers += kind > 0 ? std::pow(std::abs(value) / largest, double(kind)) : 0;
-    const double norm = kind < 0 ? 1 : kind == 0 ? largest / 32760 : largest * std::pow(powers, 1 / double(kind));
-    std::vector<float> out;
-    for (const float value : state) out.push_back(float(norm > 0 ? value / norm : 0));
-    return out;
-}
-
-// llama.cpp's: a list of vectors for each text, which for a pooled state has one.
-HttpReply embedding(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    require_last_token(service.model);
-    EmbeddingsTask task{.dimensions = service.model.config.hidden_size, .name = member(body, "input") ? "input" : "content"};
-    const int64_t kind = integer_field(body, "embd_normalize", -1, 100).value_or(2);
+// llama.cpp's form: a list of vectors for each text, which for a pooled state has one.
+static HttpReply llama_embeddings(Service& service, const HttpRequest& request, const Json& body) {
+    EmbeddingsTask task = read_embeddings(service, body);
+    task.special = true;
+    task.name = member(body, "input") ? "input" : "content";
     read_embedding_inputs(task, service, body);
     const PromptValues results = run_embeddings(service, request, task);
     std::string list;
-    for (size_t i = 0; i < results.values.size(); i++) {
-        const std::vector<float> vector =
-            kind == 2 ? unit_vector(results.values[i], task.dimensions) : normalized(results.values[i], kind);
-        list += fmt::format(R"({}{{"index":{},"embedding":[[{}]]}})", i == 0 ? "" : ",", i, fmt::join(vector, ","));
-    }
+    for (size_t i = 0; i < results.values.size(); i++)
+        list += fmt::format(R"({}{{"index":{},"embedding":[[{}]]}})", i == 0 ? "" : ",", i,
+                            fmt::join(embedding_vector(results.values[i], task), ","));
     return {.body = "[" + list + "]"};
+}
+
+// As in llama.cpp, "content" instead of "input" asks for its own form.
+HttpReply embeddings(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    require_last_token(service.model);
+    if (!member(body, "input") && member(body, "content")) return llama_embeddings(service, request, body);
+    EmbeddingsTask task = read_embeddings(service, body);
+    read_embedding_inputs(task, service, body);
+    return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
+}
+
+HttpReply embedding(Service& service, const HttpRequest& request) {
+    const Json body = parse_body(request.body, service.options.limits);
+    require_last_token(service.model);
+    return llama_embeddings(service, request, body);
 }
 
 // Ollama's two endpoints: /api/embed for one or several texts, and its older /api/embeddings for one.
@@ -174,11 +170,12 @@ HttpReply ollama_embed(Service& service, const HttpRequest& request) {
     const auto began = std::chrono::steady_clock::now();
     const Json body = parse_body(request.body, service.options.limits);
     require_last_token(service.model);
-    const EmbeddingsTask task = read_embeddings(service, body);
+    EmbeddingsTask task = read_embeddings(service, body);
+    read_embedding_inputs(task, service, body);
     const PromptValues results = run_embeddings(service, request, task);
     std::string vectors;
     for (const auto& state : results.values)
-        vectors += fmt::format("{}[{}]", vectors.empty() ? "" : ",", fmt::join(unit_vector(state, task.dimensions), ","));
+        vectors += fmt::format("{}[{}]", vectors.empty() ? "" : ",", fmt::join(embedding_vector(state, task), ","));
     const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began);
     return {.body =
                 fmt::format(R"({{"model":{},"embeddings":[{}],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
@@ -193,7 +190,7 @@ HttpReply ollama_embeddings(Service& service, const HttpRequest& request) {
     EmbeddingsTask task{.dimensions = service.model.config.hidden_size, .name = "prompt"};
     read_embedding_inputs(task, service, body);
     const PromptValues results = run_embeddings(service, request, task);
-    return {.body = fmt::format(R"({{"embedding":[{}]}})", fmt::join(unit_vector(results.values.at(0), task.dimensions), ","))};
+    return {.body = fmt::format(R"({{"embedding":[{}]}})", fmt::join(embedding_vector(results.values.at(0), task), ","))};
 }
 
 } // namespace tq::server

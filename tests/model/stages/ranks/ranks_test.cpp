@@ -346,16 +346,25 @@ TEST_CASE("each rank plans its part") {
     CHECK(plans[0].kv_cache == 0);
 }
 
+static Config config_of(uint32_t layers, uint32_t kv_heads, uint32_t head_dim) {
+    Config config{};
+    config.num_hidden_layers = layers;
+    config.num_key_value_heads = kv_heads;
+    config.head_dim = head_dim;
+    return config;
+}
+
 TEST_CASE("messages that are cut short are refused") {
+    const Config config = config_of(3, 2, 2);
     MessageWriter whole;
     write_options(whole, options_of({KvType::tq4, KvType::f16}, 2), 3);
     const auto bytes = whole.bytes();
     for (size_t length = 0; length < bytes.size(); length++) {
         MessageReader cut(std::vector<std::byte>(bytes.begin(), bytes.begin() + std::ptrdiff_t(length)));
-        CHECK_THROWS_AS(read_options(cut, 3), Error);
+        CHECK_THROWS_AS(read_options(cut, config), Error);
     }
     MessageReader all(std::vector<std::byte>(bytes.begin(), bytes.end()));
-    const ForwardOptions read = read_options(all, 3);
+    const ForwardOptions read = read_options(all, config);
     CHECK(describe(read.kv) == "tq4/f16");
     CHECK(read.slots == 2);
     MessageWriter long_list;
@@ -378,7 +387,7 @@ TEST_CASE("choices in a message that do not exist are refused") {
         REQUIRE(at + sizeof(value) <= bytes.size());
         std::memcpy(bytes.data() + at, &value, sizeof(value));
         MessageReader from(std::move(bytes));
-        return error_of([&] { read_options(from, 3); });
+        return error_of([&] { read_options(from, config_of(3, 2, 2)); });
     };
     CHECK(error_with(0, KvType::tq4) == "");
     CHECK(error_with(0, 999u) == "a message between ranks has the cache type 999, which there is not");
@@ -395,4 +404,28 @@ TEST_CASE("choices in a message that do not exist are refused") {
           "a message between ranks has a calibration of 12 numbers for 4 layers of 2 kv heads of 2");
     CHECK(error_with(calibrated + 9, 0u) ==
           "a message between ranks has a calibration of 12 numbers for 3 layers of 2 kv heads of 0");
+    for (const Config& other : {config_of(3, 4, 1), config_of(3, 1, 4)}) { // as many numbers
+        MessageReader from({good.begin(), good.end()});
+        CHECK(error_of([&] { read_options(from, other); }).starts_with("a message between ranks has a calibration for 3 layers"));
+    }
+}
+
+TEST_CASE("sizes in a message that no cache has are refused") {
+    const auto error_of_sizes = [](const std::function<void(ForwardOptions&)>& change) {
+        ForwardOptions options = options_of({KvType::tq4, KvType::f16}, 2);
+        change(options);
+        MessageWriter whole;
+        write_options(whole, options, 3);
+        MessageReader from({whole.bytes().begin(), whole.bytes().end()});
+        return error_of([&] { read_options(from, config_of(3, 2, 2)); });
+    };
+    CHECK(error_of_sizes([](ForwardOptions&) {}) == "");
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.context_size = 0; }) ==
+          "a message between ranks has context size 0, not 1 to 16777216");
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.context_size = max_context + 1; }).find("context size") != std::string::npos);
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.slots = 0; }) == "a message between ranks has slots 0, not 1 to 4096");
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.slots = 1u << 20; }).find("slots 1048576") != std::string::npos);
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.batch_size = UINT32_MAX; }).find("batch size") != std::string::npos);
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.pending = UINT32_MAX; }).find("pending tokens") != std::string::npos);
+    CHECK(error_of_sizes([](ForwardOptions& o) { o.kv.window = UINT32_MAX; }).find("window") != std::string::npos);
 }

@@ -162,7 +162,7 @@ TEST_CASE("trip-wire 10: pings are sent while the prompt is run") {
     ServiceOptions options = ScriptedServer::greedy();
     options.ping_interval = std::chrono::milliseconds(1);
     ScriptedServer server([](const std::string&) { return "yes"; }, ChatVariant::instruct, options,
-                          {.delay = std::chrono::milliseconds(600)});
+                          {.delay = std::chrono::milliseconds(400)});
     const std::string bytes = server.stream(chat_completions, chat_body("Is it?", {{"stream", true}}));
     const Json ping = choice(data_events(bytes).front()); // an event: readers of events do not count comments
     CHECK(ping == Json{{"index", 0}, {"delta", Json::object()}, {"logprobs", nullptr}, {"finish_reason", nullptr}});

@@ -14,12 +14,12 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <optional>
+#include <unordered_map>
 
 namespace tq::grammar {
 namespace {
 
 constexpr uint32_t max_regex_depth = 24, max_repeat = 32768;
-constexpr size_t max_pattern_bytes = 64 << 10; // each becomes a part of a tree, of some 200 bytes
 constexpr char32_t last_code_point = 0x10FFFF;
 
 using Ranges = std::vector<CharRange>;
@@ -110,16 +110,24 @@ class RegexParser {
         return true;
     }
 
-    // Long classes, such as that of all letters, are rules.
-    Regex one_of(Ranges ranges) const {
-        constexpr size_t long_class = 200;
+    // Long classes, such as that of all letters, are rules, and made once.
+    Regex one_of(Ranges ranges) {
+        constexpr size_t long_class = 200, many_ranges = 16;
+        const std::string key(reinterpret_cast<const char*>(ranges.data()), ranges.size() * sizeof(CharRange));
+        const bool is_long = ranges.size() > many_ranges;
+        if (const auto known = classes_.find(key); is_long && known != classes_.end()) return known->second;
         std::string text = chars(ranges);
         if (text.size() > long_class) text = writer_.shared("class", text);
-        return {.kind = Regex::Kind::chars, .text = std::move(text), .ranges = std::move(ranges)};
+        Regex one{
+            .kind = Regex::Kind::chars, .text = std::move(text), .ranges = std::make_shared<const Ranges>(std::move(ranges))};
+        if (is_long) classes_.emplace(key, one);
+        return one;
     }
     Regex anything() const {
         Regex any{.kind = Regex::Kind::repeat, .min = 0, .max = unlimited};
-        any.of.push_back({.kind = Regex::Kind::chars, .text = writer_.json("char"), .ranges = {{0, last_code_point}}});
+        any.of.push_back({.kind = Regex::Kind::chars,
+                          .text = writer_.json("char"),
+                          .ranges = std::make_shared<const Ranges>(Ranges{{0, last_code_point}})});
         return any;
     }
 
@@ -328,6 +336,7 @@ class RegexParser {
 
     std::string_view text_;
     GbnfWriter& writer_;
+    std::unordered_map<std::string, Regex> classes_; // long ones, by the bytes of their ranges
     size_t pos_ = 0;
     bool has_outer_choice_ = false;
 };

@@ -106,7 +106,7 @@ class Ways {
     // Returns the place from which the expression, then `next`, is read.
     uint32_t build(const Regex& regex, uint32_t next) {
         switch (regex.kind) {
-        case Regex::Kind::chars: return add({true, alphabet_.add(regex.ranges), {next}});
+        case Regex::Kind::chars: return add({true, alphabet_.add(*regex.ranges), {next}});
         case Regex::Kind::sequence:
             for (size_t i = regex.of.size(); i-- > 0;) next = build(regex.of[i], next);
             return next;
@@ -160,7 +160,7 @@ class Product {
         for (const RegexPart& part : parts) add(part.regex, part.negated);
         if (min > 0 || max != unlimited) {
             Regex length{.kind = Regex::Kind::repeat, .min = min, .max = max};
-            length.of.push_back({.kind = Regex::Kind::chars, .ranges = {{0, 0x10FFFF}}});
+            length.of.push_back({.kind = Regex::Kind::chars, .ranges = std::make_shared<const Ranges>(Ranges{{0, 0x10FFFF}})});
             add(length, false);
         }
         alphabet_.divide();

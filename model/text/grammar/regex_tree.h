@@ -1,6 +1,7 @@
 // A regular expression as a tree, and texts of it between two lengths.
 #pragma once
 #include "model/text/grammar/syntax.h"
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ struct Regex {
     };
     Kind kind;
     std::string text;
-    std::vector<CharRange> ranges; // of chars
+    std::shared_ptr<const std::vector<CharRange>> ranges; // of chars; many places may have the same
     uint32_t min = 1, max = 1;
     std::vector<Regex> of;
 };

@@ -125,9 +125,14 @@ bool is_known_format(std::string_view format) { return format_pattern(format).ha
 static std::vector<RegexPart> text_regexes(SchemaRules& rules, const SchemaJson& schema, const std::string& place) {
     std::vector<RegexPart> parts;
     std::string problem;
+    size_t bytes = 0;
     if (const auto given = schema.find("pattern"); given != schema.end())
         for (const SchemaJson& pattern : given->is_array() ? *given : SchemaJson::array({*given})) {
             if (!pattern.is_string()) refuse_schema(place, "'pattern' must be a text");
+            if ((bytes += pattern.get_ref<const std::string&>().size()) > max_pattern_bytes) {
+                problem = fmt::format("its patterns have more than {} bytes", max_pattern_bytes);
+                break;
+            }
             try {
                 std::vector<RegexPart> some = parse_regex(pattern.get_ref<const std::string&>(), rules.writer());
                 std::ranges::move(some, std::back_inserter(parts));

@@ -126,6 +126,10 @@ TEST_CASE("a body that cannot be answered takes a few times its bytes") {
                                R"("json_schema": {"name": "a", "strict": true, "schema": )";
     std::string parts = "{";
     while (parts.size() < longest.size()) parts += R"("properties": {"a": {"type": "string"}}}, {)";
+    std::string patterns = "{}", letters;
+    while (letters.size() < 60'000) letters += R"(\\p{L})";
+    while (patterns.size() < longest.size())
+        patterns += R"(,{"type": "string", "pattern": ")" + letters + std::to_string(patterns.size()) + R"("})";
     const struct {
         HttpReply (*handle)(Service&, const HttpRequest&);
         std::string body;
@@ -136,6 +140,7 @@ TEST_CASE("a body that cannot be answered takes a few times its bytes") {
         {tokenize, body(R"({"content": ")", R"("})")},
         {count_tokens, body(R"({"messages": [{"role": "user", "content": ")", R"("}]})")},
         {chat_completions, body(format + R"({"type": "string", "pattern": ")", R"("}}}})")},
+        {chat_completions, format + R"({"allOf": [)" + patterns + "]}}}}"},
         {chat_completions, format + R"({"allOf": [)" + parts + "}]}}}}", 26}, // its JSON in memory, and once more
     };
     for (const auto& request : requests) {

@@ -2,7 +2,14 @@
 #include "tests/support/child_process.h"
 #include "tests/tools/server/raw_client.h"
 #include "tests/tools/tq-run/serving.h"
+#include <algorithm>
 #include <doctest/doctest.h>
+#include <fstream>
+#ifdef __linux__
+#include <sched.h>
+#endif
+#include <string>
+#include <vector>
 
 using namespace tq;
 using test::Serving;
@@ -11,6 +18,15 @@ namespace {
 
 constexpr const char* endless =
     R"({"messages": [{"role": "user", "content": "Tell me a story."}], "ignore_eos": true, "max_tokens": 1500, "stream": true})";
+
+#ifdef __linux__
+size_t resident_mib(pid_t process) {
+    std::ifstream status("/proc/" + std::to_string(process) + "/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("VmRSS:")) return size_t(std::stoull(line.substr(6))) >> 10;
+    return 0;
+}
+#endif
 
 } // namespace
 
@@ -51,6 +67,77 @@ TEST_CASE("serve: a second signal ends it at once") {
     serving.signal(SIGTERM);
     CHECK(serving.exit() == "exit 130");
 }
+
+#ifdef __linux__
+TEST_CASE("serve: the memory of a large request goes back to the system") {
+    Serving serving("--device cpu");
+    const uint16_t port = serving.port();
+    std::string body = R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "metadata": [1)";
+    CHECK(status_of(RawClient(port).ask(post("/v1/chat/completions", body + "]}"))) == 200);
+    const size_t before = resident_mib(serving.process());
+    while (body.size() < 8 << 20) body += R"(,{"a":{"b":[]}})";
+    CHECK(status_of(RawClient(port).ask(post("/v1/chat/completions", body + "]}"))) == 200);
+    CHECK(resident_mib(serving.process()) < before + 32);
+    serving.signal(SIGTERM);
+    CHECK(serving.exit() == "exit 0");
+}
+#endif
+
+#ifdef __linux__
+// While it lives, this thread and the processes that it starts have one processor.
+class OneProcessor {
+  public:
+    OneProcessor() {
+        REQUIRE(sched_getaffinity(0, sizeof before_, &before_) == 0);
+        cpu_set_t one = {};
+        for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
+            if (CPU_ISSET(i, &before_)) CPU_SET(i, &one);
+        REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+    }
+    ~OneProcessor() { sched_setaffinity(0, sizeof before_, &before_); }
+
+  private:
+    cpu_set_t before_ = {};
+};
+
+// On one processor many schemas would take many times as long as one, on any machine.
+TEST_CASE("serve: schemas that are compiled for nobody, or when it is stopped, are given up") {
+    const OneProcessor processor;
+    Serving serving("--device cpu -np 1");
+    const uint16_t port = serving.port();
+    std::string values = "1", parts = R"({"$ref": "#/$defs/e", "type": "integer"})"; // little to read, and much to compile
+    for (int i = 0; i < 16000; ++i) values += ",\"k" + std::to_string(i) + "\"";
+    const std::string part = "," + parts;
+    for (int i = 0; i < 16000; ++i) parts += part;
+    const std::string request =
+        post("/v1/chat/completions",
+             R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "response_format": {"type": )"
+             R"("json_schema", "json_schema": {"name": "a", "schema": {"$defs": {"e": {"enum": [)" +
+                 values + R"(]}}, "prefixItems": [)" + parts + "]}}}}");
+    constexpr int many = 24;
+    const auto seconds = [](const std::function<void()>& run) {
+        const auto began = std::chrono::steady_clock::now();
+        run();
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    };
+    const double one = seconds([&] { CHECK(status_of(RawClient(port).ask(request)) == 200); });
+    const auto send_all = [&] {
+        std::vector<RawClient> clients;
+        for (int i = 0; i < many; ++i) clients.emplace_back(port).send(request);
+        return clients;
+    };
+    send_all(); // and go away
+    const auto chat = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})");
+    CHECK(seconds([&] { CHECK(status_of(RawClient(port).ask(chat)) == 200); }) < many * one / 3);
+    std::vector<RawClient> waiting = send_all();
+    const double end = seconds([&] {
+        serving.signal(SIGTERM);
+        CHECK(serving.exit() == "exit 0");
+    });
+    CHECK(end < many * one / 3);
+    CHECK(std::ranges::count_if(waiting, [](RawClient& client) { return status_of(client.read()) == 200; }) < many / 3);
+}
+#endif
 
 TEST_CASE("serve: refuses what would be unsafe or cannot be") {
     const auto refused = [](std::vector<std::string> flags) {

@@ -32,6 +32,7 @@ class Serving {
         const std::string url = until("open http");
         return uint16_t(std::stoul(url.substr(url.rfind(':') + 1)));
     }
+    pid_t process() const { return pid_; }
     void signal(int number) { ::kill(pid_, number); }
     std::string exit() {
         const std::string line = until("exit ");

@@ -6,9 +6,10 @@
 // - Segments. A recording is divided if its predicted time exceeds 0.1 s on a slow device of its type, because drivers reset a
 //   device that is busy for too long. Two segments are in flight at a time, so the device never waits for the host, and a run can
 //   be stopped between segments.
-// - Several recordings. Commands::run_all submits them one after the other without waiting for the host in between. One that is
-//   submitted several times (a token that the device samples) is recorded with Again::at_any_time. Barriers at the beginning of
-//   a recording order it behind the one before. The host reads nothing of such a recording, so it does not end with a barrier.
+// - Several recordings. Commands::run_all submits them one after the other, without waiting in between if each is one segment.
+//   One that is submitted several times (a token that the device samples) is recorded with Again::at_any_time. Barriers at the
+//   beginning of a recording order it behind the one before. The host reads nothing of such a recording, so it does not end with
+//   a barrier.
 // - Timed recordings have a barrier before each command, so that no command is charged for its neighbours.
 #include "runtime/recorder.h"
 #include "base/ensure.h"

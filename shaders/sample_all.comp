@@ -4,9 +4,9 @@
 #include "context.glsl"
 #include "sampling.glsl"
 
-// ids[0] = sampled[sampled_tokens] = the token sampled from all logits, or from the settings.candidates greatest, as sampled_of_all in
-// model/engine/sampling/device_sampling.h defines; sample.comp does that for a few candidates. Digit by digit, eight bits at a time, it finds
-// the last key that top-k leaves, and then top-p. One workgroup.
+// ids[0] = sampled[sampled_tokens] = the token sampled from all logits, or from the settings.candidates greatest, as sampled_id() and the
+// comment above it in model/engine/sampling/device_sampling.h define; sample.comp does that for a few candidates. Digit by digit, eight bits
+// at a time, it finds the last key that top-k leaves, and then top-p. One workgroup.
 // How a sorted order is avoided. Logits become keys, unsigned integers in the same order (key_of in sampling.glsl). The k-th
 // greatest key is found digit by digit (radix selection): four times all keys with the digits found so far are counted by their
 // next eight bits, in 256 bins of shared memory, and one invocation goes down from the greatest bin until k is used up. Top-p

@@ -1,6 +1,8 @@
-// A Vulkan device as a Stage: its weights, its part of the cache, and its recorded passes, which are made on first use, then run
-// for every block and token. A pass takes its rows (token, position, slot) and the page tables from a buffer that is written
-// before each run. If the device holds only some of the halves, the hidden state h comes from the host and goes back there.
+// A Vulkan device as a Stage: its weights, its part of the cache, and its recorded passes, which are run for every block and
+// token. Recordings of passes that are certain to come are made with the stage, others on first use. A pass takes its rows
+// (token, position, slot) and the page tables from a buffer that is written before each run. If the device holds only some of the
+// halves, the hidden state h comes from the host and goes back there. stage.cpp has what the stage is made of and run_block(),
+// recordings.cpp the other passes, run_ahead.cpp sampled tokens.
 #pragma once
 #include "model/gpu/block_pace.h"
 #include "model/gpu/plan.h"
@@ -43,7 +45,7 @@ class GpuStage final : public Stage {
     PassLimits limits() const override;
     std::string computation() const override;
     void record_again() override;
-    CacheVectors& vectors() override { return cache_vectors_; }
+    CacheVectors& vectors() override { return vectors_; }
 
   private:
     enum class Head { none, logits, hidden, draft, draft_likely };
@@ -86,8 +88,8 @@ class GpuStage final : public Stage {
     std::span<const float> run_head(Head head, std::span<const uint32_t> rows, std::span<const float> h, bool separate);
     void upload(Recorder& recorder, uint64_t begin, uint64_t end) const; // of the context, in bytes
     void begin_step(Pass& pass, HalfRange halves, Head head) const;
-    static bool gives_logits(Head head) { return head == Head::logits || drafts(head); }
-    static bool drafts(Head head) { return head == Head::draft || head == Head::draft_likely; }
+    static bool gives_logits(Head head) { return head == Head::logits || is_draft(head); }
+    static bool is_draft(Head head) { return head == Head::draft || head == Head::draft_likely; }
     void take_hidden(std::span<const float> h);
     std::vector<uint32_t> take_rows(std::span<const uint32_t> rows, std::span<const float> h);
     void give_hidden(std::span<float> h) const;
@@ -103,7 +105,7 @@ class GpuStage final : public Stage {
     // the likely ones.
     enum class Ahead { token_of_few, token_of_many, draft, likely_draft };
     struct AheadCommands {
-        Commands begin, begin_with_uses, end; // with_uses: uploads those of tokens, for penalties
+        Commands begin, begin_with_uses, end; // begin_with_uses also uploads the uses of tokens, for penalties
         std::map<Ahead, Commands> steps;
     };
     bool samples() const; // whether the device samples tokens
@@ -118,8 +120,8 @@ class GpuStage final : public Stage {
     const Cache& cache_;
     const std::shared_ptr<const DeviceWeights> weights_;
     const std::unique_ptr<WeightStream> stream_;
-    const DeviceStorage vectors_;
-    DeviceVectors cache_vectors_;
+    const DeviceStorage storage_;
+    DeviceVectors vectors_;
     const std::vector<HeadNormBuffers> head_norms_;
     const Network net_;
     const ContextLayout layout_;

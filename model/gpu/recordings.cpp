@@ -99,7 +99,7 @@ void GpuStage::begin_step(Pass& pass, HalfRange halves, Head head) const {
     upload(pass.recorder, 0, ContextLayout::rows_at() + pass.tokens * sizeof(Row));
     if (!halves.empty() && !pass.separate) upload(pass.recorder, layout_.spans_at(), layout_.tables_at());
     const uint64_t ids = 4ull * pass.tokens, hidden = ids * config_.hidden_size;
-    if (is_whole(halves) || drafts(head)) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
+    if (is_whole(halves) || is_draft(head)) pass.recorder.copy(View(ids_, 0, ids), View(ids_upload_, 0, ids));
     if (hidden_crossing_) pass.recorder.copy(View(scratch_.h, 0, hidden), View(hidden_crossing_->upload, 0, hidden));
 }
 
@@ -121,7 +121,7 @@ void GpuStage::record_halves(ForwardPass& pass, HalfRange halves, const Activati
 void GpuStage::record_steps(ForwardPass& pass, const Shape& shape) {
     const Logits* out = gives_logits(shape.head) ? &logits_of(shape.rows) : nullptr;
     const Activations x = activations(out != nullptr && out->values ? *out->values : scratch_.logits);
-    if (drafts(shape.head)) {
+    if (is_draft(shape.head)) {
         if (shape.head == Head::draft_likely) pass.shortened = &net_.mtp->output.matrix;
         draft(pass, net_, x);
         return pass.end_layers();

@@ -32,7 +32,8 @@ void GpuStage::sample_next(Pass& pass, Ahead step) const {
     sample(pass, ids_, scratch_.sampling, scratch_.candidates, ids);
 }
 
-// Makes the recordings for a step, unless they exist.
+// Makes the recordings for a step, unless they exist. Those of the beginning and of the end serve every kind of step, since
+// begin_step() copies the same for tokens and for drafts.
 void GpuStage::record_ahead(Ahead step) {
     const Shape shape = step == Ahead::draft          ? Shape{1, true, {}, Head::draft}
                         : step == Ahead::likely_draft ? Shape{1, true, {}, Head::draft_likely}

@@ -1,5 +1,5 @@
 // A stage on a device: its tuning, its batch size, its buffers, how much memory that takes, and whether norms may be folded
-// into products. recordings.cpp has its passes, run_ahead.cpp those of sampled tokens.
+// into products. recordings.cpp has its other passes, run_ahead.cpp sampled tokens.
 // computation() names everything that changes bits, so that pages of the prefix cache never meet those of another computation.
 #include "model/gpu/stage.h"
 #include "base/error.h"
@@ -13,8 +13,8 @@ namespace {
 
 using namespace gpu;
 
-// Makes the vectors of the layers that options hold, with their windows.
-DeviceStorage make_vectors(Device& device, const Config& config, const ForwardOptions& options) {
+// Makes the storage of the layers that options hold, with their windows.
+DeviceStorage make_storage(Device& device, const Config& config, const ForwardOptions& options) {
     DeviceStorage out(device, config, options.kv, options.pages(), options.held);
     if (window_bytes(config, options) != 0) out.keep_window(device, options.slots, options.kv.window, options.batch_size);
     out.keep_states(device, config, options.slots, options.pending, options.held);
@@ -49,10 +49,10 @@ GpuStage::GpuStage(Device& device, const Config& config, std::shared_ptr<const D
                    std::unique_ptr<WeightStream> stream, const Cache& cache, const ForwardOptions& options, const Tuning& tuning,
                    std::optional<double> layer_seconds)
     : device_(device), config_(config), options_(options), tuning_(tuning_for_rows(tuning, config, options)), cache_(cache),
-      weights_(std::move(weights)), stream_(std::move(stream)), vectors_(make_vectors(device, config, options)),
-      cache_vectors_(device, vectors_, cache,
-                     [this](uint32_t slot, uint32_t settled, uint32_t tokens) { settle(slot, settled, tokens); }),
-      head_norms_(upload_head_norms(device, config, *weights_, options.kv)), net_(config_, *weights_, head_norms_, vectors_),
+      weights_(std::move(weights)), stream_(std::move(stream)), storage_(make_storage(device, config, options)),
+      vectors_(device, storage_, cache,
+               [this](uint32_t slot, uint32_t settled, uint32_t tokens) { settle(slot, settled, tokens); }),
+      head_norms_(upload_head_norms(device, config, *weights_, options.kv)), net_(config_, *weights_, head_norms_, storage_),
       layout_(context_layout(config, options)), context_(make_context(device, config, layout_)),
       scratch_(make_scratch(device, ScratchBytes(config, tuning_, options))),
       ids_(device.allocate("ids", 4ull * options.batch_size)),
@@ -70,7 +70,7 @@ GpuStage::GpuStage(Device& device, const Config& config, std::shared_ptr<const D
     for (const Shape& shape : first_shapes()) recorded(shape);
 }
 
-std::string GpuStage::computation() const { return describe_computation(device_, tuning_, options_, vectors_.pages); }
+std::string GpuStage::computation() const { return describe_computation(device_, tuning_, options_, storage_.pages); }
 
 // A part of a model runs the rows in as many passes as the device needs to stay responsive.
 bool GpuStage::run_block(HalfRange halves, const PassRows& rows, uint32_t whole, std::span<float> h,

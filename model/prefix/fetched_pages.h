@@ -24,7 +24,7 @@ struct PageFetch {
     // Only the thread that fetches uses these.
     std::chrono::steady_clock::time_point asked_at{};
     std::chrono::nanoseconds page_time{};                         // that a page may take
-    uint32_t first = 0, asked = 0;                                // the first page to be fetched, and the one that is, or is next
+    uint32_t first = 0, asked = 0;                                // the first page to fetch; the one that is fetched, or is next
     std::optional<std::chrono::steady_clock::time_point> began{}; // when page `asked` was asked for
     std::deque<std::vector<std::byte>> arrived{};                 // contents from `next` on
     bool finished = false;                                        // no more will arrive

@@ -47,7 +47,7 @@ class RareWarnings {
             return;
         }
         last_ = now;
-        if (unsaid_ > 0) text += fmt::format(" ({} more problems of it were not reported)", unsaid_);
+        if (unsaid_ > 0) text += fmt::format(" ({} further problems were not reported)", unsaid_);
         unsaid_ = 0;
         warnings_.push_back(std::move(text));
     }

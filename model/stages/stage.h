@@ -55,7 +55,7 @@ class Stage {
 
     // For a whole model, as in Forward. run_ahead() runs the row and n - 1 tokens that the device samples after it, and returns
     // the sampled ids: fewer if logits are not finite. head: the head for multi-token prediction runs instead of the model, and
-    // the ids are drafts.
+    // the ids are drafts; `sampling` then has one candidate, the most probable id.
     virtual uint32_t max_sampled() const { return 0; }
     virtual std::vector<uint32_t> run_ahead(const PassRows& row, uint32_t n, const DeviceSampling& sampling,
                                             std::optional<DraftIds> head);

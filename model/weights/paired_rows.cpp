@@ -5,7 +5,7 @@
 namespace tq {
 namespace {
 
-// Returns the rows of t whose numbers within their heads `source` gives.
+// Returns t with the rows of each head in another order: row i of a head is its row source(i) of now.
 template <class Source> Tensor reordered(const Tensor& t, uint32_t head_dim, Source source) {
     ENSURE(head_dim % 2 == 0 && t.rows % head_dim == 0, "{}: {} rows for heads of {}", t.name, t.rows, head_dim);
     std::vector<uint32_t> rows;

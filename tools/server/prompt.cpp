@@ -230,7 +230,7 @@ bool is_one_prompt(const Json& given) {
     return !given.is_array() || given.empty() || std::ranges::any_of(given, [](const Json& one) { return one.is_number(); });
 }
 
-// Tokens that a tokenizer adds, such as BOS, are put before a text that comes first alone.
+// Tokens that a tokenizer adds (BOS) come only before a text that is the first part.
 std::vector<uint32_t> prompt_ids(const Service& service, const Json& given, const std::string& path, bool special) {
     const Tokenizer& tokenizer = service.model.tokenizer;
     const auto text_ids = [&](const std::string& text, bool is_first) {

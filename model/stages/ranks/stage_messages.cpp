@@ -58,7 +58,7 @@ void require_known(const KvTypes& types) {
             fail("a message between ranks has the cache type {}, which there is not", uint32_t(type));
 }
 
-// Throws Error if rank 0 says a size that no command line can.
+// Throws Error if rank 0 sends a size that no command line allows.
 uint32_t checked_size(uint32_t value, uint32_t min, uint32_t max, const char* what) {
     if (value < min || value > max) fail("a message between ranks has {} {}, not {} to {}", what, value, min, max);
     return value;

@@ -49,10 +49,10 @@ MakeRow block_rows(GgmlType type, double deviation, uint32_t seed) {
     int exponent = 0;
     const double fraction = std::frexp(deviation / block_deviation(type), &exponent);
     const double scale = std::ldexp(std::round(fraction * 32), exponent - 5);
-    return [&format, seed, unit = float_to_half(float(scale)),
+    return [&format, seed, fp16_scale = float_to_half(float(scale)),
             minimum = float_to_half(float(scale * format.scales.ratio))](std::span<std::byte> to, uint32_t row) {
         fill(to, seed, row);
-        set_scales(to, format, unit, minimum);
+        set_scales(to, format, fp16_scale, minimum);
     };
 }
 

@@ -87,7 +87,7 @@ void Connection::read_body() {
     deadline = stall_timeout_ + std::min(Clock::now(), body_began_ + time_for(counted_));
 }
 
-// A large body took many times its bytes while it was read.
+// Parsing a large body took many times its bytes of memory, which the C library would keep.
 void Connection::forget_body() {
     body.reset();
     const uint64_t counted = std::exchange(counted_, 0);

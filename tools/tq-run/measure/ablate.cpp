@@ -131,7 +131,7 @@ CacheCosts& Ablation::costs() {
 }
 
 // A trial is looked up by its run and cache, not by its place in the log: the protocol chooses later trials by what earlier ones
-// gave. Returns nothing when interrupted.
+// gave. Returns nothing if interrupted.
 std::optional<CacheCost> Ablation::measure(const Trial& trial) {
     for (const json& line : log_.parts())
         if (is_of(line, trial)) {
@@ -175,7 +175,7 @@ void Ablation::show(const Outcome& o) {
     write_output(table_row(cells, widths));
 }
 
-// Returns what greedy sampling continues the prompt with, up to where the model ends it; nothing when it was stopped.
+// Returns what greedy sampling continues the prompt with, up to where the model ends it; nothing if it was stopped.
 std::optional<std::vector<uint32_t>> Ablation::continuation(Forward& model, std::span<const uint32_t> prompt) const {
     const Tokenizer& tokenizer = setup_.model.tokenizer;
     GenerateOptions options{.max_tokens = sample_tokens};
@@ -188,7 +188,7 @@ std::optional<std::vector<uint32_t>> Ablation::continuation(Forward& model, std:
     return generated.ids;
 }
 
-// The samples as a line of the log; nothing when it was stopped.
+// The samples as a line of the log; nothing if it was stopped.
 // Samples begin at three places of the text, evenly spread. Both continuations are greedy, so the first token that differs is
 // where the cache changed the answer; what follows are two texts and no longer comparable token by token.
 std::optional<json> Ablation::make_samples(const KvOptions& kv) {

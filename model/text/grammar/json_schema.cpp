@@ -35,19 +35,17 @@ constexpr size_t max_work = 1u << 20;    // values that are copied, likewise
 constexpr uint32_t max_choices = 4000;   // any of them may come next: little less than the ways that are followed
 constexpr size_t max_left_out = 8;       // that are told
 
-// Returns the work for a value, without that for those within it.
-size_t work_of(const SchemaJson& value) { return value.is_string() ? 1 + value.get_ref<const std::string&>().size() / 32 : 1; }
-
-// Throws an Error if the schema has too many values to be copied.
-void require_few_values(const SchemaJson& value, size_t& values) {
-    look_at_interrupt();
-    if ((values += work_of(value)) > max_values)
-        fail("the JSON schema is too large: it has more than {} values, long texts counted as several", max_values);
+// Adds a value and all within it to `count`, long texts as several. Throws an Error with `what` ("it has") if `count` exceeds
+// `max`.
+void count_values(const SchemaJson& value, size_t& count, size_t max, const char* what) {
+    const size_t work = value.is_string() ? 1 + value.get_ref<const std::string&>().size() / 32 : 1;
+    look_at_interrupt(work);
+    if ((count += work) > max) fail("the JSON schema is too large: {} more than {} values", what, max);
     if (value.is_array())
-        for (const SchemaJson& part : value) require_few_values(part, values);
+        for (const SchemaJson& part : value) count_values(part, count, max, what);
     if (value.is_object())
         for (const auto& [key, part] : value.get_ref<const SchemaJson::object_t&>())
-            values += key.size() / 32, require_few_values(part, values);
+            count += key.size() / 32, count_values(part, count, max, what);
 }
 
 class SchemaConverter final : public SchemaRules {
@@ -81,16 +79,7 @@ class SchemaConverter final : public SchemaRules {
             left_out_->insert(fmt::format("at {}: {}", place.empty() ? "its root" : printable(place, 200), what));
     }
 
-    void pay(const SchemaJson& value) override {
-        const size_t work = work_of(value);
-        look_at_interrupt(work);
-        if ((work_ += work) > max_work)
-            fail("the JSON schema is too large: references and lists of schemas repeat more than {} values", max_work);
-        if (value.is_array())
-            for (const SchemaJson& part : value) pay(part);
-        if (value.is_object())
-            for (const auto& [key, part] : value.get_ref<const SchemaJson::object_t&>()) work_ += key.size() / 32, pay(part);
-    }
+    void pay(const SchemaJson& value) override { count_values(value, work_, max_work, "references and lists of schemas repeat"); }
 
     SchemaJson resolved(const SchemaJson& schema, const std::string& place) override {
         SchemaMerge merge(place, *this);
@@ -331,7 +320,7 @@ class SchemaConverter final : public SchemaRules {
 
 std::string json_schema_gbnf(const SchemaJson& schema, bool strict, std::set<std::string>* left_out) {
     size_t values = 0;
-    require_few_values(schema, values);
+    count_values(schema, values, max_values, "long texts counted as several, it has");
     SchemaJson placed = schema;
     place_references(placed);
     return SchemaConverter(placed, strict, left_out).convert();

@@ -3,8 +3,8 @@
 #include "params.h"
 #include "routes.h"
 
-// h[t] += the sum over t's experts, in the order of their ranks, of weight * y[pair]. One invocation per four elements; workgroups in
-// y are tokens.
+// h[t] += the sum over t's experts, in the order of their ranks, of weight * y[pair]. One invocation per four elements;
+// workgroups in y are tokens.
 layout(local_size_x_id = 0) in;
 layout(push_constant) uniform Push { add_experts_params p; };
 layout(binding = 0) buffer H { vec4 h[]; };

@@ -1,6 +1,6 @@
 // The common parts of attention.comp and attention_per_lane.comp: one workgroup per split (x), `heads` of the `group` query
-// heads of a kv head of the slice (y), and tile of tokens (z), whose rows belong to one span. Its `rows` query rows are those heads for
-// each of `tile` tokens: every key and value is decoded once for all of them.
+// heads of a kv head of the slice (y), and tile of tokens (z), whose rows belong to one span. Its `rows` query rows are those
+// heads for each of `tile` tokens: every key and value is decoded once for all of them.
 // If there is a full-precision window, one dispatch excludes its tokens and another attends to them alone, into a partial of
 // its own.
 // A partial: acc[head_dim] = sum of exp(score - m) s_v L_v; then m, then l = sum of exp(score - m).
@@ -83,8 +83,8 @@ float page_score(uint r, uint key) {
     return mix(0.0, uintBitsToFloat(q_word(at)), p.pages != 0);
 }
 
-// Returns a row's page scores for the first and the last of `length` keys from `first` on, a batch. A batch lies in one page, since PAGE is a
-// multiple of its length, but that of a window begins anywhere.
+// Returns a row's page scores for the first and the last of `length` keys from `first` on, a batch. A batch lies in one page,
+// since PAGE is a multiple of its length, but that of a window begins anywhere.
 vec2 page_scores_of(uint r, uint first, uint length, uint end) {
     return vec2(page_score(r, min(first, end - 1)), window == WINDOW_ONLY ? page_score(r, min(first + length, end) - 1) : 0.0);
 }

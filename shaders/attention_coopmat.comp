@@ -93,8 +93,9 @@ void load_queries() {
 
 // Channels [32 b, 32 b + 32) of a key or value as they are in the cache, and its scale.
 struct Fetched { uvec4 fp16[4]; CodeBlock codes; vec4 scales; };
-// Whole subgroups have the blocks of a batch, `items` in number, an invocation `shares` of them. If there are twice as many invocations as
-// blocks, half of them store keys and half values: all fetch both, as loads in a branch would be waited for at its end.
+// Whole subgroups have the blocks of a batch, `items` in number, an invocation `shares` of them. If there are twice as many
+// invocations as blocks, half of them store keys and half values: all fetch both, as loads in a branch would be waited for at its
+// end.
 const uint items = batch * blocks, shares = (items + lanes - 1) / lanes;
 const bool apart = lanes >= 2 * items;
 uint item_of(uint s) { return apart ? gl_LocalInvocationID.x % items : s * lanes + gl_LocalInvocationID.x; }

@@ -8,9 +8,9 @@
 #include "attention.glsl"
 #include "fp16_range.glsl"
 
-// attention.comp's partials for one token, as flash decoding: each subgroup has `batch` keys at a time and a softmax of its own, so
-// that subgroups wait for one another only at the end, and many loads are in flight. `parts` lanes share a key, each with 32 of
-// its channels; of a value a lane has 8 channels, or several times 8. Codes of up to 6 bits, and of keys of unequal bits, are
+// attention.comp's partials for one token, as flash decoding: each subgroup has `batch` keys at a time and a softmax of its own,
+// so that subgroups wait for one another only at the end, and many loads are in flight. `parts` lanes share a key, each with 32
+// of its channels; of a value a lane has 8 channels, or several times 8. Codes of up to 6 bits, and of keys of unequal bits, are
 // multiplied as fp16 levels, 16 products at a time in fp16, the rest in fp32; other types entirely in fp32.
 // Which lane has what changes twice. For scores, lanes that share a key (`parts`) multiply their 32 channels for all heads, and
 // add up among themselves; each then keeps the scores of `own` heads. For values, a lane has channels, and needs the weights of

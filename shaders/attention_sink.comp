@@ -5,8 +5,8 @@
 #include "context.glsl"
 #include "kv_types.h"
 
-// The partial (attention.glsl) of the first tokens of a row's sequence, whose vectors are kept in fp16 beside their codes. One workgroup
-// per query head of the slice (x) and row (y).
+// The partial (attention.glsl) of the first tokens of a row's sequence, whose vectors are kept in fp16 beside their codes. One
+// workgroup per query head of the slice (x) and row (y).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(constant_id = 1) const uint head_dim = 128;

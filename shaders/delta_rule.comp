@@ -9,12 +9,12 @@
 // sequence, in this order:
 //   M = alpha M;  u = beta (v - M^T k);  M = M + k u^T;  y = M^T q.
 // Rows have q, k (both normed), v and gates as delta_inputs.comp leaves them. Tokens that are pending come first (StateRange of
-// model/pass_rows.h), and rows from its end on are as if the state had been copied for them. A slot's state M [value heads][128][128] is
-// read and written once: per head and dispatch 128 KiB, and per row 1.5 KiB of q, k and v, which every workgroup of the head reads, 8
-// bytes of gates and 512 of y. The operations of a row are 7 * 128 * 128 = 115 k, one after the other for each element: what takes the
-// time is how long a row takes, so that the next row is fetched meanwhile.
-// Workgroups in x: heads, and groups of columns; in y: slots, by their spans in the pass or their first rows. `lanes` invocations share
-// four columns, each of them with consecutive keys, in registers.
+// model/pass_rows.h), and rows from its end on are as if the state had been copied for them. A slot's state M [value
+// heads][128][128] is read and written once: per head and dispatch 128 KiB, and per row 1.5 KiB of q, k and v, which every
+// workgroup of the head reads, 8 bytes of gates and 512 of y. The operations of a row are 7 * 128 * 128 = 115 k, one after the
+// other for each element: what takes the time is how long a row takes, so that the next row is fetched meanwhile.
+// Workgroups in x: heads, and groups of columns; in y: slots, by their spans in the pass or their first rows. `lanes` invocations
+// share four columns, each of them with consecutive keys, in registers.
 // once more for subgroups
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 16;

@@ -4,10 +4,10 @@
 #include "params.h"
 #include "context.glsl"
 
-// delta_rule.comp for devices that are processors, whose invocations are the lanes of a vector: each has a column of the state, and
-// nothing is exchanged. What all read alike, of a query or a key, is read once for all of them. The state stays in the buffer, since an
-// array of 128 elements would be in memory, too: on llvmpipe a row alone took 3.7 ms with one and takes 2.1 ms, a row among 64 1.4 ms
-// and now 1.7 ms.
+// delta_rule.comp for devices that are processors, whose invocations are the lanes of a vector: each has a column of the state,
+// and nothing is exchanged. What all read alike, of a query or a key, is read once for all of them. The state stays in the
+// buffer, since an array of 128 elements would be in memory, too: on llvmpipe a row alone took 3.7 ms with one and takes 2.1 ms,
+// a row among 64 1.4 ms and now 1.7 ms.
 // params: delta_rule_params
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;

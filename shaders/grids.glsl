@@ -1,5 +1,5 @@
-// The grids of IQ weights: a matrix begins with GRID_ENTRIES entries of 16 bits (model/files/formats/grids.h), which prepare_weights() expands
-// into shared memory, to at most 4096 bytes (table_bytes in model/gpu/matmul.cpp).
+// The grids of IQ weights: a matrix begins with GRID_ENTRIES entries of 16 bits (model/files/formats/grids.h), which
+// prepare_weights() expands into shared memory, to at most 4096 bytes (table_bytes in model/gpu/matmul.cpp).
 #if defined(FORMAT_iq2_xxs) || defined(FORMAT_iq3_xxs)
 #define GRID_ENTRIES 256
 #elif defined(FORMAT_iq2_xs) || defined(FORMAT_iq3_s)

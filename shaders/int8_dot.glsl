@@ -1,5 +1,6 @@
-// Products of four int8 numbers in a word with four others, added up: OpSDot itself (GL_EXT_spirv_intrinsics), for the oldest compiler
-// that builds this has no word for it. Capabilities DotProduct and DotProductInput4x8BitPacked; the last operand is PackedVectorFormat4x8Bit.
+// The sum of the products of four int8 numbers in a word with four others: OpSDot itself (GL_EXT_spirv_intrinsics), because the
+// oldest compiler that builds this has no word for it. Capabilities DotProduct and DotProductInput4x8BitPacked; the last operand
+// is PackedVectorFormat4x8Bit.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
 int dot_4x8(int a, int b, spirv_literal int format);
 

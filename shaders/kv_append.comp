@@ -9,9 +9,9 @@
 // Stores x[t][head], a key (after k-norm, RoPE, the page's mean and channel scaling) or a value, at the row's position of its
 // slot, in the cache's type. model/kv/turboquant.md defines it, bit for bit. One workgroup per kv head of the slice (x) and token
 // (y). For a dense rotation, q_norm_rope has already applied norm, RoPE, mean and channel scaling to keys, so that they need no
-// weights: binding 2 is the matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv heads][head_dim], powers of two. The
-// subgroup variant is for types without blocks, and for rotations that are not dense; the trellis variant is only for
-// trellis types, whose search takes drivers too long to compile for the others.
+// weights: binding 2 is the matrix then. For values it is the matrix of a dense rotation, and after it their scales, [kv
+// heads][head_dim], powers of two. The subgroup variant is for types without blocks, and for rotations that are not dense; the
+// trellis variant is only for trellis types, whose search takes drivers too long to compile for the others.
 // What keeps the bits. Each operation between the input and the codes is one that Vulkan rounds exactly (+, -, *), is marked
 // precise, and has a fixed order: sums over channels are trees (turboquant.md), in the subgroup variant, too. Only integers are
 // reduced in any order (workgroup_max, workgroup_add). Divisions and roots are in integers (exact.glsl). The steps before, the

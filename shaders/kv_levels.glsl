@@ -72,7 +72,8 @@ uint bits_around(uint word, uint at, uint count) {
     return (at + count <= 32 ? word >> at : word >> at | word << (32 - at)) & ((1u << count) - 1u);
 }
 
-// Returns the code of place i, whose bits are unequal, from the number that it shares with a neighbour (kv_types.h), as all codes are numbered.
+// Returns the code of place i, whose bits are unequal, from the number that it shares with a neighbour (kv_types.h), as all codes
+// are numbered.
 uint code_of_both(uint type, uint both, uint i) {
     const uint first = KV_QUARTER_BITS(KV_BITS(type), i & 2u);
     return ((i & 1u) == 0 ? both & ((1u << first) - 1u) : both >> first) + KV_QUARTER_AT(KV_BITS(type), i & 3u);

@@ -8,12 +8,13 @@
 #include "params.h"
 #include "each_matrix.glsl"
 
-// matmul.comp's product with cooperative matrices: weights are rounded to fp16, as inputs_to_fp16.comp has done with x, sums are fp32.
-// One workgroup of `row_subgroups` x some subgroups computes `tile_rows` rows of `tile_tokens` tokens, 32 `blocks` columns at a time from shared memory,
-// like matmul_tiled.comp. A token with an infinity or NaN gets NaNs.
-// How decoding and multiplying overlap. A step of columns is fetched into registers, decoded into shared memory, and multiplied. With `ahead` 0 or
-// 1 all subgroups decode, wait, multiply and wait, so that matrix units rest while weights are decoded. With 2 there are two pairs of
-// tiles: a subgroup decodes the next step into one and multiplies this step from the other, and waits once for both.
+// matmul.comp's product with cooperative matrices: weights are rounded to fp16, as inputs_to_fp16.comp has done with x, sums are
+// fp32. One workgroup of `row_subgroups` x some subgroups computes `tile_rows` rows of `tile_tokens` tokens, 32 `blocks` columns
+// at a time from shared memory, like matmul_tiled.comp. A token with an infinity or NaN gets NaNs.
+// How decoding and multiplying overlap. A step of columns is fetched into registers, decoded into shared memory, and multiplied.
+// With `ahead` 0 or 1 all subgroups decode, wait, multiply and wait, so that matrix units rest while weights are decoded. With 2
+// there are two pairs of tiles: a subgroup decodes the next step into one and multiplies this step from the other, and waits once
+// for both.
 // once per weight format but f32
 // needs cooperative matrices
 // params: matmul_coopmat_params

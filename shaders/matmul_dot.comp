@@ -28,12 +28,13 @@ READ_VECTORS(2, x)
 #define ROWS_TILE tile_tokens
 #include "rows.glsl"
 
-// In shared memory 32 columns of a row are two vectors of levels, its scales and minimums; of a token, what inputs_to_int8 wrote. Both
-// numbers of vectors are odd, so that eight invocations that read the same one of eight rows or tokens access different banks.
+// In shared memory 32 columns of a row are two vectors of levels, its scales and minimums; of a token, what inputs_to_int8 wrote.
+// Both numbers of vectors are odd, so that eight invocations that read the same one of eight rows or tokens access different
+// banks.
 shared uvec4 w_tile[tile_rows * blocks * 3];
 shared uvec4 x_tile[tile_tokens * blocks * 5];
 
-// Loads columns 32 b ... of the weights of rows first_row ...; past the end: the last row, never stored; past the last columns: zeros.
+// Loads columns 32 b ... of the weights of rows first_row ...; past the end the last row, never stored, or zeros for columns.
 void load_weights(uint first_row, uint b) {
     for (uint i = gl_LocalInvocationID.x; i < tile_rows * blocks; i += workgroup) {
         const uint at = min(b + i % blocks, p.cols / 32 - 1), s = at >> 3, j = at & 7;

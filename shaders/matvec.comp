@@ -5,8 +5,8 @@
 #include "params.h"
 #include "matvec_outputs.h"
 
-// y = W x in fp32 (matvec.glsl). An invocation decodes `blocks` times 32 weights of a row at once, so that it waits for their loads
-// together.
+// y = W x in fp32 (matvec.glsl). An invocation decodes `blocks` times 32 weights of a row at once, so that it waits for their
+// loads together.
 // once per weight format
 // once more for texels
 // once more for subgroups

@@ -58,7 +58,7 @@ void add_lanes(inout float sums[summed], uint used) {
 }
 #endif
 
-// sums[row][column] = the sums of this lane's products of the rows that begin at `starts`. All invocations of a workgroup call it.
+// sums[row][column] = the sums of this lane's products of the rows that begin at `starts`. The whole workgroup calls it.
 void multiply(uint starts[rows], uint lane, inout float sums[summed]);
 
 #ifndef TEXEL

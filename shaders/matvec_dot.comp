@@ -6,10 +6,10 @@
 #include "params.h"
 #include "matvec_outputs.h"
 
-// y = W x in integers (matvec.glsl), for devices with int8 dot products. Eight groups of lanes have a workgroup's rows; in a step a lane
-// has 32 columns of them, and the workgroup makes two digits of x for all lanes, as inputs_to_int8.comp does, each invocation of four
-// columns. So x is read in long runs, once for a workgroup, and no byte of a weight becomes an fp32 number. The kernel is short because a
-// small product takes as long as fetching its instructions (docs/measured-gpus.md).
+// y = W x in integers (matvec.glsl), for devices with int8 dot products. Eight groups of lanes have a workgroup's rows; in a step
+// a lane has 32 columns of them, and the workgroup makes two digits of x for all lanes, as inputs_to_int8.comp does, each
+// invocation of four columns. So x is read in long runs, once for a workgroup, and no byte of a weight becomes an fp32 number.
+// The kernel is short because a small product takes as long as fetching its instructions (docs/measured-gpus.md).
 // params: matvec_params
 // once per weight format but f32 f16 bf16
 #define SUBGROUP

@@ -83,7 +83,8 @@ struct q_norm_rope_params {
     uint signs[8];
 };
 
-// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are [page][slice_heads][PAGE].
+// Offsets in 32-bit words from the start of the cache slice, as CacheLayout gives them. A slice's vectors are
+// [page][slice_heads][PAGE].
 struct kv_append_params {
     uint heads;       // kv heads in a row of x
     uint first_head;  // the slice holds kv heads [first_head, first_head + slice_heads)

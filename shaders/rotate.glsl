@@ -35,9 +35,9 @@ void multiply_by_matrix(bool back) {
 // The offset of the scales of values in the buffer that they share with the matrix of a dense rotation.
 #define VALUE_SCALES_AT(rotation) ((rotation) == ROTATION_HAAR ? head_dim * head_dim : 0u)
 
-// Bits are unequal by how fast RoPE turns a channel: the slowest matter most. Channels c and c + head_dim / 2 turn equally fast, and the more
-// slowly the greater c is. Returns the channel that goes to place i, whose eighth of that half is 3, 0, 2, 1 for i % 4 = 0, 1, 2, 3; and the
-// place of channel c.
+// Bits are unequal by how fast RoPE turns a channel: the slowest matter most. Channels c and c + head_dim / 2 turn equally fast,
+// and the more slowly the greater c is. Returns the channel that goes to place i, whose eighth of that half is 3, 0, 2, 1 for
+// i % 4 = 0, 1, 2, 3; and the place of channel c.
 const uint eighth = head_dim / 8;
 uint channel_at(uint i) {
     const uint n = i >> 2, quarter = i & 3, by_speed = (quarter & 1) == 0 ? 3 - quarter / 2 : quarter / 2;

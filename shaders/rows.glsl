@@ -1,7 +1,7 @@
-// The rows of a product: those of the matrix that a workgroup multiplies, those of x that it multiplies them by, and those of y that it
-// writes. An ordinary product (`experts` is 0) has those of a slice, and the rows of a pass in their order. A product of experts takes the
-// matrix as a stack of theirs, p.expert_rows each: a workgroup has one expert's, as far as they are in the slice, and pairs of routes.h
-// that chose it; y has a row for each pair, x one for every p.pairs_per_x of them.
+// The rows of a product: those of the matrix that a workgroup multiplies, those of x that it multiplies them by, and those of y
+// that it writes. An ordinary product (`experts` is 0) has those of a slice, and the rows of a pass in their order. A product of
+// experts takes the matrix as a stack of theirs, p.expert_rows each: a workgroup has one expert's, as far as they are in the
+// slice, and pairs of routes.h that chose it; y has a row for each pair, x one for every p.pairs_per_x of them.
 #include "routes.h"
 
 layout(binding = 3) readonly buffer Routes { uint routes[]; }; // of an ordinary product the context: word 0 is `tokens`

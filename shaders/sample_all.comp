@@ -4,9 +4,9 @@
 #include "context.glsl"
 #include "sampling.glsl"
 
-// ids[0] = sampled[sampled_tokens] = the token sampled from all logits, or from the settings.candidates greatest, as sampled_id() and the
-// comment above it in model/engine/sampling/device_sampling.h define; sample.comp does that for a few candidates. Digit by digit, eight bits
-// at a time, it finds the last key that top-k leaves, and then top-p. One workgroup.
+// ids[0] = sampled[sampled_tokens] = the token sampled from all logits, or from the settings.candidates greatest, as sampled_id()
+// and the comment above it in model/engine/sampling/device_sampling.h define; sample.comp does that for a few candidates. Digit
+// by digit, eight bits at a time, it finds the last key that top-k leaves, and then top-p. One workgroup.
 // How a sorted order is avoided. Logits become keys, unsigned integers in the same order (key_of in sampling.glsl). The k-th
 // greatest key is found digit by digit (radix selection): four times all keys with the digits found so far are counted by their
 // next eight bits, in 256 bins of shared memory, and one invocation goes down from the greatest bin until k is used up. Top-p
@@ -173,8 +173,8 @@ uint take_ties(uint tied) {
     return taken;
 }
 
-// Chooses the stretch that contains target = floor(mass random / 2^32) of the mass of the kept ids, in ascending order; `left` is what the
-// stretches before it leave of the target, `ties` of the ties. For one invocation.
+// Chooses the stretch that contains target = floor(mass random / 2^32) of the mass of the kept ids, in ascending order; `left` is
+// what the stretches before it leave of the target, `ties` of the ties. For one invocation.
 void choose_stretch(uint random_bits) {
     const uint tied_weight = kept_weight(last_key), all_ties = ties;
     uvec2 mass = uvec2(0u), reached = uvec2(0u);

@@ -12,7 +12,8 @@
         uint id_words[];                                                                                                         \
     }
 
-// Returns a key: keys are ordered as finite logits are, and both zeros have one key. No finite logit has NO_LOGIT or NONFINITE_LOGIT.
+// Returns a key: keys are ordered as finite logits are, and both zeros have one key. No finite logit has NO_LOGIT or
+// NONFINITE_LOGIT.
 uint key_of(uint bits) {
     if ((bits & 0x7f800000u) == 0x7f800000u) return NONFINITE_LOGIT;
     if ((bits & 0x7fffffffu) == 0u) return 0x80000000u;

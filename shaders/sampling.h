@@ -1,5 +1,5 @@
-// Sampling of a token (model/engine/sampling/device_sampling.h), one text for GLSL and C++: sizes, settings, and the coefficients of
-// the weights.
+// Sampling of a token (model/engine/sampling/device_sampling.h), one text for GLSL and C++: sizes, settings, and the coefficients
+// of the weights.
 #ifdef __cplusplus
 #pragma once
 #include <cstdint>

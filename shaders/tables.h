@@ -1,5 +1,5 @@
-// Tables, one text for GLSL and C++. The TurboQuant codebooks (model/kv/turboquant.md): magnitude levels as bytes, the smallest in
-// the lowest byte, and the thresholds on y^2 / |y|^2 between them as fp32 bit patterns for head_dim 128. Every level fits an int8.
+// Tables, one text for GLSL and C++. The TurboQuant codebooks (model/kv/turboquant.md): magnitude levels as bytes, the smallest
+// lowest, and the thresholds on y^2 / |y|^2 between them as fp32 bit patterns for head_dim 128. Every level fits an int8.
 #define TQ2_LEVELS 0x641eu          // 30 100
 #define TQ3_LEVELS 0x7247280du      // 13 40 71 114
 #define TQ4_LEVELS_LOW 0x24190f05u  // 5 15 25 36

@@ -1,6 +1,6 @@
 // Trellis-coded levels, the counterpart of model/kv/trellis.cpp: the Viterbi algorithm on integers, for paths that end in the
-// state they begin in (tail-biting). One invocation for each run (16 or 32 channels) and each of its four initial states. The includer
-// declares `type` and `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl. No loop is marked for
+// state they begin in (tail-biting). One invocation for each run (16 or 32 channels) and each of its four initial states. The
+// includer declares `type` and `codes[head_dim]`, and includes kv_levels.glsl, half.glsl and exact.glsl. No loop is marked for
 // unrolling: drivers with registers for arrays unroll anyway, and SwiftShader took seven times as long to compile the marked
 // loops.
 const uint trellis_run = KV_BITS(type) == 2 ? 16 : 32; // channels

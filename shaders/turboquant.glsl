@@ -1,9 +1,11 @@
 // The TurboQuant quantiser, the counterpart of model/kv/turboquant.cpp. The includer declares `type`, `scale_rule`,
-// `shared uint codes[head_dim]`, workgroup_max, workgroup_add and store_scale, and includes rotate.glsl, kv_levels.glsl, half.glsl and exact.glsl. All invocations of a workgroup call these.
+// `shared uint codes[head_dim]`, workgroup_max, workgroup_add and store_scale, and includes rotate.glsl, kv_levels.glsl,
+// half.glsl and exact.glsl. All invocations of a workgroup call these.
 // channel is the rotated vector over 2^e. norm2 is its square norm, or with unequal bits that of each quarter. With a codebook a
-// level is chosen without dividing: |y| has passed a threshold B if y^2 >= B * norm2. Then two sums follow: projected, of |y| times level, in fp32
-// in a fixed order, and square_levels, in integers. The scale is norm2 / projected (unbiased), projected / square_levels (least
-// squares) or sqrt(norm2 / square_levels) (norm), times 2^e, rounded to fp16 by integer division (exact.glsl).
+// level is chosen without dividing: |y| has passed a threshold B if y^2 >= B * norm2. Then two sums follow: projected, of |y|
+// times level, in fp32 in a fixed order, and square_levels, in integers. The scale is norm2 / projected (unbiased),
+// projected / square_levels (least squares) or sqrt(norm2 / square_levels) (norm), times 2^e, rounded to fp16 by integer division
+// (exact.glsl).
 #ifdef TRELLIS
 #include "trellis.glsl"
 #else

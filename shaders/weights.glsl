@@ -42,7 +42,8 @@ vec4 signed_bytes(uint v) {
 float block_scale(uint word, uint i) { return p.scale_unit * unpackHalf2x16(word >> (16 * (i & 1))).x; }
 vec2 block_scales(uint word) { return p.scale_unit * unpackHalf2x16(word); }
 
-// Weight i is scale[i / 16] * level[i / 4][i % 4] - offset[i / 16]. SPLIT_SCALES: the two scales differ; HAVE_OFFSETS: any is not 0.
+// Weight i is scale[i / 16] * level[i / 4][i % 4] - offset[i / 16]. SPLIT_SCALES: the two scales differ; HAVE_OFFSETS: one is
+// not 0.
 struct Weights32 { vec4 level[8]; vec2 scale, offset; };
 Weights32 unscaled() {
     Weights32 w;

@@ -2,9 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 
-// Shared memory, barriers and atomics, with workgroups of any size. Workgroup g sums x[g * count .. (g + 1) * count - 1] in a tree
-// of the codec's order into y[g], and takes the greatest of them into y[groups + g]; into the word y[2 * groups] all workgroups
-// add, and of y[2 * groups + 1] they set or clear bits, as kv_append does with the scale of its token.
+// Shared memory, barriers and atomics, with workgroups of any size. Workgroup g sums x[g * count .. (g + 1) * count - 1] in a
+// tree of the codec's order into y[g], and takes the greatest of them into y[groups + g]; into the word y[2 * groups] all
+// workgroups add, and of y[2 * groups + 1] they set or clear bits, as kv_append does with the scale of its token.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint max_terms = 256; // count is a power of two, at most this
 layout(push_constant) uniform Push { workgroup_params p; };

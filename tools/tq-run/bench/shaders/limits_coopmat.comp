@@ -6,8 +6,8 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "params.h"
 
-// Four chains of c = a b + c in matrices of m x k and k x n, a = `factor` and b = `term` everywhere: fp16 with sums in fp32. For devices
-// with Capabilities::cooperative_matrix. One subgroup stores the sum of the chains.
+// Four chains of c = a b + c in matrices of m x k and k x n, a = `factor` and b = `term` everywhere: fp16 with sums in fp32. For
+// devices with Capabilities::cooperative_matrix. One subgroup stores the sum of the chains.
 // needs cooperative matrices
 // params: limits_fma_params
 layout(local_size_x_id = 0) in; // a subgroup

@@ -4,8 +4,8 @@
 #include "params.h"
 
 // y[invocation] = the exclusive or of twelve chains a = a + dot(bytes of a, bytes of factors) that begin at 0 to 11, times
-// 2654435761, plus invocation % 4. For devices with Capabilities::int8_dot_product; by OpSDot itself, for the oldest compiler that
-// builds this has no word for it.
+// 2654435761, plus invocation % 4. For devices with Capabilities::int8_dot_product, by OpSDot itself: the oldest
+// compiler that builds this has no word for it.
 // params: limits_dot_params
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push { limits_dot_params p; };

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "params.h"
 
-// y[invocation] = the sum of twelve chains a = a * factor + term that begin at 0 to 11, plus invocation % 4. Twelve: enough to hide
-// the latency of a multiply-add, and few enough for the registers of a processor.
+// y[invocation] = the sum of twelve chains a = a * factor + term that begin at 0 to 11, plus invocation % 4. Twelve: enough to
+// hide the latency of a multiply-add, and few enough for the registers of a processor.
 // params: limits_fma_params
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push { limits_fma_params p; };

@@ -26,7 +26,7 @@ bool cancel_once(uint64_t wait) {
     return reader != nullptr && waits == wait && (::CancelSynchronousIo(reader), true);
 }
 
-// A cancelled read returns with an error. Once more until it has returned, for it may not have begun.
+// A cancelled read returns with an error. The read may not have begun yet, so this tries again until it has returned.
 void cancel_read(uint64_t wait) {
     for (int i = 0; i < 100 && cancel_once(wait); i++) ::Sleep(10);
 }

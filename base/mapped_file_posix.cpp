@@ -57,7 +57,7 @@ void MappedFile::Region::on_lost_page(int signal, siginfo_t* info, void*) {
         if (zeros != MAP_FAILED) return;
         break;
     }
-    ::sigaction(SIGBUS, &previous, nullptr); // not ours: the signal is raised again, for the previous handler
+    ::sigaction(SIGBUS, &previous, nullptr); // not ours: raised again for the previous handler
     if (info->si_code <= 0) ::raise(signal);
 }
 

@@ -25,7 +25,7 @@ inline constexpr uint32_t page_tokens = 256;
 static_assert(page_tokens == mean_positions);
 constexpr uint32_t pages_of(uint64_t tokens) { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
 
-// Retains pages that no slot has, for later use, as long as nothing else needs them.
+// Retains pages that no slot has, until they are used again or somebody else needs the room.
 class PageKeeper {
   public:
     virtual ~PageKeeper() = default;
@@ -101,10 +101,10 @@ class Cache {
     // either slot writes to it.
     void fork(uint32_t from, uint32_t to, uint32_t n);
 
-    // Keeps a copy of the slot's window and states, if it has any, so that it can be cut to this length later. Of many
-    // checkpoints some go (superfluous_checkpoints(), those at ends of pages and the others apart). If those of all slots exceed
-    // Shape::checkpoint_bytes, the one goes that is nearest to the one before it in its slot: it costs the fewest tokens to run
-    // again. Throws Error if the device is lost.
+    // Keeps a copy of the slot's window and states, if it has any, so that it can be cut to this length later. If there are many
+    // checkpoints, some are dropped (superfluous_checkpoints(), separately for those at ends of pages and the others). If all
+    // slots' checkpoints exceed Shape::checkpoint_bytes, the one that is nearest to its predecessor in the slot is dropped: it
+    // costs the fewest tokens to run again. Throws Error if the device is lost.
     void checkpoint(uint32_t slot);
     // Returns a slot's checkpoint of n tokens; null: none.
     std::shared_ptr<const SavedSlot> checkpoint_at(uint32_t slot, uint32_t n) const;
@@ -149,7 +149,8 @@ class Cache {
     // does.
     void repeat(uint32_t slot, uint32_t n);
 
-    // All slots and pages, with windows and states, for a cache of the same shape, types and model in another implementation.
+    // A copy of all slots and pages, with windows and states. A cache of the same shape, types and model in another
+    // implementation can take it.
     struct Image;
     Image image() const; // throws Error when the device is lost, OutOfMemory
     void put_back(const Image& image);
@@ -174,8 +175,8 @@ class Cache {
     void make_room(std::span<const Need> needs);              // the same for pages
     uint32_t take();
     bool keeps_beside(const Slot& slot, uint32_t n, uint32_t stored) const; // if it is cut so, without a checkpoint
-    void forget(uint32_t slot, uint32_t n, uint32_t stored); // truncate() of what is counted, whatever is beside the pages
-    void put_beside(uint32_t slot, const SavedSlot& saved);  // at the slot's position; if that fails the slot is empty
+    void forget(uint32_t slot, uint32_t n, uint32_t stored);                // truncate() of the counts alone
+    void put_beside(uint32_t slot, const SavedSlot& saved); // at the slot's position; if it fails, the slot is empty
     void add_checkpoint(Slot& slot, Checkpoint checkpoint);
     void keep_within_budget(const Checkpoint& newest);
 

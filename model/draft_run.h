@@ -12,8 +12,8 @@ using RunDraft = std::function<std::span<const float>(const PassRows& rows, Draf
 // Runs the head on one such row, then on the most probable id after it, and so on, n times in all, without the host (Stage).
 using RunDraftsAhead = std::function<std::vector<uint32_t>(const PassRows& row, uint32_t n, DraftIds ids)>;
 
-// Returns what Forward::draft() does, by passes of at most max_rows rows; by `ahead`, if there is one, for a single slot whose
-// logits nobody wants.
+// Does what Forward::draft() promises, in passes of at most max_rows rows. If there is an `ahead`, it drafts for a single slot
+// whose logits nobody wants.
 std::vector<std::vector<uint32_t>> run_drafts(Cache& cache, std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
                                               uint32_t max_rows, const RunDraft& run, const DraftLogits& each,
                                               const RunDraftsAhead& ahead = {});

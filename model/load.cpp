@@ -1,8 +1,8 @@
 // Brings a model's weights into memory and checks them on the way. Weights mapped from a file stay there, and are only read once,
 // for the check. Weights that are made (stacks, conversions, random weights) are made into memory of their own. The check is for
 // NaN and infinity in every block, since one such weight spoils all answers without an error. Rows are read in chunks of 256 KiB,
-// so that the check, and a copy after it, find them in the core's cache. Of several bad rows the first is named, whichever thread
-// finds it first.
+// so that the check, and a copy after it, find them in the core's cache. If several rows are bad, the first is named, whichever
+// thread finds it first.
 #include "model/load.h"
 #include "base/error.h"
 #include "base/mapped_file.h"

@@ -9,7 +9,7 @@ namespace tq {
 // Sizes in bytes.
 struct MemoryPlan {
     uint64_t weights = 0, kv_cache = 0, scratch = 0; // scratch: activations, the rotary table, staging
-    uint64_t mapped = 0; // of the weights: those that are used in place in mapped files, and need not stay in memory
+    uint64_t mapped = 0;                             // of `weights`: used in place in mapped files, need not stay in memory
     uint64_t available = 0;
     uint64_t allocation_limit = UINT64_MAX; // the limit of a part that cannot be sliced; `largest_part` is that part's size
     uint64_t largest_part = 0;
@@ -22,8 +22,8 @@ struct MemoryPlan {
     bool runs() const { return needed() <= available && largest_part <= allocation_limit && parts_run; }
 };
 
-// Returns the maximum number of tokens, at most `max`, for which plan(tokens) fits. If not even one token fits: for which it
-// runs, or 0. Plans grow with the tokens.
+// Returns the maximum number of tokens, at most `max`, for which plan(tokens) fits. If not even one token fits, returns the
+// maximum for which the model runs from its file, or 0. Plans grow with the tokens.
 uint32_t largest_context(uint32_t max, const std::function<MemoryPlan(uint32_t context_size)>& plan);
 
 // Returns "it needs 812.4 MiB (weights 604.2, KV cache 29.0, scratch 179.2), and 512.0 MiB are available"; of weights those that

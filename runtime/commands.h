@@ -14,7 +14,7 @@ struct Stamp {
 };
 
 // A recording owns all that its command buffers refer to but buffers and pipelines: sets, texel views, query pools. It may be run
-// again as it is. Of two segments in flight each has a fence of its own: the n-th that is submitted has fence n % 2.
+// again as it is. Two segments may be in flight, each with a fence of its own: the n-th that is submitted has fence n % 2.
 struct Commands::Impl {
     Device::Impl& device;
     OwnedCommandPool pool;

@@ -206,7 +206,7 @@ const Pipeline& Pipelines::get(const AnyShader& shader, std::span<const uint32_t
 
 // A model needs some dozens of kernels, and drivers take from milliseconds to seconds for each. So they are compiled on all
 // cores, which Vulkan allows for pipelines with one cache. The maps are changed by the calling thread alone: layouts before,
-// pipelines after. Of several errors the first in the order of jobs is thrown.
+// pipelines after. If several fail, the error of the first job is thrown.
 void Pipelines::build_missing(std::span<const PipelineKey> requested) {
     std::set<PipelineKey> missing;
     for (const PipelineKey& key : requested)

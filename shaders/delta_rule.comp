@@ -5,8 +5,8 @@
 #include "params.h"
 #include "context.glsl"
 
-// The recurrence of a gated DeltaNet (model/config.h). Of each value head, its state M [128 keys][128 values] and each row of its
-// sequence, in this order:
+// The recurrence of a gated DeltaNet (model/config.h). For each value head, with its state M [128 keys][128 values], and for each
+// row of its sequence, in order:
 //   M = alpha M;  u = beta (v - M^T k);  M = M + k u^T;  y = M^T q.
 // Rows have q, k (both normed), v and gates as delta_inputs.comp leaves them. Tokens that are pending come first (StateRange of
 // model/pass_rows.h), and rows from its end on are as if the state had been copied for them. A slot's state M [value

@@ -27,9 +27,9 @@
     ((quarter) == 0u ? 0u : (quarter) == 2u ? 4u << (bits) : (quarter) == 3u ? 6u << (bits) : (6u << (bits)) + (1u << (bits)) / 2u)
 #define KV_QUARTER_CODES(bits) ((6u << (bits)) + (1u << (bits)) / 2u + (1u << (bits)) / 4u)
 
-// Codes of b bits are stored in one or two planes, one after the other: the low LOW_BITS(b) bits of every code, then the rest. Of
-// an unequal type two places have one number of 2 b bits, the even one's code below the odd one's: the low 2 LOW_BITS(b) bits of
-// it are in the first plane.
+// Codes of b bits are stored in one or two planes, one after the other: the low LOW_BITS(b) bits of every code, then the rest. If
+// bits are unequal, two places have one number of 2 b bits, the even one's code below the odd one's: its low 2 LOW_BITS(b) bits
+// are in the first plane.
 #define KV_LOW_BITS(bits) ((bits) == 3u ? 2u : ((bits) & 4u) != 0u ? 4u : (bits)) // glslang folds no || of constants
 
 // The number of 32-bit words of a vector's codes or values, and of its fp16 scales.

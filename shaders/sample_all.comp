@@ -15,8 +15,8 @@
 // Weights are integers (sampling_weight), so sums do not depend on the order in which invocations add: this makes a token the
 // same on every device and on the host. A sum of all weights needs 42 bits, and Vulkan promises atomics of 32 only: a bin has two
 // sums, of the weights' low 12 bits and of the rest, each below 2^31 for 2^18 ids.
-// Of keys equal to the last one only as many are kept as `ties` says, those with the lowest ids. Their weights are equal, so it
-// is enough to count them for each stretch of ids, and to take them from the front when the sampled place is looked for.
+// If several keys equal the last one, `ties` of them are kept, those with the lowest ids. Their weights are equal, so it is
+// enough to count them for each stretch of ids, and to take them from the front when the sampled place is looked for.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint workgroup = 1;
 layout(push_constant) uniform Push { sample_all_params p; };

@@ -18,8 +18,8 @@ namespace tq::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on. Those that
-// do nothing else use a copy, whose sums are in registers; what others refer to may be in memory.
+// Each function passes a row to use(at0, w0, at1, w1): vectors w0 and w1 of the elements from at0 and at1 on. A function that
+// does nothing else passes to a copy of `use`, so that its sums stay in registers; a reference may be in memory.
 
 // The pattern of all formats: a decoder walks a row and hands each pair of vectors to `use`, which multiplies or stores. So a
 // decoder is written once and inlined into each kernel. Two vectors at a time, from two places, because a byte's low and high

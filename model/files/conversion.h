@@ -36,8 +36,9 @@ struct Conversion {
     std::vector<std::string> notes; // what the user should know: matrices whose rows the mix's formats do not divide
 };
 
-// Plans the file. Of a GGUF file all keys but those of its division into parts are copied; of a Hugging Face directory they are
-// what llama.cpp's converter writes. `model` must outlive the result. Throws Error if a tensor cannot be converted.
+// Plans the file. All keys of a GGUF file are copied, except those of its division into parts. The keys of a Hugging Face
+// directory are those that llama.cpp's converter writes. `model` must outlive the result. Throws Error if a tensor cannot be
+// converted.
 Conversion plan_conversion(const Model& model, const ConversionOptions& options);
 
 // Called with the number of bytes of the new file that are done; returning false stops.

@@ -34,7 +34,7 @@ void require_gguf(const std::filesystem::path& path) {
              utf8_text(path));
 }
 
-// The means of a matrix: sums by column, list by list, each divided by its count. Those of nothing are 0.
+// The means of a matrix: sums by column, list by list, each divided by its count. A mean is 0 if its count is.
 std::vector<float> means(const ModelFile& file, const FileTensor& sums, const std::string& name) {
     const FileTensor* counts_tensor = file.find_tensor(name + std::string(counts_end));
     std::vector<float> out = values_of(file, sums);

@@ -38,7 +38,7 @@ bool saved_without_head(const std::filesystem::path& path);
 class PromptCacheFile {
   public:
     // Throws an Error that names the file and says what to do, when it is incomplete, or was saved with another model or cache.
-    // What computed it may differ: then none of its tokens are cold.
+    // If another computation (device, driver, build) saved it, none of its tokens are cold.
     PromptCacheFile(const std::filesystem::path& path, const CacheOwner& owner);
 
     const std::vector<uint32_t>& ids() const { return ids_; } // at least one, all within the vocabulary

@@ -114,8 +114,8 @@ template <class Use> void each_part(const LayerCache& layer, const CacheSlice& s
 
 constexpr std::array both_sides{KvSide::key, KvSide::value};
 
-// A copy of a page: of each layer, slice and side the codes [slice.heads][page_tokens], then the scales, then the first tokens'
-// vectors. Calls use(part of the page, its part of the copy) for each of these, for all layers.
+// A copy of a page has for each layer, slice and side the codes [slice.heads][page_tokens], then the scales, then the first
+// tokens' vectors. Calls use(part of the page, its part of the copy) for each of these, for all layers.
 template <class Use> void each_copied_part(const DeviceStorage& cache, uint32_t page, const Buffer& copy, const Use& use) {
     uint64_t at = 0;
     for (const LayerCache& layer : cache.layers)

@@ -104,8 +104,8 @@ bool multiplies_digits(const Tuning& t, GgmlType type) {
 
 namespace {
 
-// A workgroup of matvec_dot has eight groups of lanes, each with half as many rows as matvec has: the code is shorter. Of a
-// matrix that has too few rows to busy all cores each has fewer.
+// A workgroup of matvec_dot has eight groups of lanes, each with half as many rows as matvec has: the code is shorter. If a
+// matrix has too few rows to busy all cores, each group has fewer.
 MatvecTile dot_tile(const Tuning& t, uint32_t rows, uint32_t output) {
     const uint32_t cores = t.matvec_loads / 1024, min = output == MATVEC_GATED ? 2 : 1;
     MatvecTile tile{t.matvec_dot, t.matvec_dot / 8, std::max(t.matvec_rows / 2, 1u)};

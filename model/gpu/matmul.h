@@ -26,7 +26,7 @@ uint64_t rounded_bytes(const Tuning&, uint32_t tokens,
                        uint32_t cols); // not 0 if no kernel takes them: buffers cannot be empty
 // rounded: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
 // 2^15); then the fp32 bits of these magnitudes [tokens], for pass.tokens tokens. If a token has several rows, each is converted
-// as a token is; so it is below.
+// as a token is. The same holds for inputs_to_int8().
 void inputs_to_fp16(Pass&, const Buffer& rounded, const Buffer& x, uint32_t cols, uint32_t rows_per_token = 1);
 
 // digits: x [tokens][cols] as scale * (128 high + low), a scale for 32 columns, which are five vectors: 32 high digits of int8,

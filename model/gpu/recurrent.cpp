@@ -43,7 +43,8 @@ RecurrentRows::RecurrentRows(const Recurrent& r, uint32_t tokens) {
     floats = behind(gates, 2 * heads);
 }
 
-// One buffer: the taps of the convolution; then for each head the rate of decay and the bias, padded to 16 bytes.
+// Returns the content of one buffer: the taps of the convolution, then for each head the rate of decay and the bias, padded to 16
+// bytes.
 std::vector<float> delta_input_floats(std::span<const float> weights, std::span<const float> a, std::span<const float> dt) {
     std::vector<float> out(weights.begin(), weights.end());
     for (size_t head = 0; head < a.size(); head++) out.insert(out.end(), {a[head], dt[head], 0.0f, 0.0f});

@@ -46,7 +46,7 @@ void delta_rule(Pass&, const Buffer& y, const RecurrentStep&);
 // Applies the tokens of a slot that are pending, as both kernels do before rows. The pass has one row, at the position after
 // them; y and weights are bound, and neither written nor read.
 void settle(Pass&, const Buffer& y, const RecurrentStep&, const Buffer& weights);
-constexpr uint32_t max_delta_rule_rows = 256; // of a dispatch: drivers stop those that take seconds
+constexpr uint32_t max_delta_rule_rows = 256; // per dispatch: drivers stop a dispatch that takes seconds
 
 // y = w * y / rms(y) * silu(z) of each head. y, z: [tokens][heads][w.size()], w: 128 floats
 void gated_norm(Pass&, const Buffer& y, View z, const Buffer& w, uint32_t heads, float eps);

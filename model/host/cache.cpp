@@ -63,8 +63,8 @@ LayerStates::LayerStates(const Recurrent& shape, uint32_t slots, uint32_t max)
     : shape(shape), slots(slots), values(slots * floats()), ring(pending_ring(max)),
       pending(slots * ring * shape.pending_floats()) {}
 
-// The state before a row is that of the row above it, if that is of the same slot: a pass may have several tokens of one. Only a
-// slot's first row of the pass needs the kept state.
+// A pass may have several rows of a slot. The state before a row is then that after the row above it; only a slot's first row of
+// the pass needs the kept state.
 void states_before(std::span<float> y, std::span<const float> x, LastStates& kept, std::span<const Row> rows) {
     const size_t cols = kept.cols;
     for (size_t t = 0; t < rows.size(); t++) {
@@ -249,7 +249,7 @@ void HostVectors::clear_state(uint32_t slot) {
         if (layer.states) std::ranges::fill(layer.states->of(slot), 0.0f);
 }
 
-// Every vector becomes a repetition of those that the ring has, also if the ring has not been filled.
+// Fills the ring with repetitions of the vectors that it has.
 static void repeat_window(const WindowVectors& window, uint32_t slot, uint32_t length) {
     for (const CacheSide* side : {&window.k, &window.v})
         for (uint32_t at = length; at < side->block_tokens; at++) side->copy({slot, at % length}, {slot, at}, 1);

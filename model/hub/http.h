@@ -48,8 +48,8 @@ class HttpClient {
     // address or a redirection is not allowed, or the server's certificate is not trusted.
     HttpResult get(const std::string& url, uint64_t first_byte, const HttpSink& sink);
 
-    // Sends a body of JSON. `key` is sent as a bearer token, also over http: whoever uses it has to know the network. What
-    // redirects is not followed. The calling thread gets no SIGPIPE from then on. Throws Error as get().
+    // Sends a body of JSON. `key` is sent as a bearer token, also over http: whoever uses it has to know the network.
+    // Redirections are not followed. The calling thread gets no SIGPIPE from then on. Throws Error as get().
     HttpResult post(const std::string& url, const std::string& key, const std::string& body, const HttpSink& sink);
 
     // True if the token is sent at all.

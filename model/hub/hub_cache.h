@@ -11,7 +11,7 @@ namespace tq {
 
 class HubCache {
   public:
-    // Neither creates nor reads anything yet.
+    // The constructor neither creates nor reads files.
     HubCache(const std::filesystem::path& root, const std::string& repository);
 
     const std::filesystem::path& root() const { return root_; }

@@ -14,7 +14,7 @@ struct Codebook {
 const Codebook& codebook(uint32_t magnitude_bits);
 
 // codes[d] and scales[scale_count] = the encoded y[d] * 2^e; the elements of y are 0 or of a magnitude from 2^-62 to 2^27, not
-// all 0. Of a type of unequal bits y[i] has the scale i % 4.
+// all 0. If the type has unequal bits, y[i] has the scale i % 4.
 void encode_turboquant(KvType type, ScaleRule rule, std::span<uint32_t> codes, std::span<uint16_t> scales,
                        std::span<const float> y, int e);
 

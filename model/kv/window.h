@@ -20,8 +20,8 @@ namespace tq {
 
 inline constexpr uint32_t max_window_tokens = 1024; // maximum of KvOptions::window
 
-// More are kept than are attended to, so that taking back a few tokens has no effect on the window: those that a device has
-// sampled ahead.
+// More tokens are kept than are attended to, so that tokens which a device has sampled ahead can be taken back without an effect
+// on the window.
 constexpr uint32_t kept_window_tokens(uint32_t window) { return window + SAMPLING_STEPS; }
 
 // The stored vector is the vector in the codes' own space (rotated, if they are) times this: a power of two, with which no
@@ -60,8 +60,8 @@ struct WindowPositions {
         left.forget(end, to);
         return left.is_whole(to) || (left.begin == begin && to >= since);
     }
-    // Positions end .. to - 1 have become repetitions of those before, in the cache of codes alone. If the `kept` vectors of the
-    // window have all been written once, they represent the repeated ones; otherwise the window is empty.
+    // Tells that positions end .. to - 1 have become repetitions of those before, in the codes alone. If the `kept` vectors of
+    // the window have all been written once, they represent the repeated ones; otherwise the window is empty.
     void repeated(uint32_t end, uint32_t to, uint32_t kept) {
         if (end < kept) start(to, to);
     }

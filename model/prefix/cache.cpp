@@ -79,8 +79,9 @@ void PrefixCache::drop_bytes(PrefixNode& node) {
     released_ = true;
 }
 
-// Makes room for a page or a state in host memory: the least recently used pages and states go, but for a page not the states
-// that have room in any case. Returns false if the room does not suffice, or if `kept` would have to go.
+// Makes room for a page or a state in host memory: the least recently used pages and states go. A page never displaces states
+// that are within the room that states have in any case. Returns false if the room does not suffice, or if `kept` would have to
+// go.
 bool PrefixCache::make_memory(uint64_t bytes, bool for_state, const PrefixNode* kept) {
     const uint64_t limit = for_state ? std::max(max_memory_bytes_, min_state_bytes_) : max_memory_bytes_;
     if (bytes > limit) return false;

@@ -43,9 +43,9 @@ class PrefixCache final : public PageKeeper {
     ~PrefixCache();
 
     // Begins to fetch the pages of a prompt that the shared store has and no nearer place, if they spare more than the first
-    // `own` tokens. If asks_machine, another machine is asked for pages that the store lacks, if more than a page is left and
-    // slots have neither windows nor states. States are looked for at the ends of pages for which another machine may have kept
-    // one: the last, those before `marks`, and every 2048 tokens. Returns null if there is nothing to fetch.
+    // `own` tokens. Another machine is asked for pages that the store lacks if asks_machine, more than a page is left, and slots
+    // have neither windows nor states. States are looked for at the ends of pages for which another machine may have kept one:
+    // the last, those before `marks`, and every 2048 tokens. Returns null if there is nothing to fetch.
     std::shared_ptr<PromptFetch> fetch(std::span<const uint32_t> ids, uint32_t own = 0, std::string_view tenant = {},
                                        bool asks_machine = true, std::span<const uint32_t> marks = {});
     // Takes over the pages that have come, and waits for more for at most `wait`. Returns whether more is to come. Call take()
@@ -135,7 +135,8 @@ class PrefixCache final : public PageKeeper {
     void drop_lost();
 
     Cache& cache() const { return forward_.cache(); } // another one after a move (model/stages/placed_forward.h)
-    // The tokens before `cold` that still count as cold: none once the model has moved, for it computes them otherwise.
+    // Returns the tokens before `cold` that still count as cold: 0 after the model has moved, since it then computes them
+    // otherwise.
     uint32_t still_cold(uint32_t cold) const;
 
     Forward& forward_;

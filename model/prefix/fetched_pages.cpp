@@ -37,7 +37,7 @@ bool FetchedPages::State::is_over(PageFetch& fetch, Clock::time_point now) {
     if (fetch.finished) return true;
     if (now > deadline(fetch)) {
         fetch.finished = true;
-        if (!fetch.began) return true; // others came first, for longer than its pages are worth
+        if (!fetch.began) return true; // its time was spent waiting for others
         reads.failed(now);
         note_late(fetch);
     } else if (!fetch.began) {

@@ -13,8 +13,8 @@
 
 namespace tq {
 
-// The pages of one prompt that come from a source, one after the other; those from `next` on are still to be taken over. Or
-// states, one of which is enough: they are asked for from `next` on until one is there.
+// The pages of one prompt that come from a source, one after the other. Pages from `next` on have not been taken over yet. If
+// one_is_enough, these are states instead: they are asked for from `next` on until one is there.
 struct PageFetch {
     const std::string tenant;
     const std::vector<PageHead> pages; // of the prompt, from its first page on; or states

@@ -79,7 +79,7 @@ bool may_begin_as(const PageEntry& entry, std::span<const uint32_t> ids) {
            entry.beginning == beginning_of(ids.first(std::min<size_t>(ids.size(), std::min(entry.tokens, beginning_ids))));
 }
 
-// Several processes may write the same page at once. Whose rename comes last stays; both wrote the same name's content.
+// Several processes may write the same page at once. The last rename wins, which does no harm: equal names have equal contents.
 void write_whole(const fs::path& path, std::initializer_list<std::span<const std::byte>> parts) {
     const std::error_code error = write_whole_file(path, parts, draft_suffix);
     if (error) fail("cannot write {}: {}", printable(utf8_text(path), 300), error.message());

@@ -53,8 +53,8 @@ struct StoredOwner {
 std::vector<StoredOwner> stored_pages(const std::filesystem::path& directory);
 
 // Deletes pages until `max_bytes` are left: always the one that was used least recently among those that no other page follows,
-// so that no page is without those before it; a state follows its page. Also what killed writers left, and owners without pages.
-// Returns the bytes left.
+// so that no page is without those before it; a state follows its page. It also deletes files that killed writers left, and
+// owners without pages. Returns the bytes left.
 uint64_t prune_pages(const std::filesystem::path& directory, uint64_t max_bytes);
 
 // Deletes the pages of an owner that were not used for `unused`, and files that killed writers left.

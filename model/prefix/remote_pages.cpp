@@ -111,7 +111,7 @@ RemotePages::Statistics RemotePages::statistics() const {
 // (received_content()).
 struct RemotePages::Shared::Asking {
     Shared& shared;
-    const std::shared_ptr<PageFetch>& fetch; // which the thread holds once, and who waits for it
+    const std::shared_ptr<PageFetch>& fetch; // held by the thread and by those who wait for it
     std::vector<PageHead> heads;             // of its pages on their way: those of a caller's tenant have other names
     bool rejected = false;
     Clock::time_point first_at{}, last_at{}; // when pages came

@@ -1,8 +1,7 @@
 // A store that several machines share. The caller's side never waits for it. A write is a job in a queue of bounded size, and is
-// dropped if that is full; a read has a deadline. Only full pages with the bits of a cold run are shared, since others would be
-// found by nobody else. Of two threads one reads and one writes, each by a connection of its own. The mutex is free only while a
-// thread talks to the store, so all that it shares can have changed afterwards: a fetch may be finished, because nobody waits any
-// more.
+// dropped if that is full; a read has a deadline. Only full pages with the bits of a cold run are shared, since nobody else would
+// find others. One thread reads and one writes, each over a connection of its own. The mutex is free only while a thread talks to
+// the store, so all that it shares can have changed afterwards: a fetch may be finished, because nobody waits any more.
 // - A store that fails or is late is left alone for a while (Breaker): reads and writes each have one. A probe, which opens
 //   the connection, is what first touches the store again, so no request waits for a store that is still dead.
 // - A page with wrong bytes is rejected, counts as a failure, and is remembered in `bad`: the writer then replaces it.

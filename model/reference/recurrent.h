@@ -11,7 +11,7 @@ using host::LayerStates, host::Row, host::SlotRows;
 
 // x[t][channel] = silu(sum over j of w[channel][j] * p_(t - kernel + 1 + j)[channel]), the oldest token first, in place. p: x as
 // it was given, and for the tokens before these rows the history of the row's slot, which then has the last ones. Rows of a slot
-// follow each other. Of rows that stay pending p is kept. x: [rows][channels], w: [channels][conv_kernel]
+// follow each other. p is kept of rows that stay pending. x: [rows][channels], w: [channels][conv_kernel]
 void conv_silu(ThreadPool&, std::span<float> x, std::span<const float> w, LayerStates& states, std::span<const Row> rows);
 
 // x = x / sqrt(sum of x^2 + eps) for the head_dim channels of each head of queries and keys, queries also times 1 /
@@ -24,7 +24,7 @@ void state_gates(ThreadPool&, std::span<float> beta, std::span<float> alpha, std
 
 // For each token and value head, with its state M[key][value], the query q and the key k of its key head, and its value v:
 //   M = alpha * M;  u = beta * (v - k M);  M = M + k u;  y = q M
-// Sums over keys are in their order. Of rows that stay pending x, beta and alpha are kept. y: [rows][value_heads][head_dim], x:
+// Sums over keys are in their order. x, beta and alpha are kept of rows that stay pending. y: [rows][value_heads][head_dim], x:
 // [rows][channels], beta, alpha: [rows][value_heads]
 void delta_rule(ThreadPool&, std::span<float> y, std::span<const float> x, std::span<const float> beta,
                 std::span<const float> alpha, LayerStates& states, std::span<const Row> rows);

@@ -116,7 +116,7 @@ bool Pipeline::finished() const {
 }
 
 // The thread of a device.
-// The lock is held but for the work. A flight that is running belongs to this thread alone; is_ready() keeps others away.
+// It holds the lock except while it works. A flight that is running belongs to this thread alone; is_ready() keeps others away.
 void Pipeline::work(uint32_t device) {
     std::unique_lock lock(mutex_);
     for (;;) {

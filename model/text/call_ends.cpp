@@ -111,7 +111,7 @@ void AnswerParser::finish_call(bool at_end) {
     end_without_name(at_end);
 }
 
-// Where tools were offered, tags are never content. What only began like a call is then nothing, as if it had been cut off.
+// If tools were offered, tags are never content. A text that only began like a call is then dropped, as if it had been cut off.
 void AnswerParser::end_without_name(bool at_end) {
     const std::string body(call_body());
     if (auto broken = types_.empty() ? std::nullopt : read_broken_call(body)) {

@@ -47,9 +47,9 @@ class AnswerParser {
     // tools, tags of calls are never content: what they surround is a call if its name and the beginning of its arguments can be
     // read, else its text is content.
     std::vector<AnswerPart> push(std::string_view text);
-    // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. Of a call that is cut off
-    // nothing is content: it is a call with a beginning of its arguments, or nothing if its name is not known. If there are
-    // tools, the same holds for a call in the middle of which the model ends.
+    // The answer is at its end; the parser must not be used any more. `cut`: the model did not end it. A call that is cut off is
+    // never content: it is a call with a beginning of its arguments, or nothing if its name is not known. If there are tools, the
+    // same holds for a call in the middle of which the model ends.
     std::vector<AnswerPart> finish(bool cut = false);
 
     bool in_thinking() const { return state_ == State::reasoning; } // certain parts

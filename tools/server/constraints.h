@@ -17,8 +17,8 @@ bool has_call_tags(const Tokenizer& tokenizer);
 
 class Constraints {
   public:
-    // Throw ApiError (400), with what is wrong with the grammar, or a schema that is strict. Of others the log says what is not
-    // followed.
+    // Throw ApiError (400), with what is wrong with the grammar, or a schema that is strict. If a schema is not strict, the log
+    // says what of it is not followed.
     Constraints(Service& service, const Format& format, bool ignore_end);
     Constraints(Service& service, const ChatTask& task, const Thinking& thinking);
 

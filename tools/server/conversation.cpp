@@ -54,7 +54,7 @@ std::optional<std::string> from_base64(std::string_view text) {
     return bytes;
 }
 
-// Returns nothing if the file is no text. What is no UTF-8 in it is U+FFFD.
+// Returns nothing if the file is no text. Bytes of it that are no UTF-8 become U+FFFD.
 std::optional<std::string> encoded_text(std::string_view media_type, std::string_view base64) {
     const std::string type = lowercase(std::string(media_type.substr(0, media_type.find(';'))));
     const bool is_text = type.starts_with("text/") || type == "application/json" || type == "application/xml";
@@ -94,7 +94,7 @@ class MessageReader {
     const Limits& limits_;
 };
 
-// A text, or what stands for what is none.
+// Returns a part's text, or a note in place of one that is no text.
 std::string MessageReader::part_text(const Json& part, const std::string& type, const std::string& path) {
     if (type == "text" || type == "input_text" || type == "output_text") return text_field(part, "text", path).value_or("");
     if (type == "refusal" || type == "thinking" || type == "reasoning")
@@ -105,8 +105,8 @@ std::string MessageReader::part_text(const Json& part, const std::string& type, 
     return conversation_.left_out(kind_of_part(type));
 }
 
-// Returns the text of Anthropic's documents and search results: title, context, source and content. Of a document that is no text
-// the content is left out.
+// Returns the text of Anthropic's documents and search results: title, context, source and content. The content of a document
+// that is no text is left out.
 std::string MessageReader::document_text(const Json& part, const std::string& path) {
     std::string all = text_field(part, "title", path).value_or("");
     append_text(all, text_or_none(part, "context"), "\n");

@@ -1,5 +1,5 @@
 // The messages of all APIs become one conversation by one set of rules, so that the same words are the same prompt whatever API
-// they came by. What only the history holds is never an error: a client would send it again with every request.
+// they came by. A mistake in the history is never an error: a client would send it again with every request.
 #pragma once
 #include "tools/server/json_fields.h"
 #include <functional>

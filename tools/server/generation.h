@@ -91,8 +91,8 @@ struct Usage {
 // The answers to one task. Waits in next(); destroyed early, it stops what is running.
 class Generation {
   public:
-    // Throws ApiError: 400 for what cannot be (a prompt that exceeds the context has code context_length_exceeded and both
-    // numbers), 429 with Retry-After for a full queue, 503 while draining.
+    // Throws ApiError: 400 for a request that cannot be answered (if a prompt exceeds the context: code context_length_exceeded
+    // and both numbers), 429 with Retry-After for a full queue, 503 while draining.
     Generation(Service& service, const ChatTask& task, const std::string& tenant);
     Generation(Service& service, const TextTask& task, const std::string& tenant);
     ~Generation();

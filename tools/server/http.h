@@ -41,7 +41,7 @@ struct HttpReply {
     std::string body;
     std::string type = "application/json; charset=utf-8";
     std::map<std::string, std::string> headers = {};
-    // Instead of `body`: called once, sends all of it, and returns when that is done. What it throws ends the connection.
+    // Instead of `body`: called once, sends all of it, and returns when that is done. If it throws, the connection ends.
     std::function<void(const Send& send)> stream = {};
 };
 

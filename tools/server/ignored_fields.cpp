@@ -1,5 +1,5 @@
-// One list for all APIs, as clients send the fields of one server to another. Samplers of llama.cpp have a field that turns them
-// on; their others mean nothing where it says that they are off.
+// One list serves all APIs, because clients send the fields of one server to another. A sampler of llama.cpp has one field that
+// turns it on; if that says off, its other fields mean nothing.
 #include "tools/server/ignored_fields.h"
 #include <algorithm>
 

@@ -9,12 +9,12 @@ namespace tq::server {
 
 class StopStrings {
   public:
-    // None is empty.
+    // No string may be empty.
     explicit StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {}
 
-    // Returns the text that is certain to be shown: held back is the longest end that may begin a stop string. Of several stop
-    // strings the one counts that is complete first, so that the result does not depend on how the text is divided. Nothing
-    // follows one that was found.
+    // Returns the text that is certain to be shown: held back is the longest end that may begin a stop string. If there are
+    // several stop strings, the one that is complete first counts, so that the result does not depend on how the text is divided.
+    // Nothing follows one that was found.
     std::string push(std::string_view text);
     // The text is at its end: returns what was held back.
     std::string finish();

@@ -15,7 +15,8 @@ namespace tq::serving {
 using Clock = Sequence::Clock;
 
 // Returns the request for a part's draft, of no more tokens than may follow: memory runs out as if tokens came one by one.
-// Returns nullopt if it has none. Beside prompts none begins: a draft model would read a whole prompt, for which all others wait.
+// Returns nullopt if it has none. No draft begins in a pass with prompts: a draft model would read a whole prompt, and all others
+// would wait for it.
 std::optional<DraftRequest> Batch::draft_request(Part& part, const Speculation* speculation, bool beside_prompts) {
     Sequence& sequence = *part.sequence;
     const Request& request = sequence.request;

@@ -159,8 +159,8 @@ void Batch::run_parts(std::vector<Part>& parts) {
     for (const Sampled& one : sampled) take(one);
 }
 
-// All logits of a part with a draft are wanted, as each may reject the next token. Of a prompt's last part only the last are
-// wanted; of other parts none, so that the head is not run for them. Logits are valid only within `each`, where tokens are
+// A part with a draft needs the logits of all its rows, since each may reject the next token. A prompt's last part needs those of
+// its last row. Other parts need none, so the head is not run for them. Logits are valid only within `each`, where tokens are
 // sampled at once.
 void Batch::run_forward(std::vector<Part>& parts, std::vector<Sampled>& sampled) {
     std::vector<Span> spans;

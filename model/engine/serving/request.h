@@ -41,7 +41,7 @@ struct Request {
     bool ignore_end = false;                            // tokens that end an answer are not sampled
     bool logprobs = false;                              // Token::logprob and top
     uint32_t top_logprobs = 0;                          // alternatives in Token::top
-    bool prompt_logprobs = false;                       // Update::prompt is wanted, for which all of the prompt is run
+    bool prompt_logprobs = false;                       // Update::prompt is wanted, so all of the prompt is run
     // Lengths of the prompt at which another one may branch off: the beginnings of its last messages (checkpoint_positions()).
     std::vector<uint32_t> marks;
     std::string tenant;           // prompts find in the prefix cache only what requests of the same tenant left there
@@ -50,7 +50,7 @@ struct Request {
     bool hidden = false;          // no answer: Update::hidden is wanted
     bool logits = false;          // no answer: the logits after the prompt are wanted, in Update::scores
     std::vector<uint32_t> scored; // no answer: those of these ids alone are wanted
-    std::shared_ptr<Bell> bell;   // rung whenever the stream has something new, for who waits for several; null: none
+    std::shared_ptr<Bell> bell;   // rung when the stream has news, for a thread that waits for several; null: none
 
     // The following outlive the request.
     Sampler* sampler = nullptr;         // that samples, and goes on with the next request; null: one is made from `sampling`

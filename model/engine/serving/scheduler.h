@@ -36,8 +36,8 @@ class Scheduler {
     struct Options {
         uint32_t queue = 256; // waiting requests
         std::function<bool(uint32_t id)> is_end;
-        std::vector<bool> excluded, excluded_ends;            // ids never to be sampled; with those that end an answer
-        uint64_t memory_bytes = 0;                            // as in BatchOptions, as are the others
+        std::vector<bool> excluded, excluded_ends;            // ids that are never sampled; with the ends of an answer
+        uint64_t memory_bytes = 0;                            // see BatchOptions
         std::function<void(const std::string& warning)> warn; // called from the scheduler's thread
         // Drafts tokens; it outlives the scheduler. Null: none.
         Speculation* speculation = nullptr;

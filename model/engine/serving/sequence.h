@@ -39,7 +39,7 @@ struct Sequence {
     SavedSlot saved_slot{};
     uint32_t saved_tokens = 0, saved_cold = 0;
 
-    bool asked = false;                   // the shared store and another machine, for what they have of the prompt
+    bool asked = false;                   // the shared store and another machine were asked for pages of the prompt
     std::shared_ptr<PromptFetch> fetch{}; // while that is coming
 
     Sampler& sampler() { return request.sampler ? *request.sampler : *own_sampler; }

@@ -22,7 +22,7 @@ struct Status {
     uint64_t requests = 0, rejected = 0, cancelled = 0, failed = 0, preempted = 0, device_losses = 0; // so far
     uint64_t prompt_tokens = 0, cached_tokens = 0, decoded_tokens = 0, passes = 0;                    // so far
     uint64_t drafted_tokens = 0, accepted_tokens = 0; // so far: verified, and right
-    uint64_t prompt_ns = 0, decode_ns = 0;            // of passes with a slice of a prompt; decode_ns: of those without
+    uint64_t prompt_ns = 0, decode_ns = 0;            // of passes with a slice of a prompt; decode_ns: of the others
     PrefixStatistics found;
 };
 

@@ -1,8 +1,8 @@
 // Which drafts a pass verifies, and how long they are. Drafters are asked in order; the first that has something for a slot is
-// taken. Those that cost nothing (n-grams) draft for all, and as long as possible, so that it is seen whether they would have
-// been right. Those that cost time (a model, a head) are asked for as many tokens as the policy expects to pay.
-// Pending is the last draft of a slot. Once enough tokens are known, resolve() counts how many of it were right and tells the
-// policy, also for drafts that were not verified.
+// taken. Drafters that cost nothing (n-grams) draft for all slots, and as long as possible, so that the policy learns whether
+// they would have been right. Drafters that cost time (a model, a head) are asked for as many tokens as the policy expects to
+// pay. Pending is the last draft of a slot. Once enough tokens are known, resolve() counts how many of it were right and tells
+// the policy, also for drafts that were not verified.
 // max_tokens of a Pass is a budget for all requests together: verified tokens are rows of one pass.
 #include "model/engine/speculation/speculation.h"
 #include "base/error.h"

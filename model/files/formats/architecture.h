@@ -12,7 +12,7 @@ namespace tq {
 // Face's they are always the halves, which weights.h makes of the others.
 enum class RopePairs { split, neighbours };
 
-// The values are those that most have.
+// Defaults are the values of most architectures.
 struct Architecture {
     std::string_view name;       // GGUF's general.architecture, with which its keys begin
     std::string_view model_type; // of config.json

@@ -1,8 +1,8 @@
 // Compares a model on a device with the same model on the CPU. Both may be right and still differ: a code whose component is next
 // to a threshold falls to either side by rounding, and everything after it changes. So limits are measured: a third model, the
-// reference with norms whose weights have random relative noise of the size of rounding (with_noise), runs beside the two. What
-// it differs from the reference, times noise_factor, is what rounding explains; `floors` are limits below which nothing is asked,
-// since a code that flips is rare and the noise may have caused none.
+// reference with norms whose weights have random relative noise of the size of rounding (with_noise), runs beside the two.
+// Rounding explains noise_factor times its difference from the reference. `floors` are differences that are always allowed, since
+// a code that flips is rare and the noise may have caused none.
 // All three get the same ids: a prompt in blocks of 64, then the tokens that the reference finds most probable. Compared are the
 // stored codes and scales of each layer and side, the residual stream after each layer (all tokens, and the median token), and
 // the logits. One thing must be equal whatever rounding does: the values that the device stored must have the codes that the

@@ -1,6 +1,6 @@
 // Rows of the gates that only hybrids have: of recurrent layers' output, of attention and of experts.
-// Results go through a sigmoid or silu, so they have the limit of swiglu. What attn_q gives is divided without arithmetic
-// (split_gates), so that is exact. As elsewhere, recordings have room for more tokens than there are.
+// Results go through a sigmoid or silu, so they have the limit of swiglu. The output of attn_q is divided without arithmetic
+// (split_gates), so that must be exact. As elsewhere, recordings have room for more tokens than there are.
 #include "model/gpu/recurrent.h"
 #include "model/reference/recurrent.h"
 #include "tools/check/conformance/rig.h"

@@ -27,7 +27,7 @@ Subject subject_of(const Config& config, const Weights& weights, const KvOptions
 Subject parse_subject(std::string_view text);
 
 // Returns the rows of all_rows() for the subject's formats, types and sizes in the device's own variants, at most four of each
-// kernel and type, with attention on its very pairs of types and heads. None of them is large.
+// kernel and type, with attention on its very pairs of types and heads. All rows are small.
 Rows subject_rows(const Capabilities& device, const Subject& subject);
 
 } // namespace tq::conformance

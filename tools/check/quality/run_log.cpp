@@ -38,7 +38,7 @@ json checked(json line, const std::string& where) {
     return line;
 }
 
-// Not by a MappedFile, which Windows refuses while this program holds the file for writing.
+// Reads without a MappedFile, since Windows refuses to map a file that this program holds for writing.
 std::string read_log(const fs::path& path) {
     std::error_code error;
     const uintmax_t bytes = fs::file_size(path, error);

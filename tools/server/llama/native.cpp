@@ -154,8 +154,8 @@ HttpReply tokenizer_info(Service& service, const HttpRequest&) {
                        {"chat_template", std::string(file.text("tokenizer.chat_template", ""))}});
 }
 
-// A character may be divided among tokens, so the bytes go through one Utf8Stream. What is no UTF-8 in the end becomes U+FFFD:
-// JSON could not hold it.
+// A character may be divided among tokens, so the bytes go through one Utf8Stream. Bytes that are no UTF-8 become U+FFFD, since
+// JSON cannot hold them.
 HttpReply detokenize(Service& service, const HttpRequest& request) {
     const Json body = parse_body(request.body, service.options.limits);
     const Json* const tokens = array_field(body, "tokens", SIZE_MAX);

@@ -1,5 +1,5 @@
-// Writes rows in one format as they come: md and csv and sql line by line, json at the end as one list, jsonl by lines. What is
-// no list of tests (limits, kernels, speculation) is one JSON object with the machine and the list. A markdown table whose
+// Writes rows in one format as they come: md and csv and sql line by line, json at the end as one list, jsonl by lines. Limits,
+// kernels and speculation are no lists of tests: they are one JSON object with the machine and the list. A markdown table whose
 // columns have widths grows row by row; one without waits for all rows, to be aligned. sql has llama-bench's fields alone, which
 // come first in a row, so the first structured field ends them.
 #include "tools/tq-run/bench/report.h"

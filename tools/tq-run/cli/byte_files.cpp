@@ -3,8 +3,7 @@
 // unchanged and the draft stays; the next writer of the same file removes it.
 // How a dead draft is told from one that is being written: its writer holds a lock on it, which ends with the process. A sweeper
 // may hold that lock for a moment, so take_draft() tries again with another name.
-// A symbolic link is followed first, so that it stays a link. What is no regular file, such as a pipe or a device, is written
-// directly.
+// A symbolic link is followed first, so that it stays a link. A pipe or a device is written directly.
 #include "tools/tq-run/cli/byte_files.h"
 #include "base/error.h"
 #include "base/file_system.h"

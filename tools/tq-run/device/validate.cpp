@@ -1,9 +1,9 @@
 // tq-run validate: a model on a device against the same on the CPU, or on another device: stored codes, residual stream and
 // logits of a prompt and of a greedy continuation, layer by layer.
 // Two machines round differently, and a code at a threshold then falls to the other side, so equality cannot be asked for. The
-// limits come from a third run: the reference with weights that have noise of the size of rounding (with_noise). What differs
-// more than that does is an error, and its first place is printed. With an f32 cache, where no code can flip, the limits are
-// tightest; that comparison is first, on fewer tokens.
+// limits come from a third run: the reference with weights that have noise of the size of rounding (with_noise). A larger
+// difference than that of this run is an error, and its first place is printed. With an f32 cache, where no code can flip, the
+// limits are tightest; that comparison is first, on fewer tokens.
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/printable.h"

@@ -72,7 +72,7 @@ void add_installed(std::vector<fs::path>& to, const Installed& kind) {
             add_manifests(to, utf8_path(one));
 }
 #else
-// Those in each directory where the loader looks for configuration and data.
+// Adds the manifests in each directory where the loader looks for configuration and data.
 void add_installed(std::vector<fs::path>& to, const Installed& kind) {
     const std::string home = variable("HOME");
     std::vector<std::string> places{variable("XDG_CONFIG_HOME", home + "/.config")};

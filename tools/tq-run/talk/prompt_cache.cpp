@@ -81,8 +81,7 @@ PromptCache::PromptCache(const PromptCacheArguments& arguments, const Engine& en
 
 PromptCache::~PromptCache() = default;
 
-// Restores as many of the file's tokens as the context holds. What a slot has beside its pages (window, states) is restored with
-// all of them only.
+// Restores as many of the file's tokens as the context holds. The window and the states are restored only if all tokens are.
 void PromptCache::load() {
     const PromptCacheFile file(utf8_path(arguments_.path), *owner_);
     filed_ = file.ids();

@@ -1,6 +1,6 @@
 // Reads a physical device's properties and features into Capabilities.
-// The chains of structures have an extension's structure only if the device has the extension; one that was not chained stays
-// zero, which reads as "no" or 0.
+// An extension's structure is chained only if the device has the extension. A structure that was not chained stays zero, which
+// reads as "no" or 0.
 #include "runtime/capabilities.h"
 #include "runtime/cooperative_matrix.h"
 #include "runtime/instance.h"

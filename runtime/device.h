@@ -19,9 +19,9 @@ struct NoDriver : Error {
 };
 extern const char* const unloadable_driver_advice; // what to do if there is a reason
 
-// Returns every device, usable or not, in the loader's order, as clamped by `profile`: the name of a device profile
-// (runtime/device_profile.h), or "" for that of $TQ_DEVICE_PROFILE, if any. Throws NoDriver, and Error when
-// there is no device, with installation advice; Error with a list of the profiles when there is none of that name.
+// Returns every device, usable or not, in the loader's order, clamped by the device profile of this name
+// (runtime/device_profile.h); "": that of $TQ_DEVICE_PROFILE, if any. Throws NoDriver, and Error when there is no device, with
+// installation advice; Error with a list of the profiles when there is none of that name.
 std::vector<Capabilities> list_devices(std::string_view profile = {});
 
 // Returns the index of the device in `devices`, those of list_devices(), that Device(selector) opens. Throws as that does.

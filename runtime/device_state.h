@@ -1,4 +1,5 @@
-// Which device one is, also among twins of the same name, and whether it still answers: for those who open lost devices again.
+// Tells which device one is, also among twins of the same name, and whether it still answers, so that lost devices can be opened
+// again.
 #pragma once
 #include "runtime/device.h"
 #include <array>

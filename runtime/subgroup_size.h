@@ -11,8 +11,9 @@ namespace tq {
 // all lanes share the registers, and with twice as many lanes the kernels spill.
 uint32_t preferred_subgroup_size(const Capabilities& device);
 
-// Returns the size of the subgroups that multiply cooperative matrices: the device's own; on Intel's that minimum, which the
-// units for matrices have, too. AMD's with both need fewer registers for a matrix in 64 lanes.
+// Returns the size of the subgroups that multiply cooperative matrices. It is the device's own; on Intel's devices that minimum,
+// which is also the width of their matrix units. AMD's devices that have both sizes need fewer registers for a matrix in 64
+// lanes.
 uint32_t matrix_subgroup_size(const Capabilities& device);
 
 // Returns the subgroup size that every pipeline of `shader` requires on `device`. Returns 0 if the kernel has no subgroup

@@ -21,9 +21,9 @@ struct Routes {
 };
 uint64_t routes_bytes(const Tuning&, const Experts&, uint32_t tokens); // for passes of at most `tokens`
 
-// For each row: the `used` experts with the largest logits, of equal ones those with the lower numbers. Their weights are the
-// softmax over all logits, scaled to a sum of 1 if Experts::normalise. logits: [tokens][count]. If a logit is NaN or infinity
-// (-infinity is allowed), all weights are NaN.
+// Chooses for each row the `used` experts with the largest logits; if logits are equal, those with the lower numbers. Their
+// weights are the softmax over all logits, scaled to a sum of 1 if Experts::normalise. logits: [tokens][count]. If a logit is NaN
+// or infinity (-infinity is allowed), all weights are NaN.
 void route(Pass&, const Routes&, const Buffer& logits);
 
 // y[pair] = W_e x for the pair's expert e. w: [count * rows][cols]; y: [tokens * used][rows]. x: [tokens][cols], or [tokens *

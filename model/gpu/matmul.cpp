@@ -1,4 +1,4 @@
-// Products of a matrix. One vector: matvec, or, if a device has dot products of int8, matvec_dot, which multiplies levels by
+// Products of a matrix. One vector takes matvec, or, if a device has dot products of int8, matvec_dot, which multiplies levels by
 // inputs in two digits. Up to max_columns vectors, if they are separate or on a GPU: the same kernels with several columns; each
 // column has the bits that it has alone. Other blocks: matmul up to Tuning::matmul_tokens; longer ones by matmul_coopmat on
 // matrix units (fp16 factors, fp32 sums), by matmul_dot in digits, by matmul_tiled in tiles in shared memory, or by matmul, as

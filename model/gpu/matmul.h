@@ -15,15 +15,15 @@ inline constexpr uint32_t max_columns = 8;
 // `separate`: Pass::rows_are_separate(), for at most max_columns rows.
 MatmulKernel matmul_kernel(const Tuning&, GgmlType, uint32_t tokens, bool separate = false);
 
-// The inputs of products with a block, [tokens][cols]: fp32; and room for them in fp16 or in digits, of rounded_bytes, which the
-// first product whose kernel takes these fills.
+// The inputs of products with a block, [tokens][cols]. x: fp32. rounded: room of rounded_bytes() for them in fp16 or in digits;
+// the first product whose kernel takes these fills it.
 struct Inputs {
     const Buffer &x, &rounded;
     bool converted = false;
     uint32_t rows_per_token = 1; // rows of x per token; more than 1 if each of a token's experts has its own
 };
-uint64_t rounded_bytes(const Tuning&, uint32_t tokens,
-                       uint32_t cols); // not 0 if no kernel takes them: buffers cannot be empty
+// Not 0 even if no kernel takes them, since buffers cannot be empty.
+uint64_t rounded_bytes(const Tuning&, uint32_t tokens, uint32_t cols);
 // rounded: x as fp16 numbers [tokens][cols], each token's times a power of two that brings its largest magnitude into [2^14,
 // 2^15); then the fp32 bits of these magnitudes [tokens], for pass.tokens tokens. If a token has several rows, each is converted
 // as a token is. The same holds for inputs_to_int8().
@@ -81,8 +81,7 @@ inline shader::matmul_constants matmul_constants(const Tuning& t, uint32_t inter
             .experts = experts};
 }
 
-// The shared memory of a format's tables of levels: at least that of 16 levels, which several formats have; of a grid its
-// entries.
+// Returns the shared memory of a format's table: the entries of its grid, or 16 levels, which is the minimum.
 inline constexpr uint32_t level_table_bytes = 64;
 uint32_t table_bytes(GgmlType type);
 

@@ -1,6 +1,5 @@
-// The prefix cache's pages and states on the disk: those of one owner, in the directory of all (page_directory.h). They are
-// written by a thread of its own, to a draft that is renamed, so that a process that is killed loses at most the page that it is
-// writing.
+// One owner's pages and states on the disk, in the directory of all owners (page_directory.h). A thread writes them, each to a
+// draft that is renamed, so a process that is killed loses at most the page that it is writing.
 #pragma once
 #include "model/prefix/page_directory.h"
 #include <condition_variable>

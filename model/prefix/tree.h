@@ -71,8 +71,8 @@ class PrefixTree {
     // Marks a page, and with it all before, as used now.
     void touch(PrefixNode& node);
     uint64_t next_time() { return ++now_; } // of a use
-    // Returns the page used least recently among those that `is_candidate` accepts; of pages used at the same time one that
-    // follows the others, so that no page loses those before it. Null: none.
+    // Returns the least recently used page that `is_candidate` accepts; null: none. If pages were used at the same time, it is
+    // one that follows the others, so that no page loses those before it.
     PrefixNode* least_recent(const std::function<bool(const PrefixNode&)>& is_candidate);
     void each(const std::function<void(PrefixNode&)>& use);
 

@@ -1,12 +1,10 @@
 // The search of place(). It begins with the user's wishes: consecutive layers for each device, by -ts or by memory, the last
 // layers on devices (-ngl), the feed-forward networks of the first on the CPU (--n-cpu-moe). If everything fits, that is the
 // result. Otherwise, device by device:
-// 1. While a device's part does not fit, it passes a whole layer at its end to the nearest device that then still fits; devices
-// between them pass one on, too, so that each keeps consecutive layers. The head goes to any other device with room.
+// 1. While a device's part does not fit, the device passes a whole layer at its end to the nearest device that then still fits.
+//    Devices between them pass one on, too, so that each keeps consecutive layers. The head goes to any other device with room.
 // 2. Halves that still do not fit go to the CPU. A device keeps as much as fits in the order attention (with norms and cache),
-// head,
-// feed-forward networks, of the last layers first. The number that fits is found by bisection: needs() of a candidate counts
-// weights,
+//    head, feed-forward networks, of the last layers first. The number that fits is found by bisection: needs() counts weights,
 //    cache and scratch of any set of halves, and grows with the set. A feed-forward network stays only if its attention does.
 // The result is not the optimum of a cost: predict_token_seconds() compares placements, place() only fills memory.
 #include "model/stages/placement.h"
@@ -45,8 +43,7 @@ class Placer {
     using Halves = std::vector<uint32_t>;
 
     void fit(uint32_t device);
-    // Moves a layer at the end of a device's to the nearest device that then has room for all of its own, over those between
-    // them.
+    // Moves a layer at an end of a device's range to the nearest device that has room for it; devices between them pass one on.
     bool pass_layer_on(uint32_t device);
     bool pass_layer(uint32_t from, uint32_t to);
     bool pass_head_on(uint32_t device);

@@ -1,5 +1,5 @@
-// A Forward made of a cache and one Stage, which may be a whole device or a Pipeline of several. The stage computes; which rows a
-// pass has, and what becomes of the cache's books before and after it, is in run_spans() and run_drafts(), which know no device.
+// A Forward made of a cache and one Stage, which may be a whole device or a Pipeline of several. The stage computes. run_spans()
+// and run_drafts(), which know no device, choose the rows of a pass and keep the cache's books.
 #include "model/stages/staged_forward.h"
 #include "base/ensure.h"
 #include "model/draft_run.h"

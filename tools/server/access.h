@@ -7,7 +7,8 @@
 
 namespace tq::server {
 
-// The key that a request brings (Authorization: Bearer, x-api-key), if it is one of `keys`. Takes as long whichever it is.
+// Returns the key that a request brings (Authorization: Bearer, x-api-key), if it is one of `keys`. It takes the same time for
+// every key.
 std::optional<std::string> accepted_key(const HttpRequest& request, std::span<const std::string> keys);
 // Names the part of the prefix cache that a key may see; the key cannot be told from it.
 std::string tenant_of(const std::string& key);

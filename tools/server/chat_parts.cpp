@@ -31,7 +31,7 @@ std::string required_text(const Json& object, const char* name, std::string_view
     bad_request(field, "{} is missing: it must be a text", field);
 }
 
-// The name of a tool stands in the markup of calls, which answers are parsed by, so it must not have characters of that markup.
+// A tool's name stands within the markup of calls, by which answers are parsed, so it must not have characters of that markup.
 std::string required_name(const Json& object, std::string_view path) {
     std::string name = required_text(object, "name", path);
     if (name.empty()) bad_request(field_path(path, "name"), "{}.name is empty: a tool must have a name", path);

@@ -88,7 +88,7 @@ struct Usage {
              reasoning_tokens = 0; // of all choices; each prompt once
 };
 
-// The answers to one task. Waits in next(); destroyed early, it stops what is running.
+// The answers to one task. next() waits for them. If it is destroyed early, it stops those that still run.
 class Generation {
   public:
     // Throws ApiError: 400 for a request that cannot be answered (if a prompt exceeds the context: code context_length_exceeded

@@ -20,7 +20,7 @@ struct HttpOptions {
     std::function<bool(const std::string& path)> is_urgent;
 };
 
-// The reply to a request whose body is not wanted, by its head; nothing if the body is read.
+// Returns the reply if the head alone decides it; nothing if the body has to be read.
 using RefuseHead = std::function<std::optional<HttpReply>(const HttpRequest&)>;
 
 class HttpServer {

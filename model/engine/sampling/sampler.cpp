@@ -1,6 +1,6 @@
-// Sampling: one pass over the vocabulary, then work on the few candidates that matter. collect() keeps a buffer of twice as
-// many as are wanted and halves it when it is full; from then on the smallest that is kept is a threshold that most logits
-// fail, so the pass is one comparison for an id.
+// Sampling: one pass over the vocabulary, then work on the few candidates that matter. collect() keeps a buffer of twice as many
+// candidates as are wanted, and halves it when it is full. From then on the smallest kept candidate is a threshold. Most logits
+// fail it, so the pass is one comparison for each id.
 // Top-p does not sort the candidates. order() sorts as many as the nucleus has turned out to need so far, four times as many
 // each time, because most nuclei are small.
 // Tokens are those that a device would sample, bit for bit: weights are integers, sums are exact, and both take the same

@@ -19,9 +19,9 @@ class SpeculationPolicy {
     // untimed passes, which read prompts too, no draft is tried out.
     void begin(uint32_t streams, bool timed = true);
 
-    // Returns the length of a draft of this kind, at most `max`, for a stream that has none yet, with which the pass promises the
-    // most tokens per second; 0 if it promises more without. Drafts that lose time, or whose times are not known, are tried for
-    // at most 2 % of the time.
+    // Returns the length of a draft of this kind, at most `max`, with which a pass promises the most tokens per second; 0 if it
+    // promises more without a draft. The draft is for a stream that has none yet. Drafts that lose time, or whose times are not
+    // known, are tried for at most 2 % of the time.
     uint32_t length(uint32_t kind, uint32_t max);
 
     // Reports a pass without drafts: the time of each stream's `tokens` tokens, their sampling included.

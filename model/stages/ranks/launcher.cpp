@@ -15,8 +15,8 @@ uint32_t number_in(const char* name) {
 
 } // namespace
 
-// By the variables of Open MPI, and of process managers with PMI: MPICH's, Intel's, and Slurm's. With PMIx (srun --mpi=pmix) a
-// process has its rank from that, and Slurm has the number of the step's. Open MPI's own mpirun uses PMIx, too, and in a job of
+// Reads the variables of Open MPI and of process managers with PMI (MPICH's, Intel's, Slurm's). With PMIx (srun --mpi=pmix) the
+// rank comes from PMIx, and the number of the step's processes from Slurm. Open MPI's own mpirun uses PMIx, too, and in a job of
 // Slurm's it leaves Slurm's numbers, which are others: of the job, or of its daemons.
 uint32_t launched_processes() {
     const uint32_t counted = std::max(number_in("OMPI_COMM_WORLD_SIZE"), number_in("PMI_SIZE"));

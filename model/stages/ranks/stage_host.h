@@ -11,7 +11,7 @@ struct RankModel {
     const Config& config;
     MakeStage make;
     std::function<MemoryPlan(const ForwardOptions& options)> plan; // of options.held
-    // Called before a stage is made again after one has failed: opens the device anew, which nothing is on any more. May be
+    // Opens the device anew. It is called after a stage has failed, before the next is made, when nothing uses the device. May be
     // empty.
     std::function<void()> renew = {};
 };

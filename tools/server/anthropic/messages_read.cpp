@@ -1,7 +1,7 @@
-// A request of Anthropic's Messages API as the task that all APIs of chats share. Fields that this server cannot honour, but
-// without which the answer still is one, are noted in `ignored` and named once in the log: tools that run on Anthropic's servers,
-// containers, an effort of another name. What would make the answer wrong is refused: a thread whose earlier messages are not
-// here.
+// A request of Anthropic's Messages API as the task that all APIs of chats share. Fields that this server cannot honour, and that
+// do not make the answer wrong, are noted in `ignored` and named once in the log: tools that run on Anthropic's servers,
+// containers, an effort of another name. A request whose answer would be wrong is refused: a thread whose earlier messages are
+// not here.
 #include "base/printable.h"
 #include "tools/server/anthropic/messages.h"
 #include "tools/server/ignored_fields.h"

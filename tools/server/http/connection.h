@@ -20,7 +20,8 @@ class Connection {
                std::atomic<uint64_t>& bodies);
     ~Connection() { forget_body(); }
 
-    // Without waiting: reads what is there, at most `max` bytes more, into received(). False if the client is gone.
+    // Reads the bytes that have arrived, at most `max` more, into received(), without waiting. Returns false if the client is
+    // gone.
     bool receive(size_t max);
     bool finish_handshake(bool& done);          // without waiting; false if it failed
     void write_at_once(std::string_view bytes); // as much as the socket takes without waiting

@@ -135,7 +135,7 @@ bool HttpServer::Loop::make_room() {
     return true;
 }
 
-// A client for which there is no room is told so, but not over TLS: a handshake would need the room that there is not.
+// If there is no room for a client, it is told so, but not over TLS, because a handshake needs room, too.
 void HttpServer::Loop::accept_all() {
     for (int i = 0; i < 64; i++) { // others are to be looked at, too
         Socket socket = accept_one(listener_.socket, exhausted_);
@@ -227,7 +227,7 @@ bool HttpServer::Loop::receive(Connection& connection) {
     return open;
 }
 
-// A client that may not ask, or asks for what is not there, is told so before a body comes.
+// A client without a valid key, or with an unknown path, is refused before its body is read.
 void HttpServer::Loop::take_request(Waiter& waiter) {
     Connection& connection = *waiter;
     connection.head = {};

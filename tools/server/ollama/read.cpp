@@ -1,9 +1,8 @@
-// Requests of Ollama's /api/chat and /api/generate become the tasks of the other APIs. What is different here: fields of sampling
-// are within "options"; "think" is a switch or an effort; a request without a question only loads the model, which is there
-// already; /api/generate takes the token ids of the conversation so far as "context", and gives them back.
-// /api/generate has three forms, in this order: with a suffix (fill in the middle), raw (the prompt is all that the model
-// reads), else a chat of one message. Clients send all fields of their forms, also empty ones, so an empty text or list counts
-// as missing.
+// Requests of Ollama's /api/chat and /api/generate become the tasks of the other APIs. The differences: fields of sampling are
+// within "options"; "think" is a switch or an effort; a request without a question only loads the model, which is there already;
+// /api/generate takes the token ids of the conversation so far as "context", and gives them back. /api/generate has three forms,
+// in this order: with a suffix (fill in the middle), raw (the prompt is all that the model reads), else a chat of one message.
+// Clients send all fields of their forms, also empty ones, so an empty text or list counts as missing.
 #include "base/printable.h"
 #include "tools/server/conversation.h"
 #include "tools/server/ignored_fields.h"

@@ -38,7 +38,7 @@ std::string variable(const char* name, const std::string& otherwise = "") {
     return environment_variable(name).value_or(otherwise);
 }
 
-// A file, or the .json files of a directory; none of an empty path.
+// Returns the file itself, or the .json files of a directory; nothing for an empty path.
 void add_manifests(std::vector<fs::path>& to, const fs::path& path) {
     std::error_code error;
     std::vector<fs::path> found;

@@ -43,7 +43,7 @@ struct Engine {
 // The parts of a model that speculative decoding needs.
 struct Drafting {
     bool on = false; // ForwardOptions::speculative; also if the head is loaded
-    // Its head for multi-token prediction drafts, which is loaded then; if_there: only on the CPU, if it has been measured to
+    // The model's head for multi-token prediction is loaded, and drafts. if_there: only on the CPU, where it has been measured to
     // gain.
     MtpHead head = MtpHead::left_out;
     uint32_t pending = 0; // ForwardOptions::pending, if it has recurrent layers

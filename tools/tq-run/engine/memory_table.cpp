@@ -60,8 +60,8 @@ uint32_t tokens_that_fit(const Setup& setup, const KvOptions& kv) {
     });
 }
 
-// Columns of N GiB count whole pages, as a cache is made of them, after what does not grow with the tokens (window, recurrent
-// states).
+// Columns of N GiB count whole pages, because a cache is made of pages, after the memory that does not grow with the tokens
+// (window, recurrent states).
 std::vector<std::string> context_row(const Setup& setup, const Choice& choice) {
     const Config& config = setup.model.config;
     const uint64_t token_bytes = kv_bytes_per_token(config, choice.kv),

@@ -112,7 +112,7 @@ class Proof {
         std::vector<std::string> flags{"--subject", text_};
         if (!filter.empty()) flags.insert(flags.end(), {"--filter", filter});
         auto options = worker_options(flags, {"TQ_DEVICE_PROFILE=" + profile});
-        // With a device that is right but slow: what it has shown after the time of two answers is enough.
+        // If a device is right but slow, the rows that passed within the time of two answers are enough.
         const auto end = Clock::now() + 2 * options.timeout;
         bool out_of_time = false, failed = false;
         options.interrupted = [&] { return interrupted() || out_of_time || failed; };

@@ -1,6 +1,6 @@
 // File: {"schema": "tq-run-verdicts", "version": 1, "entries": {KEY: {...}, ...}}
-// Of two writers at the same time the later wins, and what the other found is found again. A file that is too long or damaged
-// counts as empty, since all it holds can be measured again.
+// If two processes write at the same time, the later wins, and the other's verdict is found again. A file that is too long or
+// damaged counts as empty, since all it holds can be measured again.
 #include "tools/tq-run/engine/verdict_file.h"
 #include "base/error.h"
 #include "base/json.h"

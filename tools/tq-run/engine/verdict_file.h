@@ -12,7 +12,7 @@ std::optional<nlohmann::ordered_json> recall(const std::filesystem::path& file, 
 // Returns all entries, oldest first; an empty object if there is no such file.
 nlohmann::ordered_json recall_all(const std::filesystem::path& file);
 
-// Returns a text of an entry, printable; empty if there is none: anybody may have written the file.
+// Returns a text of an entry, empty if there is none. It is made printable, because anybody may have written the file.
 std::string text_of(const nlohmann::ordered_json& entry, const char* key);
 
 // Adds or replaces an entry, atomically; the oldest go if there are many. Returns why it could not; else an empty text.

@@ -1,5 +1,5 @@
 // The speed of generation on GPUs that are not there, predicted from the bytes that a token must move, the instructions that our
-// kernels take for them, and the waits between kernels. The GPU that was measured is slower (measured_speeds).
+// kernels take for them, and the waits between kernels. The GPU that was measured is slower (nearest_measured()).
 #pragma once
 #include "model/config.h"
 #include "model/gpu/tuning.h"

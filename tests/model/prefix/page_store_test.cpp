@@ -284,7 +284,8 @@ TEST_CASE("a directory that cannot be made is a warning, and nothing is stored")
 #ifndef _WIN32
 namespace {
 
-// Runs `body` in a child process, which `kill_after` may kill; returns its exit status, or 128 and more.
+// Runs `body` in a child process, which is killed after kill_after_us unless that is negative. Returns its exit status, or 128
+// and more.
 template <class Body> int in_child(const Body& body, int kill_after_us = -1) {
     const pid_t child = fork();
     if (child == 0) {

@@ -22,7 +22,7 @@ uint32_t bits_of(float f) { return std::bit_cast<uint32_t>(f); }
 float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 bool is_denormal(float f) { return std::fpclassify(f) == FP_SUBNORMAL; }
 
-// The operations of shaders/floats.comp.
+// The operations of floats.comp (tools/check/conformance/shaders).
 enum FloatOp : uint32_t {
     add,
     subtract,
@@ -41,7 +41,7 @@ struct Floats {
     std::vector<float> a, b, c;
 };
 
-// +-m 2^e with m of `mantissa_bits` random bits: few bits make ties and exact cancellation likely.
+// Returns +-m 2^e with m of a random number of random bits: few bits make ties and exact cancellation likely.
 float random_float(Random& random, int min_e, int max_e) {
     const uint32_t mantissa = uint32_t(random.bits()) & 0x7fffff & ~((1u << random.below(23)) - 1);
     const auto e = uint32_t(min_e + int(random.below(uint32_t(max_e - min_e + 1))) + 127);
@@ -160,7 +160,7 @@ Outcome denormals(Rig& rig) {
     return {true, 0, 0, fmt::format("operands {}, results {}", word(0), word(1))};
 }
 
-// The operations of shaders/integers.comp.
+// The operations of integers.comp (tools/check/conformance/shaders).
 enum IntegerOp : uint32_t {
     integer_add,
     integer_subtract,

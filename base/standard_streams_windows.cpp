@@ -6,7 +6,7 @@ void occupy_closed_streams() {} // the C library keeps 0, 1 and 2 for the standa
 
 void ignore_file_size_signal() {} // Windows has no such signal
 
-// A console's handle is signalled by events that are no input, too, so that nothing can be told.
+// A console's handle is also signalled by events that are no input, so it does not tell whether input waits.
 bool input_is_waiting() { return true; }
 
 } // namespace tq

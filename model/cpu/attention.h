@@ -25,8 +25,8 @@ struct StoredTile {
     uint32_t head, count;
 };
 
-// Keys and values of a sequence: vector i is token i % block_tokens of block blocks[i / block_tokens]. Those in pages are by
-// position, those of the window by place in the ring.
+// Keys and values of a sequence: vector i is token i % block_tokens of block blocks[i / block_tokens]. Vectors in pages are found
+// by position, those of the window by their place in the ring.
 struct StoredVectors {
     const CacheSide &k, &v;
     std::span<const uint32_t> blocks;

@@ -27,7 +27,7 @@ struct Part {
 };
 
 // The inputs of all experts.
-// All tokens that chose an expert are its part. Inputs are gathered and converted once for each part, before any product, into
+// An expert's part is all tokens that chose it. Inputs are gathered and converted once for each part, before any product, into
 // one storage whose places cut() has computed; so the threads write without locks. With one row of x (a single token) all experts
 // have the same input, which is prepared once.
 class ExpertInputs {

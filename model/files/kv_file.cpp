@@ -85,8 +85,8 @@ class Reader {
 
 } // namespace
 
-// The file names every layer, so nothing is left to a default that may change; k and v are then those of layer 0, only so that
-// they are something. Rotation, scale rule and conditioning have defaults, as files of people leave them out.
+// The file names every layer, so nothing depends on a default that may change. k and v are those of layer 0, only so that they
+// have a value. Rotation, scale rule and conditioning have defaults, because files that people write leave them out.
 KvOptions read_kv_file(const std::filesystem::path& path) {
     const json file = read_json_file(path, max_bytes);
     const Reader reader(path);

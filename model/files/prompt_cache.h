@@ -48,8 +48,8 @@ class PromptCacheFile {
     // match its checksum.
     void read(uint32_t position, std::span<std::byte> bytes) const;
 
-    // Returns the window and states of a slot of all ids(): for a cache with windows of `window_tokens` tokens the last ones,
-    // none if it has none; and the recurrent states. Throws an Error if these do not match their checksums.
+    // Returns the window and the recurrent states of a slot of all ids(). The window has the last `window_tokens` tokens, which
+    // is what the cache keeps; 0: there is none. Throws an Error if these do not match their checksums.
     SavedSlot beside(uint32_t window_tokens) const;
 
   private:

@@ -1,4 +1,4 @@
-// HTTP for the hub, and for what asks other machines. curl/http.cpp implements it with libcurl; no_curl/http.cpp reports that
+// HTTP for the hub, and for questions to other machines. curl/http.cpp implements it with libcurl; no_curl/http.cpp reports that
 // this build has none.
 #pragma once
 #include <chrono>

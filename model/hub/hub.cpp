@@ -81,9 +81,9 @@ uint64_t existing_bytes(const fs::path& path) {
     return error ? 0 : bytes;
 }
 
-// Asked before anything is fetched, since a disk that is full after an hour is worse. Bytes that an earlier download left count
-// as there. The check is advice: another program may take the space meanwhile, and then the write fails with what has arrived
-// kept.
+// Checks the free space before anything is fetched, since a disk that is full after an hour is worse. Bytes that an earlier
+// download left count as there. The check is advice: another program may take the space meanwhile, and then the write fails with
+// what has arrived kept.
 void require_space(const HubCache& cache, const std::vector<HubFile>& missing) {
     uint64_t needed = spare_bytes;
     for (const HubFile& file : missing) needed += file.size - std::min(file.size, existing_bytes(cache.incomplete(file)));

@@ -16,7 +16,7 @@ struct KvCodec {
     uint32_t scales() const { return scale_count(type, head_dim()); }
 };
 
-// Every scale of a vector with a NaN or infinite element, whose codes are those of zeros: an fp16 NaN.
+// An fp16 NaN. If a vector has a NaN or infinite element, all its scales are this, and its codes are those of zeros.
 inline constexpr uint16_t nonfinite_scale = 0x7e00;
 
 // codes[words] and scales[scales] = the encoded x[head_dim]. Plain types store x itself.

@@ -16,7 +16,7 @@ const Model& model() {
 
 Ids encode(const std::string& text) { return model().tokenizer.encode(text); }
 
-// Answers a question with itself, and what is known by heart with what follows.
+// Answers a question with the question itself, and a text that it knows by heart with what follows.
 Ids echo(std::span<const uint32_t> prompt) {
     if (prompt.empty()) return encode("one two three");
     const std::string text = model().tokenizer.decode(prompt, false);

@@ -37,7 +37,7 @@ bool is_exact(const KvOptions& kv);
 // Returns the bounds of attention's output over vectors that the device stored itself.
 Bounds attention_bounds(const KvOptions& kv);
 
-// Between two tunings of one device, on workloads for which there is no reference.
+// Returns the limit of the error between two tunings of one device, for workloads without a reference.
 double error_limit(const KvOptions& kv, bool fp16_products);
 
 // ||a - b|| / ||b||

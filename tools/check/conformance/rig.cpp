@@ -95,7 +95,7 @@ Outcome compare(std::span<const float> got, std::span<const float> want, double 
     return outcome;
 }
 
-// Which NaN a sum with one gives is the processor's choice: where both have one, that of `got` is right.
+// Returns `want` with the NaNs of `got` where both have one: the processor chooses which NaN a sum gives.
 static uint32_t with_nans_of(uint32_t got, uint32_t want) {
     for (const uint32_t half : {0xffffu, 0xffff0000u}) {
         const auto is_nan = [&](uint32_t word) { return (word & half & 0x7fff7fff) > (0x7c007c00 & half); };

@@ -14,8 +14,8 @@ int run_subjects(const Arguments& arguments, Console& console, const std::functi
 // Calls `run` with each cache; an error is said, and the rest is measured. Returns whether there was none. Throws LoadStopped.
 bool run_caches(const Arguments& arguments, const Setup& setup, Console& console, const std::function<void(KvOptions)>& run);
 
-// Calls `once` for each repetition of -r, after `say` with its number; it returns nothing after Ctrl-C, which ends all. What it
-// measures has been checked before.
+// Calls `once` for each repetition of -r, after `say` with its number; it returns nothing after Ctrl-C, which ends all. The
+// logits have been checked before.
 template <class Once> auto repeat(const Arguments& arguments, const std::function<void(const std::string&)>& say, Once once) {
     std::vector<typename decltype(once())::value_type> samples;
     for (uint32_t i = 0; i < arguments.repetitions; i++) {

@@ -131,8 +131,8 @@ class Trials::Trial {
         return logits;
     }
 
-    // Cutting the cache costs nothing, filling does; so a cache that is deep enough is cut. Else the first tokens are run and
-    // repeated up to the depth.
+    // Filling the cache takes time, cutting it does not: so a cache that is deep enough is cut. Otherwise the first tokens are
+    // run, and repeated up to the depth.
     void go_to(uint32_t depth) {
         if (forward_->cache().cut(0, std::min(depth, forward_->position())) < depth) {
             forward_->truncate(0);

@@ -82,7 +82,8 @@ Finished conform(const Folder& folder, const std::string& rows) {
     return run_with(folder, {"conformance", "--filter", rows, "--timeout", "300", "--dump", (folder / "dump").string()});
 }
 
-// Without a window, which would hold all tokens of so short a text: codes, and the first tokens beside them, would not be read.
+// The cache has no window, because a window would hold all tokens of so short a text: neither codes nor the first tokens would be
+// read.
 Commands judge(const Folder& folder, const std::string& rows) {
     return {run_with(folder, {"bench", "-p", "4", "-n", "2", "-r", "1", "--no-limits", "--kv-window", "0"}),
             run_with(folder, {"validate", "-p", "Once upon a time there was a tailor named Tom.", "-n", "4", "--kv-window", "0"}),

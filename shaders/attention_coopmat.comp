@@ -27,13 +27,15 @@
 // without a product.
 // needs cooperative matrices
 // params: attention_params
-layout(constant_id = 8) const uint m = 16; // matrices are m x k, times k x n: rows x channels, times channels x keys; or rows x keys,
-layout(constant_id = 9) const uint n = 16; // times keys x channels
+// Matrices are m x k, times k x n: rows x channels, times channels x keys; or rows x keys, times keys x channels.
+layout(constant_id = 8) const uint m = 16;
+layout(constant_id = 9) const uint n = 16;
 layout(constant_id = 10) const uint k = 16;
 layout(constant_id = 11) const uint batch = 32; // keys at a time: whole matrices
 
 const uint strips = (rows + m - 1) / m, sides = head_dim > 128 ? 2 : 1;
-const uint subgroup = lanes / (strips * sides), sharers = subgroup / m, own_keys = batch / sharers; // an invocation weighs some of a row's keys
+// An invocation weighs own_keys of a row's keys.
+const uint subgroup = lanes / (strips * sides), sharers = subgroup / m, own_keys = batch / sharers;
 const uint stride = head_dim / 4 + 2;    // in vectors of four channels; two extra ones keep neighbours in different banks
 const uint scores_stride = batch + 4, weights_stride = batch + 8;
 const uint blocks = head_dim / 32, deep = head_dim / sides / k, wide = head_dim / sides / n; // matrices along a side of a vector

@@ -107,7 +107,8 @@ void fetch_key(uint n, uint at) {
 }
 
 // Returns the number of a key's vector; `first` is the first of its batch, or `end` - 1 if it lies after all keys.
-uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); } // PAGE % batch == 0
+// PAGE % batch == 0, so a batch lies in one page.
+uint vector_of(uint key, uint first, uint end) { return vector_near(min(key, end - 1), min(first, end - 1)); }
 
 const bool unequal = KV_UNEQUAL(k_type) != 0; // of four channels each has a scale
 const uint kinds = unequal ? 2 : 1;          // of pairs of channels

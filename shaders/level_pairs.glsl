@@ -12,7 +12,8 @@ shared uint level_pairs[table_size == 0 ? 1 : table_size * copies]; // [index][c
 // Returns the code of channel 0 or 1 of a pair's index.
 uint code_of_pair(uint type, uint index, uint i) {
     const uint bits = KV_BITS(type), low = KV_LOW_BITS(bits);
-    if (KV_UNEQUAL(type) != 0) return code_of_both(type, index & ((1u << (2 * bits)) - 1u), index >> (2 * bits) << 1 | i); // the second kind
+    // the second kind
+    if (KV_UNEQUAL(type) != 0) return code_of_both(type, index & ((1u << (2 * bits)) - 1u), index >> (2 * bits) << 1 | i);
     if (KV_TRELLIS(type) != 0 && bits == 2) return (index >> (2 * i)) & 15u;
     if (low == bits) return (index >> (low * i)) & ((1u << low) - 1u);
     const uint high = index >> (2 * low + i); // tq3's plane, one bit a channel; tq3t's, with the two bits before
@@ -32,7 +33,8 @@ uint table_entry(uint type, uint index) {
 void prepare_level_pairs() {
     for (uint index = gl_LocalInvocationID.x; index < table_size; index += lanes) {
         const uint entry = index < k_table ? table_entry(k_type, index) : table_entry(v_type, index - k_table);
-        [[dont_unroll]] for (uint i = 0; i < copies; i++) level_pairs[index * copies + (index + i) % copies] = entry; // each in another bank
+        // each copy in another bank
+        [[dont_unroll]] for (uint i = 0; i < copies; i++) level_pairs[index * copies + (index + i) % copies] = entry;
     }
 }
 

@@ -28,7 +28,7 @@ layout(constant_id = 5) const uint k = 16;
 layout(constant_id = 6) const uint blocks = 1; // every invocation decodes one if workgroup is tile_rows * blocks
 layout(constant_id = 7) const uint subgroup = 32; // invocations of one
 layout(constant_id = 8) const uint row_subgroups = 2;
-layout(constant_id = 9) const uint ahead = 1; // steps of columns: 1: the next are fetched while these are multiplied; 2: decoded, too
+layout(constant_id = 9) const uint ahead = 1; // 1: the next columns are fetched while these are multiplied; 2: decoded, too
 layout(constant_id = 10) const uint accumulate = 0;
 layout(constant_id = 11) const uint interleave = 1; // of the rows of the weights
 layout(constant_id = 12) const uint experts = 0; // 1: the matrix is a stack of experts' matrices (rows.glsl)
@@ -106,7 +106,8 @@ void main() {
     prepare_weights();
     const uint first_row = gl_WorkGroupID.x * tile_rows;
     if (!find_tile()) return;
-    const uint row = gl_SubgroupID % row_subgroups * own_rows, token = gl_SubgroupID / row_subgroups * own_tokens; // within the tile
+    // within the tile
+    const uint row = gl_SubgroupID % row_subgroups * own_rows, token = gl_SubgroupID / row_subgroups * own_tokens;
 
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sums[down * across];
     [[unroll]] for (uint i = 0; i < down * across; i++) sums[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.0);

@@ -125,7 +125,8 @@ void main() {
 
     uint starts[rows];
     float sums[summed];
-    [[unroll]] for (uint r = 0; r < rows; r++) starts[r] = row_start(matrix_row + min(first + r, row_count - 1), p.cols); // past the end: the last row, never stored
+    // Rows past the end are the last row, and are never stored.
+    [[unroll]] for (uint r = 0; r < rows; r++) starts[r] = row_start(matrix_row + min(first + r, row_count - 1), p.cols);
     [[unroll]] for (uint r = 0; r < summed; r++) sums[r] = 0.0;
     multiply(starts, lane, sums);
     add_lanes(sums, summed);

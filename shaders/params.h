@@ -120,7 +120,7 @@ struct attention_params {
     uint ring_tokens;   // per head
     uint block_tokens;  // per head of the pass's block; 0 without one
     uint split_step;    // the splits' lengths are multiples of this
-    uint sinks;         // number of first positions that are not read here: FIRST_TOKENS if attention_sink reads them, else 0; 1 of a head for drafts
+    uint sinks;         // first positions not read here: FIRST_TOKENS if attention_sink reads them; 1 in a head for drafts; or 0
     uint page_scores;   // as in q_norm_rope_params
     uint pages;
 };

@@ -12,7 +12,7 @@ using uint = uint32_t;
 #define SAMPLING_STRETCH 1024u   // logits per workgroup of sample_candidates
 #define SAMPLING_STRETCHES 256u  // maximum of stretches: 262,144 logits
 #define NO_TOKEN 0xffffffffu     // sampled if a logit is not finite, or no id may be sampled
-#define NO_LOGIT 0u              // as the key of a logit (shaders/sampling.glsl): of an id that is excluded, or past the vocabulary
+#define NO_LOGIT 0u              // key (shaders/sampling.glsl) of the logit of an id that is excluded, or past the vocabulary
 #define NONFINITE_LOGIT NO_TOKEN // greater than every finite key, and so always found
 
 // All inputs of sampling besides logits, excluded ids and 32 random bits; model/engine/sampling/device_sampling.h makes it.

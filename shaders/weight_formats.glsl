@@ -337,7 +337,7 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     return Scales32(vec2(d.x * float(scale)), vec2(d.y * float(minimum)));
 }
 
-#elif defined(FORMAT_q6_k) // row: blocks of (8 vectors of low nibbles, 4 of high bit pairs, 16 int8 scales), then one fp16 d per block
+#elif defined(FORMAT_q6_k) // row: blocks of (8 vectors of low nibbles, 4 of high bit pairs, 16 int8 scales), then one fp16 d each
 #define ZERO 32
 #define SPLIT_SCALES
 #define HEADER_VECTORS 2

@@ -116,7 +116,7 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     return scaled(block_scale(raw.w[3], s) * (0.25 * vec2(scales & 15, (scales >> 4) & 15) + 0.125));
 }
 
-#elif defined(FORMAT_iq2_s) // row: blocks of (4 vectors of indices and signs, 1 of high bits and scales), then one fp16 d per block
+#elif defined(FORMAT_iq2_s) // row: blocks of (4 vectors of indices and signs, 1 of high bits and scales), then one fp16 d each
 #define SPLIT_SCALES
 #define HEADER_VECTORS 2
 uint row_vectors(uint cols) { return cols / 256 * 5 + (cols / 256 + 7) / 8; }
@@ -138,7 +138,7 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     return scaled(block_scale(raw.w[3], s) * (0.25 * vec2((raw.w[2] >> 8) & 15, (raw.w[2] >> 12) & 15) + 0.125));
 }
 
-#elif defined(FORMAT_iq3_xxs) // row: blocks of (4 vectors of indices, 2 of signs, with a scale among these), then one fp16 d per block
+#elif defined(FORMAT_iq3_xxs) // row: blocks of (4 vectors of indices, 2 of signs, with a scale among these), then one fp16 d each
 #define HEADER_VECTORS 1
 uint row_vectors(uint cols) { return cols / 256 * 6 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 256 * 6 + s / 8; }
@@ -158,7 +158,7 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     return scaled(block_scale(raw.w[3], s) * (0.5 * float(nibble_among_signs(raw.w[2])) + 0.25));
 }
 
-#elif defined(FORMAT_iq3_s) // row: blocks of (4 vectors of indices, 2 of signs), 3 words of high bits and scales each, one fp16 d each
+#elif defined(FORMAT_iq3_s) // row: blocks of (4 vectors of indices, 2 of signs), then 3 words of high bits and scales, and fp16 d
 #define HEADER_VECTORS 3
 uint row_vectors(uint cols) { return cols / 256 * 6 + (cols / 256 * 3 + 3) / 4 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { // the first and the last word of high bits and scales, d
@@ -206,7 +206,7 @@ Scales32 scales32(Raw32 raw, uint s, uint j) {
     return scaled(block_scale(raw.w[2], s) * (0.25 * float((raw.w[1] >> 12) & 7) + 0.125));
 }
 
-#elif defined(FORMAT_iq1_m) // row: blocks of (2 vectors of indices, 1 of high bits and signs), then fp16 d and 48 bits of scales per block
+#elif defined(FORMAT_iq1_m) // row: blocks of (2 vectors of indices, 1 of high bits and signs), then fp16 d and 48 bits of scales
 #define ZERO 9
 #define SPLIT_SCALES
 #define HEADER_VECTORS 2

@@ -102,8 +102,8 @@ inline QueryTile pack_queries(float* storage, float* scores, const Queries& of, 
     return t;
 }
 
-// Positions are compared as floats, in the lanes of scores. They are exact up to 2^24.
-// Sets the positions that are visible to the lanes of a tile: those of the window, or those before it.
+// Sets the positions that are visible to the lanes of a tile: those of the window, or those before it. Positions are compared as
+// floats, in the lanes of scores; they are exact up to 2^24.
 inline void set_bounds(const QueryTile& t, const Queries& of, uint32_t first, bool window) {
     for (size_t i = 0; i < t.width; i++) {
         const size_t query = std::min<size_t>(first + i, of.end - 1); // padding lanes attend like the last query

@@ -23,8 +23,8 @@ namespace {
 // Squares below this share of the mean of their head's count as that: if keys never change, or queries are zero.
 constexpr double min_share = 1e-12;
 
-// Means are multiples of 1 / 16 of the power of two at or below what is left of the keys, so that machines which round
-// differently mostly find the same; their error is a thousandth of what is left.
+// Means are multiples of 1 / 16 of the power of two at or below the rest of the keys, so that machines which round
+// differently mostly find the same; their error is a thousandth of the rest.
 constexpr int mean_steps = 4;
 
 constexpr int scale_steps = 4; // of a factor of two

@@ -8,6 +8,7 @@
 #include "base/ensure.h"
 #include "base/error.h"
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -83,35 +84,44 @@ std::optional<std::vector<size_t>> best_choices(std::span<const std::vector<Choi
     return out;
 }
 
-Sensitivities::Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent)
-    : base_(base), layers_(layers), recurrent_(std::move(recurrent)), types_(std::move(types)),
-      kl_(size_t(layers) * 2 * types_.size()) {
+Sensitivities::Sensitivities(const KvOptions& base, uint32_t layers, const std::vector<KvType>& types,
+                             std::vector<bool> recurrent)
+    : base_(base), layers_(layers), recurrent_(std::move(recurrent)) {
     ENSURE(base.k == base.v && base.layers.empty(), "{}", describe(base));
-    for (uint32_t layer = 0; layer < layers; layer++)
-        for (const KvSide side : sides) {
+    for (const KvSide side : sides) {
+        auto& own = types_[size_t(side)];
+        std::ranges::copy_if(types, std::back_inserter(own),
+                             [&](KvType type) { return side == KvSide::key || values_beside(type) == type; });
+        if (own.empty()) fail("{} is for keys alone: name a type for values, too, such as tq4", name(types.at(0)));
+        kl_[size_t(side)].resize(layers * own.size());
+        for (uint32_t layer = 0; layer < layers; layer++) {
             set({layer, side, base.k}, 0);
-            for (const KvType type : types_)
+            for (const KvType type : own)
                 if (!stores(layer)) set({layer, side, type}, 0);
         }
+    }
 }
 
+// Returns the place in the side's kl_, or its size if it has none.
 size_t Sensitivities::index(const Probe& probe) const {
-    const auto type = std::ranges::find(types_, probe.type);
-    if (type == types_.end() || probe.layer >= layers_) return kl_.size();
-    return (size_t(probe.layer) * 2 + size_t(probe.side)) * types_.size() + size_t(type - types_.begin());
+    const auto& own = types(probe.side);
+    const auto type = std::ranges::find(own, probe.type);
+    if (type == own.end() || probe.layer >= layers_) return layers_ * own.size();
+    return probe.layer * own.size() + size_t(type - own.begin());
 }
 
 std::vector<Probe> Sensitivities::missing() const {
     std::vector<Probe> out;
     for (uint32_t layer = 0; layer < layers_; layer++)
         for (const KvSide side : sides)
-            for (const KvType type : types_)
-                if (const Probe probe{layer, side, type}; !kl_[index(probe)]) out.push_back(probe);
+            for (const KvType type : types(side))
+                if (const Probe probe{layer, side, type}; !kl_[size_t(side)][index(probe)]) out.push_back(probe);
     return out;
 }
 
 void Sensitivities::set(const Probe& probe, double kl) {
-    if (const size_t i = index(probe); i < kl_.size()) kl_[i] = kl;
+    auto& all = kl_[size_t(probe.side)];
+    if (const size_t i = index(probe); i < all.size()) all[i] = kl;
 }
 
 KvOptions Sensitivities::options(const Probe& probe) const {
@@ -123,9 +133,10 @@ KvOptions Sensitivities::options(const Probe& probe) const {
 }
 
 double Sensitivities::predicted(uint32_t layer, KvSide side, KvType type) const {
+    const auto& all = kl_[size_t(side)];
     const size_t i = index({layer, side, type});
-    ENSURE(i < kl_.size() && kl_[i], "layer {}, {}", layer, name(type));
-    return *kl_[i];
+    ENSURE(i < all.size() && all[i], "layer {}, {}", layer, name(type));
+    return *all[i];
 }
 
 double Sensitivities::predicted(const KvOptions& kv) const {
@@ -143,7 +154,7 @@ std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_he
         for (const KvSide side : sides) {
             if (!stores(layer)) continue;
             auto& part = parts.emplace_back();
-            for (const KvType type : types_)
+            for (const KvType type : types(side))
                 part.push_back({uint64_t(kv_heads) * kv_vector_bytes(type, head_dim), predicted(layer, side, type)});
         }
     const auto chosen = best_choices(parts, budget);
@@ -152,7 +163,8 @@ std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_he
     size_t next = 0; // part of the next layer that stores something; after the last one the last
     for (uint32_t layer = 0; layer < layers_; layer++) {
         const size_t of = std::min(next, chosen->size() - 2);
-        kv.layers.push_back({int(layer), int(layer), {types_[(*chosen)[of]], types_[(*chosen)[of + 1]]}});
+        kv.layers.push_back(
+            {int(layer), int(layer), {types(KvSide::key)[(*chosen)[of]], types(KvSide::value)[(*chosen)[of + 1]]}});
         next += stores(layer) ? 2 : 0;
     }
     kv.layer_count = layers_;
@@ -164,8 +176,8 @@ std::optional<KvOptions> Sensitivities::best_mix(uint64_t budget, uint32_t kv_he
 std::optional<KvOptions> Sensitivities::best_pair(uint64_t budget, uint32_t kv_heads, uint32_t head_dim) const {
     std::optional<KvOptions> best;
     const uint32_t layers = layers_ - uint32_t(std::ranges::count(recurrent_, true));
-    for (const KvType k : types_)
-        for (const KvType v : types_) {
+    for (const KvType k : types(KvSide::key))
+        for (const KvType v : types(KvSide::value)) {
             KvOptions kv = base_;
             kv.set({k, v});
             if (kv_bytes_per_token(kv, layers, kv_heads, head_dim) <= budget && (!best || predicted(kv) < predicted(*best)))

@@ -7,6 +7,7 @@
 // add. It fails if errors are large enough to change the later layers: so the chosen mix itself is measured in the end.
 #pragma once
 #include "model/kv/options.h"
+#include <array>
 #include <optional>
 
 namespace tq::quality {
@@ -32,9 +33,10 @@ struct Probe {
 // The KL divergences of all probes of a model: of each type on each side of each layer, everything else as in `base`.
 class Sensitivities {
   public:
-    // base: both sides of all layers are of one type, whose own probes cost nothing. recurrent: which layers are, and store
-    // nothing, whatever their type; empty: none.
-    Sensitivities(const KvOptions& base, uint32_t layers, std::vector<KvType> types, std::vector<bool> recurrent = {});
+    // base: both sides of all layers are of one type, whose own probes cost nothing. types: those of unequal bits are for keys
+    // alone. recurrent: which layers are, and store nothing, whatever their type; empty: none. Throws Error if no type is for
+    // values.
+    Sensitivities(const KvOptions& base, uint32_t layers, const std::vector<KvType>& types, std::vector<bool> recurrent = {});
 
     std::vector<Probe> missing() const;      // probes that are not set yet, layer by layer
     void set(const Probe& probe, double kl); // no effect if it is not one of these probes
@@ -48,7 +50,7 @@ class Sensitivities {
     double predicted(const KvOptions& kv) const; // kv: of these types only
     double predicted(uint32_t layer, KvSide side, KvType type) const;
 
-    const std::vector<KvType>& types() const { return types_; }
+    const std::vector<KvType>& types(KvSide side) const { return types_[size_t(side)]; }
 
   private:
     size_t index(const Probe& probe) const;
@@ -57,8 +59,8 @@ class Sensitivities {
     KvOptions base_;
     uint32_t layers_;
     std::vector<bool> recurrent_;
-    std::vector<KvType> types_;
-    std::vector<std::optional<double>> kl_; // [layers][2][types]
+    std::array<std::vector<KvType>, 2> types_;             // of keys, of values
+    std::array<std::vector<std::optional<double>>, 2> kl_; // [layers][types] of keys, of values
 };
 
 } // namespace tq::quality

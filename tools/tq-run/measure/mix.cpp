@@ -23,7 +23,7 @@ namespace {
 
 using quality::Summary;
 
-constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq5,tq6,tq8,q8_0,f16";
+constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq4u,tq5,tq5u,tq6,tq8,q8_0,f16";
 
 struct MixArguments {
     ConsoleArguments console;
@@ -143,6 +143,8 @@ int run(const MixArguments& arguments) {
                         setup.options.kv.window, arguments.search.chunk_tokens));
     TypeSearchOptions options = arguments.search;
     options.types = parse_types(arguments.types);
+    if (arguments.types == default_types && setup.options.kv.rotation != RotationKind::wht)
+        std::erase_if(options.types, [](KvType type) { return is_unequal(type); }); // these need its butterflies
     const uint32_t layers = setup.model.config.num_hidden_layers;
     std::optional<MemoryBudget> memory;
     if (arguments.budget == 0) memory.emplace(setup, *arguments.model.context_size, arguments.model.memory_limit_bytes >> 20);

@@ -21,15 +21,15 @@ constexpr size_t max_at_once = 8; // caches in one pass over the reference: more
 
 TypeSearch::TypeSearch(const TypeSearchOptions& a, Setup& setup, Console& console)
     : setup_(setup), console_(console), chunks_(a.chunks), chunk_tokens_(a.chunk_tokens), shard_(a.shard),
-      text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform(base_type)),
+      text_(read_measured_text(a.file, setup.model.tokenizer, a.chunk_tokens)), base_(uniform({base_type, base_type})),
       sensitivities_(base_, setup.model.config.num_hidden_layers, a.types, setup.model.config.recurrent_layers),
       probes_(sensitivities_.missing()), log_(shard_, identity(a), false) {
     read_log();
 }
 
-KvOptions TypeSearch::uniform(KvType type) const {
+KvOptions TypeSearch::uniform(KvTypes types) const {
     KvOptions kv = setup_.options.kv;
-    kv.set({type, type});
+    kv.set(types);
     return kv;
 }
 
@@ -67,7 +67,8 @@ void TypeSearch::read_log() try {
 
 void TypeSearch::check(uint64_t budget) const {
     std::vector<uint64_t> sizes;
-    for (const KvType type : sensitivities_.types()) sizes.push_back(bytes(uniform(type)));
+    for (const KvType k : sensitivities_.types(KvSide::key))
+        for (const KvType v : sensitivities_.types(KvSide::value)) sizes.push_back(bytes(uniform({k, v})));
     const auto [min, max] = std::ranges::minmax(sizes);
     if (budget < min)
         fail("{} bytes per token are too few: the smallest cache of these types takes {}; --types can name smaller ones", budget,
@@ -88,9 +89,9 @@ quality::KeepGoing TypeSearch::watched(const std::string& status, const quality:
 
 std::string TypeSearch::where_stopped() const {
     const uint32_t layers = setup_.model.config.attention_layers();
-    const auto& types = sensitivities_.types();
-    const auto measured_types = size_t(std::ranges::count_if(types, [](KvType type) { return type != base_type; }));
-    const size_t all = layers * 2 * measured_types, missing = sensitivities_.missing().size();
+    const auto measured = [](KvType type) { return type != base_type; };
+    const auto count = [&](KvSide side) { return size_t(std::ranges::count_if(sensitivities_.types(side), measured)); };
+    const size_t all = layers * (count(KvSide::key) + count(KvSide::value)), missing = sensitivities_.missing().size();
     return fmt::format("stopped: {} of {} caches were measured, and no file is written; {}", all - std::min(all, missing), all,
                        shard_.log.empty() ? "with --log FILE the same command could continue from there"
                                           : "the same command continues from there");
@@ -223,8 +224,8 @@ std::vector<KvOptions> TypeSearch::rivals(uint64_t budget) const {
     std::vector<KvOptions> out;
     if (const auto pair = sensitivities_.best_pair(budget, c.num_key_value_heads, c.head_dim)) out.push_back(*pair);
     std::optional<KvOptions> largest;
-    for (const KvType type : sensitivities_.types()) {
-        const KvOptions kv = uniform(type);
+    for (const KvType type : sensitivities_.types(KvSide::value)) { // all of these are for keys, too
+        const KvOptions kv = uniform({type, type});
         if (bytes(kv) <= budget && (!largest || bytes(kv) > bytes(*largest))) largest = kv;
     }
     if (largest && (out.empty() || describe(*largest) != describe(out[0]))) out.push_back(*largest);

@@ -49,7 +49,7 @@ class TypeSearch {
 
   private:
     nlohmann::json identity(const TypeSearchOptions& options) const;
-    KvOptions uniform(KvType type) const;
+    KvOptions uniform(KvTypes types) const;
     size_t caches_at_once() const;
     std::optional<quality::Summary> logged(const KvOptions& kv) const;
     quality::CacheCosts& costs(size_t first_chunk);

@@ -1,4 +1,5 @@
 // The choice of types within a budget: against all combinations, and the prediction for a mix.
+#include "base/error.h"
 #include "tools/check/quality/mix.h"
 #include <algorithm>
 #include <doctest/doctest.h>
@@ -108,6 +109,26 @@ TEST_CASE("a mix spends bytes where they help") {
     s.set({7, KvSide::key, KvType::tq2}, 1); // of another model: no effect
     s.set({0, KvSide::key, KvType::tq8}, 1);
     CHECK(s.missing().empty());
+}
+
+TEST_CASE("types of unequal bits are for keys alone") {
+    constexpr uint32_t layers = 2, kv_heads = 2, head_dim = 128;
+    Sensitivities s({KvType::f16, KvType::f16}, layers, {KvType::tq4u, KvType::tq4, KvType::f16});
+    CHECK(s.missing().size() == layers * (2 + 1));
+    for (const Probe& probe : s.missing()) {
+        CHECK((probe.side == KvSide::key || probe.type == KvType::tq4));
+        s.set(probe, probe.type == KvType::tq4u ? 0.001 : 0.01);
+    }
+    const uint64_t budget = kv_bytes_per_token({KvType::tq4u, KvType::tq4}, layers, kv_heads, head_dim);
+    const auto mix = s.best_mix(budget, kv_heads, head_dim);
+    REQUIRE(mix);
+    for (uint32_t layer = 0; layer < layers; layer++) CHECK(mix->at(layer, layers) == KvTypes{KvType::tq4u, KvType::tq4});
+    CHECK_NOTHROW(check_kv(*mix, layers));
+    const auto pair = s.best_pair(budget, kv_heads, head_dim);
+    REQUIRE(pair);
+    CHECK(describe(*pair) == "tq4u/tq4");
+    CHECK_THROWS_WITH_AS(Sensitivities({KvType::f16, KvType::f16}, layers, {KvType::tq5u, KvType::tq4u}),
+                         doctest::Contains("tq5u is for keys alone: name a type for values, too"), Error);
 }
 
 TEST_CASE("of a hybrid only layers that store something are measured and counted") {

@@ -196,6 +196,32 @@ TEST_CASE("what a file costs is measured in the same command") {
 }
 
 #ifndef _WIN32
+TEST_CASE("Ctrl-C says how far it came, and whether anything is kept") {
+    const Place place;
+    Config large = small_config();
+    large.hidden_size = 512;
+    large.vocab_size = 16384; // one thread takes a while for each matrix of the vocabulary's size
+    write_random_model(place.path("in.gguf"), {.config = large, .type = GgmlType::F16, .tied = false});
+    const std::string out = place.path("out.gguf");
+    const Command command{{TQ_RUN, "quantize", place.path("in.gguf"), out, "Q3_K_L", "-t", "1"}, "", {}};
+    // The program runs a millisecond at a time until its log has `lines` lines: of the run, and of each tensor.
+    const auto stop_at = [&](int lines) {
+        return run_in_shell(command, "\"$@\" >$out & p=$!; until [ \"$(grep -c check " + out + ".part.log 2>&1)\" -ge " +
+                                         std::to_string(lines) +
+                                         " ] 2>&-; do kill -CONT $p || exit; sleep 0.001; kill -STOP $p; done; "
+                                         "kill -INT $p; kill -CONT $p; wait $p");
+    };
+    const Finished early = stop_at(1);
+    CHECK(early.status == 130);
+    CHECK_MESSAGE(contains(early.error, "stopped before the first tensor was finished, and nothing is kept"), early.error);
+    CHECK(!place.has("out.gguf.part"));
+    const Finished later = stop_at(3);
+    CHECK(later.status == 130);
+    CHECK_MESSAGE(contains(later.error, "stopped after 2 of "), later.error);
+    CHECK(place.has("out.gguf.part"));
+    CHECK(contains(tq_run({"quantize", place.path("in.gguf"), out, "Q3_K_L"}).error, "going on after 2 of "));
+}
+
 TEST_CASE("a run that ends in the middle is gone on with, whatever of it is left") {
     const Place whole, place;
     const std::vector<std::string> arguments{demo, place.path("out.gguf"), "Q5_K_M", "--allow-requantize"};

@@ -93,10 +93,16 @@ class QuantizedFile {
         write_text(heading());
         if (file.finished() > 0)
             write_error(fmt::format("tq-run: going on after {} of {} tensors\n", file.finished(), tensors().size()));
-        if (!convert(file, console)) return false;
-        if (!read_back(file.close(), console)) return false;
+        const bool converted = convert(file, console);
+        finished_ = file.finished();
+        if (!converted || !read_back(file.close(), console)) return false;
         file.commit();
         return true;
+    }
+
+    std::string where_stopped() const {
+        if (finished_ == 0) return "stopped before the first tensor was finished, and nothing is kept";
+        return fmt::format("stopped after {} of {} tensors; the same command goes on from there", finished_, tensors().size());
     }
 
     // A line for each format: its tensors, their size, and the root mean square of their errors / that of the originals.
@@ -205,6 +211,7 @@ class QuantizedFile {
     const std::string header_;
     ThreadPool pool_;
     Importances importances_;
+    size_t finished_ = 0;             // tensors in the file when write() ended
     std::map<size_t, uint64_t> sums_; // of the tensors that this run wrote
     std::map<GgmlType, Errors> errors_;
 };
@@ -257,7 +264,7 @@ int run(const QuantizeArguments& given) {
     if (!arguments.divergence.file.empty()) text = divergence_text(arguments.divergence, model.tokenizer);
     catch_interrupts();
     if (!file.write(console)) {
-        write_error("tq-run: stopped; the same command goes on from there\n");
+        write_error(fmt::format("tq-run: {}\n", file.where_stopped()));
         return 130;
     }
     write_text(file.report());

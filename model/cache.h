@@ -144,7 +144,7 @@ class Cache {
     // and states of a slot of these tokens; not empty if slots have recurrent states. Throws OutOfMemory as reserve() does, and
     // what `source` throws; the slot is then empty.
     void restore(uint32_t slot, uint32_t tokens, const PageSource& source, const SavedSlot& saved = {});
-    // For measurements at depth, whatever the stored values: as if n tokens had been run, by repeating the stored vectors of the
+    // Fills a slot to n tokens for measurements at depth: repeats the stored vectors of the
     // first position(slot), an even number above 0 (n >= position(slot)); recurrent states stay. Throws OutOfMemory as reserve()
     // does.
     void repeat(uint32_t slot, uint32_t n);

@@ -252,7 +252,7 @@ struct TQ2_0 {
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) { return pairs_of_32(block + 32 * (v / 2), v); }
 };
 
-// Code that uses what the instruction set defines before it includes this.
+// Each instruction set defines its vectors, and then includes this.
 namespace {
 
 // Adds the sums over the first `cols` columns of group i, for `count` tokens from `first` on, to total[tokens]; blocks[dots_rows]

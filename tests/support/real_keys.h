@@ -22,7 +22,7 @@ struct RealKeys {
     uint64_t seed = 1;
 };
 
-// The directions of hidden states, of rms 1 and orthogonal: their mean, and what the first token has.
+// The directions of hidden states, of rms 1 and orthogonal: their mean, and the first token's.
 struct HiddenDirections {
     std::vector<double> mean, first;
 };

@@ -31,7 +31,7 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
     return words;
 }
 
-// The windows on the device, as the pass finds them: the vectors of its rows in the block, or in the slots' rings if rows are
+// Writes the device's windows as they are before the pass: the vectors of its rows in the block, or in the slots' rings if rows are
 // separate; NaN everywhere else.
 void put_window(Rig& rig, const AttentionCase& shape, const host::LayerCache& host, const gpu::PassRows& pass,
                 gpu::DeviceStorage& cache) {

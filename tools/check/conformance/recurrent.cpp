@@ -362,7 +362,7 @@ Outcome hidden_states(Rig& rig, const gpu::Tuning& tuning, uint32_t cols, uint32
     return worse(rig.check(y, before, 0), rig.check(states, kept.values, 0));
 }
 
-// Rows where a sequence begins and where it goes on, fewer than are kept and more.
+// Rows at the beginning of a sequence and within one, fewer and more than are kept.
 std::vector<std::pair<std::string, gpu::PassRows>> hidden_passes() {
     gpu::PassRows separate, block;
     for (const auto& [slot, position, count] : {std::tuple{2u, 0u, 1u}, {0u, 5u, 3u}, {1u, 40u, 2u}})

@@ -31,8 +31,8 @@ std::vector<uint32_t> slice_words(const host::LayerCache& cache, const gpu::Cach
     return words;
 }
 
-// Writes the device's windows as they are before the pass: the vectors of its rows in the block, or in the slots' rings if rows are
-// separate; NaN everywhere else.
+// Writes the device's windows as they are before the pass: the vectors of its rows in the block, or in the slots' rings if rows
+// are separate; NaN everywhere else.
 void put_window(Rig& rig, const AttentionCase& shape, const host::LayerCache& host, const gpu::PassRows& pass,
                 gpu::DeviceStorage& cache) {
     const uint32_t words = code_words(KvType::f16, shape.head_dim), block = pass.count() + 3;

@@ -29,8 +29,8 @@ constexpr uint32_t kept_window_tokens(uint32_t window) { return window + SAMPLIN
 inline constexpr float window_unit = 1 / WINDOW_INVERSE_UNIT;
 
 // words[head_dim / 2] = fp16 numbers, for the x[head_dim] that encode() is given. The FIRST_TOKENS of each page are also
-// kept in fp16, in every layer with codes (PageLayout): attention reads those of a sequence, which all later queries attend to, never
-// as codes.
+// kept in fp16, in every layer with codes (PageLayout): attention reads those of a sequence, which all later queries attend to,
+// never as codes.
 void encode_window(const KvCodec& codec, std::span<uint32_t> words, std::span<const float> x);
 // y[head_dim] = the vector that words[head_dim / 2] hold, in the codes' own space.
 void decode_window(std::span<float> y, std::span<const uint32_t> words);

@@ -64,9 +64,9 @@ uint turned(uint word, uint at) { return word >> at | (word << 1) << (31 - at); 
 void load_channels(uint type, uint codes, uint scales, uint at, uint c, uint n, out float v[8]) {
     const uint base = codes + at * KV_WORDS(type, head_dim);
     if (!KV_IS_CODED(type) && n == 8) { // 16 bytes at a time
-        const uint halves = KV_FAMILY(type) == KV_F32 ? 2 : 1;
-        const uvec4 first = cache(base / 4 + c / 8 * halves), second = halves == 2 ? cache(base / 4 + c / 4 + 1) : uvec4(0);
-        for (uint i = 0; i < 8; i++) v[i] = plain_value(type, halves == 1 ? first[i / 2] : i < 4 ? first[i] : second[i - 4], i);
+        const uint loads = KV_FAMILY(type) == KV_F32 ? 2 : 1;
+        const uvec4 first = cache(base / 4 + c / 8 * loads), second = loads == 2 ? cache(base / 4 + c / 4 + 1) : uvec4(0);
+        for (uint i = 0; i < 8; i++) v[i] = plain_value(type, loads == 1 ? first[i / 2] : i < 4 ? first[i] : second[i - 4], i);
         return;
     }
     if (!KV_IS_CODED(type)) {

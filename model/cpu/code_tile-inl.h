@@ -44,10 +44,10 @@ template <int by, class Words> HWY_INLINE Words turned(Words runs) {
 
 // Returns words of nibbles, which are indices of levels, from `lanes` runs of eight trellis codes of two bits (TrellisPlanes).
 HWY_INLINE hn::Vec<U> spread_two_bits(const uint8_t* plane) {
-    const hn::Rebind<uint16_t, F> halves;
-    const hn::Repartition<uint32_t, decltype(halves)> words;
-    const auto codes = hn::LoadU(halves, reinterpret_cast<const uint16_t*>(plane));
-    const auto even = hn::BitCast(halves, turned<2>(hn::BitCast(words, codes)));
+    const hn::Rebind<uint16_t, F> shorts;
+    const hn::Repartition<uint32_t, decltype(shorts)> words;
+    const auto codes = hn::LoadU(shorts, reinterpret_cast<const uint16_t*>(plane));
+    const auto even = hn::BitCast(shorts, turned<2>(hn::BitCast(words, codes)));
     return hn::Or(hn::PromoteTo(U(), even), hn::ShiftLeft<16>(hn::PromoteTo(U(), codes)));
 }
 

@@ -38,8 +38,8 @@ HWY_INLINE V to_floats(hn::Vec<U> v) { return hn::ConvertTo(F(), hn::BitCast(I()
 // Loads [lanes] fp16 values at p, which need not be aligned.
 HWY_INLINE V load_fp16(const uint8_t* p) {
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
-    const hn::Rebind<hwy::float16_t, F> halves;
-    return hn::PromoteTo(F(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
+    const hn::Rebind<hwy::float16_t, F> fp16;
+    return hn::PromoteTo(F(), hn::LoadU(fp16, reinterpret_cast<const hwy::float16_t*>(p)));
 #else // Highway's own emulation makes infinities finite: this is half_to_float of base/half.h
     const auto bits = hn::PromoteTo(U(), hn::LoadU(hn::Rebind<uint16_t, F>(), reinterpret_cast<const uint16_t*>(p)));
     const auto magnitude = hn::And(bits, hn::Set(U(), 0x7fff)), sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
@@ -55,9 +55,9 @@ HWY_INLINE V load_fp16(const uint8_t* p) {
 // Stores the fp16 bits of [lanes] values, as float_to_half of base/half.h.
 HWY_INLINE void store_fp16(uint16_t* p, V v) {
 #if HWY_TARGET <= HWY_AVX2 || HWY_ARCH_ARM_A64
-    const hn::Rebind<hwy::float16_t, F> halves;
+    const hn::Rebind<hwy::float16_t, F> fp16;
     const V nan = hn::BitCast(F(), hn::Or(hn::And(hn::BitCast(U(), v), hn::Set(U(), 0x80000000)), hn::Set(U(), 0x7fc00000)));
-    hn::StoreU(hn::DemoteTo(halves, hn::IfThenElse(hn::IsNaN(v), nan, v)), halves, reinterpret_cast<hwy::float16_t*>(p));
+    hn::StoreU(hn::DemoteTo(fp16, hn::IfThenElse(hn::IsNaN(v), nan, v)), fp16, reinterpret_cast<hwy::float16_t*>(p));
 #else
     HWY_ALIGN float values[lanes];
     hn::Store(v, F(), values);

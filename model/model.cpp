@@ -105,6 +105,8 @@ SamplerOptions recommended_sampling(const ModelFile& file, bool thinking) {
     options.top_p = recommended_real(file, "general.sampling.top_p", options.top_p, 0, 1);
     options.repeat_penalty = recommended_real(file, "general.sampling.penalty_repeat", options.repeat_penalty, 0.01, 100);
     options.repeat_last_n = recommended_count(file, "general.sampling.penalty_last_n", options.repeat_last_n, UINT32_MAX);
+    options.presence_penalty = recommended_real(file, "general.sampling.penalty_present", options.presence_penalty, -100, 100);
+    options.frequency_penalty = recommended_real(file, "general.sampling.penalty_freq", options.frequency_penalty, -100, 100);
     options.min_p = recommended_real(file, "general.sampling.min_p", options.min_p, 0, 1);
     return options;
 }

@@ -2,7 +2,6 @@
 // and are recognised by their rank when they are popped: a rank identifies one pair of ids.
 #include "model/text/bpe.h"
 #include "base/ensure.h"
-#include "base/error.h"
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -12,8 +11,9 @@ namespace tq {
 // The merges are kept as a table in compressed rows: the joins of a left token are joins_[first_joins_[left]] on, sorted by the
 // right token, so that a pair's rank is found by a binary search in one short row.
 Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocab_size,
-         const std::string& label)
-    : byte_ids_(byte_ids), first_joins_(size_t(vocab_size) + 1, 0) {
+         std::vector<std::string> partials)
+    : vocab_size_(vocab_size), partials_(std::move(partials)), byte_ids_(byte_ids),
+      first_joins_(size_t(vocab_size) + partials_.size() + 1, 0) {
     ENSURE(merges.size() < none, "{} merges", merges.size());
     for (const BpeMerge& merge : merges) ++first_joins_[merge.left + 1];
     std::partial_sum(first_joins_.begin(), first_joins_.end(), first_joins_.begin());
@@ -21,14 +21,11 @@ Bpe::Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>&
     std::vector<uint32_t> ends(first_joins_.begin(), first_joins_.end() - 1);
     for (uint32_t rank = 0; rank < merges.size(); ++rank) joins_[ends[merges[rank].left]++] = {merges[rank].right, rank};
     for (const BpeMerge& merge : merges) merged_.push_back(merge.merged);
-    for (uint32_t left = 0; left < vocab_size; ++left) {
+    for (size_t left = 0; left + 1 < first_joins_.size(); ++left) {
         const auto begin = joins_.begin() + first_joins_[left], end = joins_.begin() + first_joins_[left + 1];
         std::sort(begin, end,
                   [](const Join& a, const Join& b) { return std::pair(a.right, a.rank) < std::pair(b.right, b.rank); });
-        const auto twice = std::adjacent_find(begin, end, [](const Join& a, const Join& b) { return a.right == b.right; });
-        if (twice != end)
-            fail("{}: merge {} joins the same tokens as merge {}; the vocabulary is damaged", label, twice[1].rank,
-                 twice[0].rank);
+        for (auto join = begin; join != end; ++join) repeated_ += join != begin && join->right == join[-1].right;
     }
 }
 
@@ -64,6 +61,13 @@ void Bpe::merge_next(Scratch& scratch, uint32_t left) const {
     }
 }
 
+// What is left of a text that is no token has the tokens of its bytes.
+void Bpe::append(std::vector<uint32_t>& ids, uint32_t id) const {
+    if (id < vocab_size_) return ids.push_back(id);
+    for (const char byte : partials_[id - vocab_size_])
+        if (const uint32_t token = byte_ids_[uint8_t(byte)]; token < vocab_size_) ids.push_back(token);
+}
+
 // The result is that of the textbook loop, which looks for the lowest rank in the whole word after each merge and needs time
 // quadratic in the word: a heap of (rank, position) yields the same order in n log n, ties by position from the left. That
 // matters, because a word may be long: a text without spaces is one.
@@ -89,7 +93,7 @@ void Bpe::encode(std::string_view word, std::vector<uint32_t>& ids, Scratch& scr
         queue.pop_back();
         if (symbols[left].rank == rank) merge_next(scratch, left);
     }
-    for (uint32_t i = 0; i != none; i = symbols[i].next) ids.push_back(symbols[i].id);
+    for (uint32_t i = 0; i != none; i = symbols[i].next) append(ids, symbols[i].id);
 }
 
 } // namespace tq

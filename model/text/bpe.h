@@ -17,10 +17,12 @@ class Bpe {
   public:
     static constexpr uint32_t none = UINT32_MAX;
 
-    // byte_ids: the token of each byte, or `none`. Ids are below vocab_size. Throws an Error, which begins with `label`,
-    // when two merges join the same pair.
+    // byte_ids: the token of each byte, or `none`. Ids are those of tokens, below vocab_size, or from there on those of partials:
+    // texts that merges join and that are no tokens. If two merges join the same pair, the first counts.
     Bpe(const std::array<uint32_t, 256>& byte_ids, const std::vector<BpeMerge>& merges, uint32_t vocab_size,
-        const std::string& label = "tokenizer.ggml.merges");
+        std::vector<std::string> partials = {});
+
+    uint32_t repeated() const { return repeated_; } // merges of a pair that an earlier one joins
 
     // The scratch memory of encode(), kept between words.
     class Scratch {
@@ -44,7 +46,10 @@ class Bpe {
     uint32_t rank_of(uint32_t left, uint32_t right) const; // `none` when they do not merge
     void rank_pair(Scratch& scratch, uint32_t left) const;
     void merge_next(Scratch& scratch, uint32_t left) const;
+    void append(std::vector<uint32_t>& ids, uint32_t id) const;
 
+    uint32_t vocab_size_, repeated_ = 0;
+    std::vector<std::string> partials_;
     std::array<uint32_t, 256> byte_ids_;
     std::vector<Join> joins_;           // by left id, then by right id
     std::vector<uint32_t> first_joins_; // of each left id, and the end

@@ -20,7 +20,7 @@ enum class ChatVariant {
     qwen35_small, // the same, but thinks only when told to (Qwen3.5 0.8B and 2B)
     qwen36,       // qwen35 with a switch that keeps the thinking of earlier answers (Qwen3.6)
     qwen38,       // keeps it unless told not to, and is told how much to think (Qwen3.8)
-    llama3,       // Llama 3: <|start_header_id|>, no tools
+    llama3,       // Llama 3: <|start_header_id|>
     llama31,      // Llama 3.1 and 3.3: with tools, the date of their release in the system turn
     llama32,      // Llama 3.2: the same with the date of today
 };

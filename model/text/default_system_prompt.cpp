@@ -5,13 +5,14 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/text/chat_template.h"
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace tq {
 namespace {
 
 constexpr std::string_view system_begin = "<|im_start|>system", system_end = "<|im_end|>";
-constexpr size_t max_prompt = 4096; // bytes
+constexpr size_t max_prompt = 4096, max_name = 256; // bytes
 
 // Returns what a literal in these quotes means ('\0': plain text of the template); nothing if it ends before the text does.
 std::optional<std::string> unescaped(std::string_view text, char quote) {
@@ -30,8 +31,9 @@ std::string literal_turn(std::string_view text) {
         const char before = at > 0 ? text[at - 1] : '\0', quote = before == '\'' || before == '"' ? before : '\0';
         std::string_view turn = text.substr(at + system_begin.size());
         const size_t newline = quote != '\0' && turn.starts_with("\\n") ? 2 : turn.starts_with('\n') ? 1 : 0;
+        turn = turn.substr(std::min(newline, turn.size()), max_prompt + system_end.size()); // so that a long text costs little
         if (newline == 0 || turn.find(system_end) == turn.npos) continue;
-        turn = turn.substr(newline, turn.find(system_end) - newline);
+        turn = turn.substr(0, turn.find(system_end));
         if (turn.size() >= max_prompt || turn.find("{{") != turn.npos || turn.find("{%") != turn.npos) continue;
         if (const auto prompt = unescaped(turn, quote); prompt && !prompt->empty()) return *prompt;
     }
@@ -53,7 +55,7 @@ std::optional<Assignment> read_assignment(std::string_view text) {
     text = skip_spaces(text);
     const std::string_view name = text.substr(0, text.find_first_of(" \t\r\n="));
     text = skip_spaces(text.substr(name.size()));
-    if (!text.starts_with('=')) return std::nullopt;
+    if (name.size() > max_name || !text.starts_with('=')) return std::nullopt;
     text = skip_spaces(text.substr(1));
     if (text.empty() || (text[0] != '\'' && text[0] != '"')) return std::nullopt;
     size_t end = 1;

@@ -1,6 +1,7 @@
 // The chat templates of Llama 3, 3.1 and 3.2, in C++. Llama 3 has plain turns. From 3.1 on there is always a system turn, with
 // two dates: the one of today is constant in 3.1 and the real one in 3.2. A prefix cache of a 3.2 model is therefore of no use on
 // another day than that on which it was made. Tests set ChatOptions::date.
+// Llama 3's own template has no tools: they are written as 3.1 writes them, because clients that offer tools offer them always.
 // Tools are in the first message of the user, not in the system turn. A model calls with bare JSON, whose arguments are called
 // "parameters"; results have the role "ipython". These templates strip white space around each content, as Python's strip() does.
 // The official template allows one call for each message. Several are written here with "; " between them, as vLLM's parser of
@@ -113,21 +114,19 @@ void render_llama(PromptPieces& prompt, const std::vector<ChatMessage>& messages
                   const ChatOptions& options) {
     const bool has_tools = tools.is_array() && !tools.empty(), is_plain = options.variant == ChatVariant::llama3;
     const bool has_system = messages[0].role == LlamaRole::system;
-    if (is_plain && has_tools) fail("the chat template of Llama 3 has no tools: leave them out, or take Llama 3.1 or later");
     prompt.markup(begin_of_text);
-    size_t i = 0;
-    if (!is_plain) {
+    size_t i = has_system ? 1 : 0;
+    if (!is_plain)
         system_turn(prompt, has_system ? messages[0].content : "", has_tools, options);
-        i = has_system ? 1 : 0;
-        if (has_tools && i == messages.size())
-            fail("tools need a message of the user, in which the chat template of Llama has them");
-        if (has_tools) tools_turn(prompt, messages[i++], tools);
-    }
+    else if (has_system)
+        llama_turn(prompt, "system", python_strip(messages[0].content));
+    if (has_tools && i == messages.size()) fail("tools need a message of the user, in which the chat template of Llama has them");
+    if (has_tools) tools_turn(prompt, messages[i++], tools);
     for (; i < messages.size(); ++i) {
         const ChatMessage& message = messages[i];
         if (!is_plain && message.role == LlamaRole::tool)
             llama_turn(prompt, "ipython", python_json(message.content));
-        else if (!is_plain && !message.tool_calls.empty())
+        else if (!message.tool_calls.empty())
             calls_turn(prompt, message, i, options.cut_arguments);
         else
             llama_turn(prompt, role_name(message.role), python_strip(message.content));

@@ -58,11 +58,15 @@ struct Tokenizer::Tables {
 
     Tables(Vocabulary read, bool use_nfc)
         : nfc(use_nfc && (read.splitter == WordSplitter::qwen2 || read.splitter == WordSplitter::qwen35)),
-          vocabulary(std::move(read)), bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size(), vocabulary.merges_label),
+          vocabulary(std::move(read)),
+          bpe(vocabulary.byte_ids, vocabulary.merges, vocabulary.size(), std::move(vocabulary.partials)),
           specials(tokens_of(vocabulary, {TokenKind::control, TokenKind::tag})),
           added_words(tokens_of(vocabulary, {TokenKind::word})), whole_words(words_of(vocabulary)),
           end_of_generation(end_ids(vocabulary, specials)) {
         vocabulary.merges = {}; // the Bpe has copied them
+        if (bpe.repeated() > 0)
+            vocabulary.notes.push_back(fmt::format("{}: {} of them are ignored, as earlier ones join the same tokens",
+                                                   vocabulary.merges_label, bpe.repeated()));
     }
 };
 
@@ -202,6 +206,8 @@ bool Tokenizer::is_unused(uint32_t id) const {
 bool Tokenizer::is_end_of_generation(uint32_t id) const { return std::ranges::binary_search(tables_->end_of_generation, id); }
 
 std::optional<uint32_t> Tokenizer::special(std::string_view literal) const { return tables_->specials.id(literal); }
+
+const InfillTokens& Tokenizer::infill() const { return tables_->vocabulary.infill; }
 
 const std::vector<std::string>& Tokenizer::notes() const { return tables_->vocabulary.notes; }
 

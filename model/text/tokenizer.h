@@ -19,6 +19,12 @@ struct Piece {
     bool markup = false;
 };
 
+// The tokens between which the middle of a text is written, and the one before each of other files.
+struct InfillTokens {
+    std::optional<uint32_t> prefix, suffix, middle, file;
+    bool are_there() const { return prefix && suffix && middle; }
+};
+
 class Tokenizer {
   public:
     // Reads tokenizer.ggml.*; throws an Error naming the key when it is missing, malformed or of another tokenizer.
@@ -51,7 +57,8 @@ class Tokenizer {
     // True for the file's end-of-generation ids, and for <|im_end|>, <|endoftext|>, <|eot_id|> and others by their names. Any id.
     bool is_end_of_generation(uint32_t id) const;
     std::optional<uint32_t> special(std::string_view literal) const; // the id of "<think>", ...
-    const std::vector<std::string>& notes() const;                   // on what was ignored in the file, a sentence each
+    const InfillTokens& infill() const;
+    const std::vector<std::string>& notes() const; // on what was ignored in the file, a sentence each
 
   private:
     struct Tables;

@@ -114,25 +114,26 @@ const PreTokenizer* read_kind(const ModelFile& file, std::string& refusal) {
 // Texts in angle brackets are a template's. They are no words, and nobody who writes them to the model means the token.
 bool looks_like_markup(std::string_view text) { return text.starts_with('<') && text.ends_with('>'); }
 
-// GGUF's token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+// GGUF's token types: 0 undefined, 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Tokens of old files have
+// none.
 std::vector<int64_t> read_types(const ModelFile& file, std::span<const std::string_view> texts) {
     const ModelFile::Value* value = file.find("tokenizer.ggml.token_type");
     std::vector<int64_t> types;
-    if (!value) { // as old files
-        for (const std::string_view text : texts) types.push_back(text.starts_with("<|") && text.ends_with("|>") ? 3 : 1);
-        return types;
-    }
-    if (const auto* numbers = std::get_if<std::vector<int64_t>>(value)) {
+    if (!value) {
+        types.assign(texts.size(), 0);
+    } else if (const auto* numbers = std::get_if<std::vector<int64_t>>(value)) {
         types = *numbers;
     } else if (const auto* unsigned_numbers = std::get_if<std::vector<uint64_t>>(value)) {
-        for (const uint64_t n : *unsigned_numbers) types.push_back(n <= 6 ? int64_t(n) : 0);
+        for (const uint64_t n : *unsigned_numbers) types.push_back(n <= 6 ? int64_t(n) : -1);
     } else {
         fail("{} is not an array of integers", label(file, "token_type"));
     }
     if (types.size() != texts.size())
         fail("{} has {} entries for {} tokens", label(file, "token_type"), types.size(), texts.size());
-    for (size_t id = 0; id < types.size(); ++id)
-        if (types[id] < 1 || types[id] > 6) fail("{}: token {} has an unknown type", label(file, "token_type"), id);
+    for (size_t id = 0; id < types.size(); ++id) {
+        if (types[id] < 0 || types[id] > 6) fail("{}: token {} has an unknown type", label(file, "token_type"), id);
+        if (types[id] == 0) types[id] = texts[id].starts_with("<|") && texts[id].ends_with("|>") ? 3 : 1;
+    }
     return types;
 }
 
@@ -176,8 +177,9 @@ class Reader {
         } else if (file_.find("tokenizer.ggml.tokens")) {
             read_foreign_tokens();
         }
+        read_infill();
         read_ends();
-        for (const std::string_view key : {"bos_token_id", "padding_token_id"}) note_unused_id(key);
+        for (const char* key : {"bos_token_id", "padding_token_id"}) read_spare_id(key);
         return std::move(vocabulary_);
     }
 
@@ -244,13 +246,17 @@ class Reader {
         return entry != ids_.end() ? std::optional(entry->second) : std::nullopt;
     }
 
+    std::string letter(size_t byte) const {
+        std::string text;
+        append_utf8(text, alphabet_.character[byte]);
+        return text;
+    }
+
     // Bytes that were in no text of the tokenizer's training have no token in some vocabularies.
     void read_byte_tokens() {
         std::string missing;
         for (size_t byte = 0; byte < 256; ++byte) {
-            std::string text;
-            append_utf8(text, alphabet_.character[byte]);
-            vocabulary_.byte_ids[byte] = find_token(text).value_or(Bpe::none);
+            vocabulary_.byte_ids[byte] = find_token(letter(byte)).value_or(Bpe::none);
             const bool is_ascii_text = (byte >= ' ' && byte < 127) || byte == '\n' || byte == '\t';
             if (vocabulary_.byte_ids[byte] == Bpe::none && is_ascii_text) missing += char(byte);
         }
@@ -259,13 +265,26 @@ class Reader {
                                                     label(file_, "tokens"), printable(missing)));
     }
 
+    // Returns the id of a token, or of a partial.
+    uint32_t find_part(std::string_view text) {
+        if (const auto id = find_token(text)) return *id;
+        const auto [entry, is_new] =
+            partial_ids_.try_emplace(std::string(text), vocabulary_.size() + uint32_t(partial_ids_.size()));
+        if (is_new) vocabulary_.partials.push_back(base_bytes(text, alphabet_));
+        return entry->second;
+    }
+
     // The place of a merge is its rank, so none may be left out: a line that cannot be understood is an error. The alphabet has
     // no space of its own (a space is U+0120), so the first one in a line divides the halves.
+    // A vocabulary that was pruned may lack tokens of merges. These are then joined all the same, as in llama.cpp, because other
+    // merges make tokens of them; one that is left in the end has the tokens of its bytes.
     void read_merges() {
         const std::vector<std::string_view>& lines = file_.strings("tokenizer.ggml.merges");
         if (lines.size() > size_t(std::numeric_limits<int32_t>::max())) refuse("merges", " has {} entries", lines.size());
         vocabulary_.merges.reserve(lines.size());
         std::string merged;
+        std::string_view first; // of the incomplete ones
+        size_t incomplete = 0;
         for (size_t rank = 0; rank < lines.size(); ++rank) {
             const std::string_view line = lines[rank];
             const size_t space = line.find(' ', 1); // from 1, so that neither half is empty
@@ -273,11 +292,16 @@ class Reader {
                 refuse("merges", ": merge {} is not two tokens and a space", rank);
             const std::string_view left = line.substr(0, space), right = line.substr(space + 1);
             merged.assign(left).append(right);
-            const auto left_id = find_token(left), right_id = find_token(right), merged_id = find_token(merged);
-            if (!left_id || !right_id || !merged_id)
-                refuse("merges", ": merge {} (\"{}\") needs a token that is not in the vocabulary", rank, printable(line));
-            vocabulary_.merges.push_back({*left_id, *right_id, *merged_id});
+            const BpeMerge merge{find_part(left), find_part(right), find_part(merged)};
+            if (std::max({merge.left, merge.right, merge.merged}) >= vocabulary_.size() && incomplete++ == 0) first = line;
+            vocabulary_.merges.push_back(merge);
         }
+        for (size_t byte = 0; byte < 256; ++byte)
+            if (uint32_t& id = vocabulary_.byte_ids[byte]; id == Bpe::none)
+                if (const auto partial = partial_ids_.find(letter(byte)); partial != partial_ids_.end()) id = partial->second;
+        if (incomplete > 0)
+            vocabulary_.notes.push_back(fmt::format("{}: {} of {} need tokens that are not in the vocabulary, such as \"{}\"",
+                                                    label(file_, "merges"), incomplete, lines.size(), printable(first)));
     }
 
     std::vector<uint32_t> read_ids(const std::string& key) const {
@@ -293,9 +317,30 @@ class Reader {
 
     // Reads every id that ends an answer, as llama.cpp does, and a list of such ids, which other converters write.
     void read_ends() {
-        for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id",
-                                "fim_sep_token_id", "eos_token_ids"})
+        for (const char* key : {"eos_token_id", "eos_token_ids"})
             for (const uint32_t id : read_ids(key)) vocabulary_.stop_ids.push_back(id);
+        for (const char* key : {"eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id"})
+            if (const auto id = read_spare_id(key)) vocabulary_.stop_ids.push_back(*id);
+        if (vocabulary_.infill.file) vocabulary_.stop_ids.push_back(*vocabulary_.infill.file);
+        constexpr const char* adds_end = "tokenizer.ggml.add_eos_token"; // to texts for embeddings
+        if (file_.boolean(adds_end, false) && !file_.find("tokenizer.ggml.eos_token_id"))
+            vocabulary_.notes.push_back(fmt::format("{} is true, which is ignored: there is no tokenizer.ggml.eos_token_id",
+                                                    label(file_, "add_eos_token")));
+    }
+
+    // The keys name the tokens. If a key is missing, the tokens have these names, as in llama.cpp.
+    void read_infill() {
+        const auto read = [&](const char* key, std::initializer_list<const char*> names) {
+            std::optional<uint32_t> id = read_spare_id(key);
+            for (const char* name : names)
+                if (!id) id = find_token(name);
+            return id;
+        };
+        vocabulary_.infill = {
+            .prefix = read("fim_pre_token_id", {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<|code_prefix|>"}),
+            .suffix = read("fim_suf_token_id", {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<|code_suffix|>"}),
+            .middle = read("fim_mid_token_id", {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<|code_middle|>"}),
+            .file = read("fim_sep_token_id", {"<|file_sep|>"})};
     }
 
     void read_bos() {
@@ -304,19 +349,22 @@ class Reader {
         if (!vocabulary_.bos_id) refuse("bos_token_id", " is missing, and texts begin with it");
     }
 
-    // No code here needs these ids, except a BOS token that texts begin with, which is read before.
-    void note_unused_id(std::string_view key) {
+    // Returns an id that a model can do without: if it is no token's, a note says that it is ignored. A BOS token that texts
+    // begin with is read before.
+    std::optional<uint32_t> read_spare_id(const char* key) {
         const std::string full = fmt::format("tokenizer.ggml.{}", key);
         const ModelFile::Value* value = file_.find(full);
-        if (!value) return;
-        const auto note = [&](auto id) {
-            vocabulary_.notes.push_back(
-                fmt::format("{} is {}, which is ignored: there are {} tokens", label(file_, key), id, vocabulary_.size()));
-        };
-        if (const auto* id = std::get_if<int64_t>(value); id && *id < 0)
-            note(*id);
-        else if (file_.integer(full) >= vocabulary_.size())
-            note(file_.integer(full));
+        if (!value) return std::nullopt;
+        std::string given;
+        if (const auto* number = std::get_if<int64_t>(value); number && *number < 0)
+            given = std::to_string(*number);
+        else if (const uint64_t id = file_.integer(full); id < vocabulary_.size())
+            return uint32_t(id);
+        else
+            given = std::to_string(id);
+        vocabulary_.notes.push_back(
+            fmt::format("{} is {}, which is ignored: there are {} tokens", label(file_, key), given, vocabulary_.size()));
+        return std::nullopt;
     }
 
     const ModelFile& file_;
@@ -324,6 +372,7 @@ class Reader {
     size_t added_bytes_ = 0;
     std::vector<int64_t> types_;                         // by id
     std::unordered_map<std::string_view, uint32_t> ids_; // of a used token, if there is one of that text
+    std::unordered_map<std::string, uint32_t> partial_ids_;
     Vocabulary vocabulary_;
 };
 

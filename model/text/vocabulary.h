@@ -3,6 +3,7 @@
 #include "model/files/formats/model_file.h"
 #include "model/text/bpe.h"
 #include "model/text/pre_tokenizer.h"
+#include "model/text/tokenizer.h"
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -25,9 +26,11 @@ struct Vocabulary {
     std::vector<size_t> begins;              // of each token in `bytes`, and the end
     std::vector<TokenKind> kinds;            // by id
     std::array<uint32_t, 256> byte_ids = {}; // Bpe::none if a byte has no token
-    std::vector<BpeMerge> merges;            // by rank
-    std::string merges_label;                // of their key, in errors
+    std::vector<BpeMerge> merges;            // by rank; of tokens, and from size() on of partials
+    std::vector<std::string> partials;       // bytes of texts that merges join and that are no tokens
+    std::string merges_label;                // of their key, in notes
     std::vector<uint32_t> stop_ids;          // from the file's keys of tokens that end an answer; below size()
+    InfillTokens infill;
 
     WordSplitter splitter = WordSplitter::qwen2;
     bool whole_words = false;       // a word that is a token is not merged from its bytes

@@ -24,10 +24,13 @@ struct Results {
     std::vector<float> logits;
     std::vector<uint32_t> tokens;
     std::vector<float> sampling;
+    std::vector<std::optional<uint32_t>> infill;
+    std::vector<uint32_t> ends;
     std::vector<std::string> notes;
 
     bool same(const Results& other) const {
-        return std::tie(logits, tokens, sampling) == std::tie(other.logits, other.tokens, other.sampling);
+        return std::tie(logits, tokens, sampling, infill, ends) ==
+               std::tie(other.logits, other.tokens, other.sampling, other.infill, other.ends);
     }
 };
 
@@ -38,9 +41,15 @@ Results results_of(const std::filesystem::path& path) {
     const std::vector<uint32_t> ids{5, 17, 30, 2, 99, 41, 41};
     const auto logits = forward->run(ids);
     const SamplerOptions s = recommended_sampling(model.file, false);
+    const InfillTokens& infill = model.tokenizer.infill();
+    std::vector<uint32_t> ends;
+    for (uint32_t id = 0; id < model.tokenizer.size(); ++id)
+        if (model.tokenizer.is_end_of_generation(id)) ends.push_back(id);
     return {.logits = {logits.begin(), logits.end()},
             .tokens = model.tokenizer.prompt("The 2024 report isn't\n\n  done; caf\u00e9 12345 <|eot_id|>x"),
             .sampling = {s.temperature, float(s.top_k), s.top_p, s.min_p, s.repeat_penalty, float(s.repeat_last_n)},
+            .infill = {infill.prefix, infill.suffix, infill.middle, infill.file},
+            .ends = ends,
             .notes = model.notes};
 }
 
@@ -125,6 +134,14 @@ TEST_CASE("keys with unusual values: followed, refused, noted, or without effect
            {"tokenizer.ggml.bos_token_id", uint64_t(7), "followed"},
            {"tokenizer.ggml.padding_token_id", uint64_t(9999), "note"},
            {"tokenizer.ggml.unknown_token_id", uint64_t(5), "no change"},
+           {"tokenizer.ggml.fim_pre_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.fim_suf_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.fim_mid_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.fim_sep_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.fim_rep_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.fim_pad_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.eot_token_id", uint64_t(7), "followed"},
+           {"tokenizer.ggml.eom_token_id", uint64_t(7), "followed"},
            {"general.sampling.temp", 0.25, "followed"},
            {"general.sampling.top_k", uint64_t(5), "followed"},
            {"general.sampling.top_p", 0.5, "followed"},
@@ -156,7 +173,10 @@ TEST_CASE("keys of an unexpected type") {
                             ".expert_count",
                             ".feed_forward_length",
                             "tokenizer.ggml.add_bos_token",
+                            "tokenizer.ggml.add_eos_token",
                             "tokenizer.ggml.bos_token_id",
+                            "tokenizer.ggml.eot_token_id",
+                            "tokenizer.ggml.fim_mid_token_id",
                             "tokenizer.ggml.eos_token_id",
                             "tokenizer.ggml.padding_token_id",
                             "general.sampling.temp",
@@ -186,6 +206,8 @@ TEST_CASE("keys whose values no model has") {
            {"tokenizer.ggml.bos_token_id", uint64_t(9999), "error"},
            {"tokenizer.ggml.eos_token_id", uint64_t(9999), "error"},
            {"tokenizer.ggml.padding_token_id", int64_t(-1), "note"},
+           {"tokenizer.ggml.eot_token_id", uint64_t(4294967295), "note"},
+           {"tokenizer.ggml.fim_pre_token_id", int64_t(-1), "note"},
            {"general.sampling.temp", nan, "error"},
            {"general.sampling.temp", -1.0, "error"},
            {"general.sampling.top_p", 2.0, "error"},

@@ -190,25 +190,25 @@ ChatPrompt chat_prompt(const Service& service, const ChatTask& task, bool is_ans
 std::vector<uint32_t> infill_prompt(const Service& service, const std::string& prefix, const std::string& suffix,
                                     const std::string& begun, const std::vector<InfillFile>& others, const char* field) {
     const Tokenizer& tokenizer = service.model.tokenizer;
-    if (!tokenizer.special("<|fim_prefix|>") || !tokenizer.special("<|fim_suffix|>") || !tokenizer.special("<|fim_middle|>"))
+    const InfillTokens& tokens = tokenizer.infill();
+    if (!tokens.are_there())
         bad_request(field,
                     "\"{}\" is not supported: this model has no tokens for the middle of a text, and only goes on with one",
                     field);
-    std::vector<Piece> pieces;
-    const bool knows_files = tokenizer.special("<|file_sep|>").has_value();
-    for (const InfillFile& file : others) {
-        if (knows_files) pieces.push_back({"<|file_sep|>", true});
-        pieces.push_back({fmt::format("{}\n{}\n", file.name, file.text), false});
+    std::vector<std::pair<std::optional<uint32_t>, Piece>> parts; // the token before each text
+    for (const InfillFile& file : others) parts.push_back({tokens.file, {fmt::format("{}\n{}\n", file.name, file.text)}});
+    if (tokens.file && !others.empty()) parts.push_back({tokens.file, {"filename\n"}});
+    parts.insert(parts.end(), {{tokens.prefix, {prefix}}, {tokens.suffix, {suffix}}, {tokens.middle, {begun}}});
+    std::vector<Piece> texts;
+    for (const auto& [token, text] : parts) texts.push_back(text);
+    const auto turn = begin_encoding(service, texts, "prompt");
+    std::vector<uint32_t> ids;
+    for (const auto& [token, text] : parts) {
+        if (token) ids.push_back(*token);
+        const std::vector<uint32_t> more = tokenizer.encode(text.text, false);
+        ids.insert(ids.end(), more.begin(), more.end());
     }
-    if (knows_files && !others.empty()) pieces.insert(pieces.end(), {{"<|file_sep|>", true}, {"filename\n", false}});
-    pieces.insert(pieces.end(), {{"<|fim_prefix|>", true},
-                                 {prefix, false},
-                                 {"<|fim_suffix|>", true},
-                                 {suffix, false},
-                                 {"<|fim_middle|>", true},
-                                 {begun, false}});
-    const auto turn = begin_encoding(service, pieces, "prompt");
-    return tokenizer.encode(pieces);
+    return ids;
 }
 
 static uint32_t read_id(const Service& service, const Json& id, const std::string& path) {

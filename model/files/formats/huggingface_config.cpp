@@ -70,6 +70,7 @@ class Members {
     }
 
     const json& all() const { return object_; }
+    const std::string& path() const { return path_; }
 
   private:
     ModelFile::Value scalar(std::string_view key, const json& value) const {
@@ -299,6 +300,44 @@ void take_rope(ModelFile& file, const Members& config, const Architecture& a) {
     if (has_scaling) take_scaling(file, config, config.object("rope_scaling"), a);
 }
 
+// Notes values that change answers in transformers and not here: those that are neither empty nor the number that changes
+// nothing.
+void note_sampling(ModelFile& file, const Members& generation) {
+    constexpr std::pair<const char*, int> neutral[] = {
+        {"typical_p", 1},
+        {"top_h", 1},
+        {"epsilon_cutoff", 0},
+        {"eta_cutoff", 0},
+        {"penalty_alpha", 0},
+        {"guidance_scale", 1},
+        {"dola_layers", 0},
+        {"num_beams", 1},
+        {"diversity_penalty", 0},
+        {"encoder_repetition_penalty", 1},
+        {"no_repeat_ngram_size", 0},
+        {"encoder_no_repeat_ngram_size", 0},
+        {"exponential_decay_length_penalty", 0},
+        {"min_length", 0},
+        {"min_new_tokens", 0},
+        {"bad_words_ids", 0},
+        {"force_words_ids", 0},
+        {"constraints", 0},
+        {"sequence_bias", 0},
+        {"suppress_tokens", -1},
+        {"begin_suppress_tokens", -1},
+        {"forced_bos_token_id", -1},
+        {"forced_eos_token_id", -1},
+        {"stop_strings", 0},
+        {"watermarking_config", 0},
+    };
+    std::string ignored;
+    for (const auto& [key, number] : neutral)
+        if (const json* value = generation.find(key); value && !value->empty() && *value != false && *value != number)
+            ignored += fmt::format("{}{}", ignored.empty() ? "" : ", ", key);
+    if (!ignored.empty())
+        file.add_note(fmt::format("{}: tq-run has no such sampling, and ignores {}", generation.path(), ignored));
+}
+
 void take_sampling(ModelFile& file, const Members& generation) {
     generation.take("temperature", "general.sampling.temp");
     generation.take("do_sample", "general.sampling.do_sample");
@@ -308,6 +347,9 @@ void take_sampling(ModelFile& file, const Members& generation) {
     generation.take("top_p", "general.sampling.top_p");
     generation.take("min_p", "general.sampling.min_p");
     generation.take("repetition_penalty", "general.sampling.penalty_repeat");
+    generation.take("presence_penalty", "general.sampling.penalty_present");
+    generation.take("frequency_penalty", "general.sampling.penalty_freq");
+    note_sampling(file, generation);
 }
 
 void set_ends(ModelFile& file, const fs::path& directory, const std::vector<uint64_t>& ids) {

@@ -75,8 +75,13 @@ class TokenTable {
         set(id, text, normal);
     }
 
-    // Added tokens may be part of the base vocabulary, too.
+    // Added tokens may be part of the base vocabulary, too. One without a row of the embedding cannot be given to the model.
     void add_added(const Document& from, const std::string& text, const json& id_json, bool special) {
+        if (id_json.is_number_unsigned() && id_json.get<uint64_t>() >= texts_.size()) {
+            file_.add_note(fmt::format("{}: the added token '{}' has the id {} and is ignored: 'vocab_size' in config.json is {}",
+                                       from.path, printable(text), id_json.get<uint64_t>(), texts_.size()));
+            return;
+        }
         const uint64_t id = checked(from, text, id_json);
         if (types_[id] != hole && texts_[id] != text) {
             from.error("the added token '{}' has the id {} of token '{}'", printable(text), id, printable(texts_[id]));

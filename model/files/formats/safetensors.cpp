@@ -233,15 +233,19 @@ void read_shard(ModelFile& file, const std::filesystem::path& directory, const s
     }
 }
 
-// Reads model-00001-of-00002.safetensors and so on, if there is no index; empty if there are no such files. A tensor that is in
-// none of them is found to be missing later.
-std::vector<FileTensor> read_shards_without_index(ModelFile& file, const std::filesystem::path& directory) {
-    std::set<std::string> shards;
+std::set<std::string> safetensors_files(const std::filesystem::path& directory) {
+    std::set<std::string> names;
     std::error_code error;
-    for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = utf8_text(entry->path().filename());
-        if (name.starts_with("model-") && name.ends_with(".safetensors")) shards.insert(name);
-    }
+    for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+        if (const std::string name = utf8_text(entry->path().filename()); name.ends_with(".safetensors")) names.insert(name);
+    return names;
+}
+
+// Reads model-00001-of-00002.safetensors and all others that begin with "model", if there is no index; empty if there are none.
+// A tensor that is in none of them is found to be missing later.
+std::vector<FileTensor> read_shards_without_index(ModelFile& file, const std::filesystem::path& directory) {
+    std::set<std::string> shards = safetensors_files(directory);
+    std::erase_if(shards, [](const std::string& name) { return !name.starts_with("model"); });
     std::map<std::string, std::string> found;
     std::vector<FileTensor> tensors;
     for (const std::string& shard : shards) read_shard(file, directory, shard, found, tensors);
@@ -311,8 +315,9 @@ std::vector<FileTensor> read_safetensors_directory(ModelFile& file, const std::f
                  utf8_text(directory), name);
         }
     }
-    fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing",
-         utf8_text(directory));
+    const std::set<std::string> others = safetensors_files(directory);
+    fail("{}: neither model.safetensors nor model.safetensors.index.json is there: the weights are missing{}",
+         utf8_text(directory), others.empty() ? "" : fmt::format("; of safetensors there is {}", printable(*others.begin())));
 }
 
 uint64_t TensorShape::bytes() const {

@@ -314,6 +314,11 @@ You are SmolLM<|im_end|>
          {"", R"({{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }})", R"({{ '<|im_start|>system\nYou are' }})",
           "<|im_start|>system\n{{ content }}<|im_end|>", R"({{ '<|im_start|>system\n<|im_end|>' }})"})
         CHECK(system_of(none) == "");
+    // Of 8 MB: a search of the rest at each turn would take an hour.
+    std::string turns, long_name = "{% set system";
+    for (int i = 0; i < 400'000; i++) turns += "<|im_start|>system\n", long_name += "<|im_start|>system-";
+    CHECK(system_of(turns) == "");
+    CHECK(system_of(long_name + " = 'x' %}" + long_name) == "");
 }
 
 TEST_CASE("a system prompt of a template that is not understood is noted") {

@@ -80,9 +80,22 @@ TEST_CASE("clients' arguments are texts, and several calls have semicolons betwe
               "{}}<|eot_id|>"));
 }
 
+TEST_CASE("Llama 3's prompt has tools, calls and results as that of 3.1, without its system turn and its ipython") {
+    const char *messages = R"([{"role": "user", "content": "x"},
+        {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
+        {"role": "tool", "content": "7"}])",
+               *tools = R"([{"name": "f"}])";
+    std::string expected = render(ChatVariant::llama31, messages, tools);
+    const size_t system = expected.find("<|start_header_id|>"), user = expected.find("<|start_header_id|>user"),
+                 result = expected.find("ipython<|end_header_id|>");
+    expected.replace(result, expected.find("<|eot_id|>", result) - result, "tool<|end_header_id|>\n\n7");
+    expected.erase(system, user - system);
+    CHECK(render(ChatVariant::llama3, messages, tools) == expected);
+    CHECK(contains(expected, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}<|eot_id|>"));
+}
+
 TEST_CASE("what the templates have no place for is refused") {
     const char* tools = R"([{"name": "f"}])";
-    CHECK(contains(render_error(ChatVariant::llama3, R"([{"role": "user", "content": "x"}])", tools), "Llama 3 has no tools"));
     CHECK(contains(render_error(ChatVariant::llama31, R"([{"role": "system", "content": "x"}])", tools),
                    "need a message of the user"));
     CHECK(contains(render_error(ChatVariant::llama31, R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": null,

@@ -5,6 +5,7 @@
 #include "tests/support/vocabulary_file.h"
 #include <algorithm>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <random>
 
 using namespace tq;
@@ -192,9 +193,97 @@ TEST_CASE("answers end with every id that the file names, whatever the type of i
     CHECK(contains(error(Signed{int64_t(file.tokens.size())}), "eos_token_ids is 273; there are 273 tokens"));
 }
 
+namespace {
+
+// llama.cpp's way with texts of one word: merges join texts, tokens or not, and what is no token in the end has the tokens of its
+// characters.
+Ids textual_bpe(const VocabularyFile& file, const std::string& word) {
+    std::vector<std::string> parts;
+    for (const char letter : word) parts.emplace_back(1, letter);
+    const auto rank_of = [&](size_t i) {
+        return std::ranges::find(file.merges, parts[i] + ' ' + parts[i + 1]) - file.merges.begin();
+    };
+    for (;;) {
+        size_t best = parts.size();
+        for (size_t i = 0; i + 1 < parts.size(); ++i)
+            if (rank_of(i) < std::ssize(file.merges) && (best == parts.size() || rank_of(i) < rank_of(best))) best = i;
+        if (best == parts.size()) break;
+        parts[best] += parts[best + 1];
+        parts.erase(parts.begin() + ptrdiff_t(best) + 1);
+    }
+    Ids ids;
+    const auto push = [&](const std::string& text) {
+        const auto found = std::ranges::find(file.tokens, text);
+        if (found != file.tokens.end()) ids.push_back(uint32_t(found - file.tokens.begin()));
+        return found != file.tokens.end();
+    };
+    for (const std::string& part : parts)
+        if (!push(part))
+            for (const char letter : part) push(std::string(1, letter));
+    return ids;
+}
+
+} // namespace
+
+TEST_CASE("a pruned vocabulary with all of its merges, and merges that are there twice") {
+    std::mt19937 random(11);
+    for (int round = 0; round < 100; ++round) {
+        VocabularyFile file;
+        std::vector<std::string> texts{"a", "b", "c"};
+        for (int n = 0; n < 12; ++n) {
+            const std::string left = texts[random() % texts.size()], right = texts[random() % texts.size()];
+            file.merges.push_back(left + ' ' + right);
+            texts.push_back(left + right);
+        }
+        const bool lacks_letter = round % 4 == 0;
+        if (lacks_letter) file.tokens[size_t(std::ranges::find(file.tokens, "b") - file.tokens.begin())] = "<|x|>";
+        for (const std::string& text : texts)
+            if (text.size() > 1 && random() % 2 == 0 && std::ranges::find(file.tokens, text) == file.tokens.end())
+                file.add(text, 1);
+        const Tokenizer tokenizer(file.open());
+        for (int i = 0; i < 20; ++i) {
+            std::string word;
+            for (size_t n = random() % 24; n > 0; --n) word += char('a' + random() % 3);
+            CAPTURE(word);
+            REQUIRE(tokenizer.encode(word) == textual_bpe(file, word));
+        }
+    }
+    VocabularyFile file = small_vocabulary();
+    file.merges.insert(file.merges.end(), {"a a", "q z", "qz a"});
+    const Tokenizer tokenizer(file.open());
+    REQUIRE(tokenizer.notes().size() == 2);
+    CHECK(contains(tokenizer.notes()[0],
+                   fmt::format("tokenizer.ggml.merges: 2 of {} need tokens that are not in the vocabulary, such as \"q z\"",
+                               file.merges.size())));
+    CHECK(contains(tokenizer.notes()[1], "tokenizer.ggml.merges: 1 of them are ignored, as earlier ones join the same tokens"));
+    CHECK(tokenizer.encode("aaqza") == textual_bpe(file, "aaqza"));
+}
+
+TEST_CASE("tokens for the middle of a text, by keys or by names") {
+    VocabularyFile file = small_vocabulary();
+    const uint32_t prefix = file.add("<fim_prefix>", 1), suffix = file.add("<fim_suffix>", 3),
+                   middle = file.add("<fim_middle>", 4), other = file.add("<middle>", 3);
+    const InfillTokens named = Tokenizer(file.open()).infill();
+    CHECK(named.are_there());
+    CHECK(named.prefix == prefix);
+    CHECK(named.suffix == suffix);
+    CHECK(named.middle == middle);
+    CHECK(!named.file);
+    CHECK(tokenizer_with(file, {{"tokenizer.ggml.fim_mid_token_id", uint64_t(other)}}).infill().middle == other);
+    CHECK(tokenizer_with(file, {{"tokenizer.ggml.fim_sep_token_id", uint64_t(other)}}).infill().file == other);
+    CHECK(!Tokenizer(small_vocabulary().open()).infill().are_there());
+}
+
+TEST_CASE("an end for embeddings that the file lacks is noted") {
+    const VocabularyFile file = small_vocabulary();
+    const Tokenizer tokenizer = tokenizer_with(file, {{"tokenizer.ggml.add_eos_token", true}});
+    REQUIRE(tokenizer.notes().size() == 1);
+    CHECK(contains(tokenizer.notes()[0], "tokenizer.ggml.add_eos_token is true, which is ignored: there is no"));
+}
+
 TEST_CASE("ids that nothing needs are noted and ignored, where they are none of the vocabulary's") {
     const VocabularyFile file = small_vocabulary();
-    for (const char* name : {"bos", "padding"})
+    for (const char* name : {"bos", "padding", "eot", "eom", "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep"})
         for (const ModelFile::Value& value : {ModelFile::Value(uint64_t(9999)), ModelFile::Value(int64_t(-1))}) {
             const Tokenizer tokenizer = tokenizer_with(file, {{fmt::format("tokenizer.ggml.{}_token_id", name), value}});
             REQUIRE(tokenizer.notes().size() == 1);
@@ -232,6 +321,11 @@ TEST_CASE("tokens that old and foreign writers have") {
     CHECK(untyped.is_control(*untyped.special("<|im_start|>")));
     CHECK(untyped.encode("a<|im_end|><think>").size() == 3);
     CHECK(!untyped.is_control(id_of(file, "a")));
+    keys["tokenizer.ggml.token_type"] = std::vector<int64_t>(file.tokens.size(), 0); // undefined
+    const Tokenizer undefined(open_keys(keys));
+    CHECK(undefined.is_control(*undefined.special("<|im_start|>")));
+    CHECK(undefined.encode("a<|im_end|><think>").size() == 3);
+    CHECK(undefined.encode("aab") == untyped.encode("aab"));
 }
 
 TEST_CASE("Llama 3: its regular expression, whole words, and a BOS token before texts") {

@@ -238,6 +238,8 @@ TEST_CASE("texts end with the token that the file says, once") {
     metadata["tokenizer.ggml.add_eos_token"] = true;
     metadata["tokenizer.ggml.eos_token_id"] = uint64_t(*end_of_turn);
     check(end_of_turn);
+    metadata.erase("tokenizer.ggml.eos_token_id");
+    check(std::nullopt);
     metadata.erase("qwen3.pooling_type");
     metadata.erase("tokenizer.ggml.add_eos_token");
     model.name = "Qwen3-Embedding-0.6B";

@@ -1,4 +1,9 @@
 // POST /v1/completions, as clients see it. The scripted model continues any text with the same words.
+#include "model/files/formats/gguf_writer.h"
+#include "tests/support/random_model.h"
+#include "tests/support/served_model.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/vocabulary_file.h"
 #include "tests/tools/server/refused.h"
 #include "tests/tools/server/scripted_server.h"
 
@@ -108,6 +113,24 @@ TEST_CASE("an echoed prompt has the logprobs that its tokens get as an answer") 
     const Json one = logprobs(all, {{"echo", true}, {"max_tokens", 1}})[0]["logprobs"]; // as scoring tools ask
     CHECK(one["tokens"].size() == tokens + 1);
     CHECK(one["token_logprobs"][tokens - 1] == known["token_logprobs"][tokens - 1]);
+}
+
+TEST_CASE("the tokens for the middle of a text are those of the file's keys, whatever their names") {
+    test::VocabularyFile tokens = test::small_vocabulary();
+    auto keys = tokens.keys();
+    for (const char* name : {"pre", "suf", "mid"})
+        keys[fmt::format("tokenizer.ggml.fim_{}_token_id", name)] = uint64_t(tokens.add(fmt::format("<{}>", name), 1));
+    for (const char* key : {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type"}) keys[key] = tokens.keys()[key];
+    GgufWriter writer;
+    for (const auto& [key, value] : keys) writer.set(key, value);
+    const test::TemporaryFile vocabulary(writer.zeros()), path;
+    test::write_random_model(path.path(), {.config = test::small_config(), .vocabulary = vocabulary.path()});
+    const Model model = load_model(path.path());
+    test::ServedModel served(model);
+    for (const std::string suffix : {")b", ")b<mid>"}) { // the latter is text
+        const Json body = {{"input_prefix", "a("}, {"input_suffix", suffix}, {"n_predict", 1}};
+        CHECK(served.answer(infill, body)["tokens_evaluated"] == 3 + 2 + suffix.size());
+    }
 }
 
 TEST_CASE("the middle of a text is written where the model has tokens for that") {

@@ -152,3 +152,37 @@ TEST_CASE("a conversation that another program has indented or ordered anew is s
         CHECK(slurp(home.file("talk")) == other);
     }
 }
+
+TEST_CASE("/clear begins another conversation, and the one that was kept stays") {
+    const Home home;
+    const Finished cleared = home.chat("My name is Mira.\n/save talk\n/clear\nHi\n/clear\n", {"-n", "2"});
+    CAPTURE(cleared.error);
+    CHECK(contains(cleared.error, "a new conversation begins; the one before is kept as talk\n"));
+    CHECK(contains(cleared.error, "the conversation is forgotten\n"));
+    REQUIRE(home.read("talk")["messages"].size() == 2);
+    CHECK(home.read("talk")["messages"][0]["content"] == "My name is Mira.");
+}
+
+TEST_CASE("/save and /fork never replace another conversation") {
+    const Home home;
+    const TemporaryDirectory directory;
+    const std::string file = (directory.path() / "talk.json").string(), same = (directory.path() / "." / "talk.json").string();
+    const std::string question = "My name is Mira.\n", save_all = "/save talk\n/save " + file + "\n";
+    REQUIRE(home.chat(question + save_all, {"-n", "2"}).status == 0);
+    const std::string kept = slurp(home.file("talk")), saved = slurp(file);
+    const Finished other = home.chat("Hi\n" + save_all + "/fork talk\n/save other\n", {"-n", "2"});
+    CAPTURE(other.error);
+    CHECK(contains(other.error, "there is a conversation talk already: /load it, or give another name\n"));
+    CHECK(contains(other.error, "talk.json already: /load it, or give another name\n"));
+    CHECK(contains(other.error, "other: 1 turn is saved"));
+    CHECK(slurp(home.file("talk")) == kept);
+    CHECK(slurp(file) == saved);
+
+    const Finished own = home.chat("Hi\n" + save_all + "/clear\n/load " + file + "\nHi\n/save " + same + "\n/clear\n/save talk\n",
+                                   {"-n", "2", "--resume", "talk"});
+    CAPTURE(own.error);
+    CHECK(contains(own.error, "talk: 2 turns are saved"));
+    CHECK(contains(own.error, "talk.json already")); // another copy of it
+    CHECK(contains(own.error, "talk.json: 2 turns are saved"));
+    CHECK(contains(own.error, "there is a conversation talk already"));
+}

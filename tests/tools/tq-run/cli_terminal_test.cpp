@@ -153,6 +153,101 @@ TEST_CASE("a question that has no room at all is refused, and the conversation i
     CHECK(count(kept, "What is my name?") == 1);
 }
 
+namespace {
+
+const std::string conversations = "tq-run/conversations/";
+
+// The conversation `talk` with one turn, whose question has over a thousand tokens.
+void make_long_talk(const TemporaryDirectory& home) {
+    std::string question = "My name is Anna.";
+    for (int i = 0; i < 400; i++) question += " I like soup.";
+    Command made = chat(home, {"-n", "4", "-c", "2048"});
+    made.input = question + "\n/save talk\n";
+    REQUIRE(run(made).status == 0);
+}
+
+// Types a line and then, when the model reads the prompt, Ctrl-C.
+void interrupt_prompt_of(TerminalSession& terminal, const std::string& line) {
+    terminal.type(line + "\r");
+    REQUIRE(terminal.wait_for("reading the prompt"));
+    terminal.signal(SIGINT);
+    REQUIRE(terminal.wait_for("interrupted: the conversation is as it was before"));
+    REQUIRE(terminal.wait_for("> "));
+}
+
+} // namespace
+
+TEST_CASE(
+    "/regen without a new answer, as it does not fit or is interrupted, leaves the conversation and its file as they were") {
+    const TemporaryDirectory home;
+    make_long_talk(home);
+    const auto file = home.path() / (conversations + "talk.json");
+    const std::string before = slurp(file);
+    {
+        TerminalSession terminal(chat(home, {"--resume", "talk", "-c", "2048", "-t", "1", "-b", "16"}), 80);
+        REQUIRE(terminal.wait_for("turn is loaded"));
+        REQUIRE(terminal.wait_for("> "));
+        interrupt_prompt_of(terminal, "/regen");
+        terminal.type(ctrl_d);
+        CHECK(terminal.wait_for_end() == 0);
+    }
+    CHECK(slurp(file) == before);
+    TerminalSession terminal(chat(home, {"--resume", "talk", "-c", "128", "-n", "4"}), 80);
+    REQUIRE(terminal.wait_for("turn is loaded"));
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("/regen\r");
+    REQUIRE(terminal.wait_for("the question does not fit: it has "));
+    REQUIRE(terminal.wait_for("> "));
+    CHECK(slurp(file) == before);
+    terminal.type("What is my name?\r");
+    REQUIRE(terminal.wait_for("generation"));
+    REQUIRE(terminal.wait_for("> "));
+    const std::string kept = slurp(file);
+    CHECK(count(kept, "My name is Anna.") == 1);
+    CHECK(count(kept, "\"role\": \"assistant\"") == 2);
+}
+
+TEST_CASE("a text that was read stays for the next question if the answer is interrupted before it begins") {
+    const TemporaryDirectory home;
+    std::string text = "My name is Anna.";
+    for (int i = 0; i < 400; i++) text += " I like soup.";
+    home.write("fact.txt", text);
+    TerminalSession terminal(chat(home, {"-c", "2048", "-t", "1", "-b", "16", "-n", "4"}), 300);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("/read " + (home.path() / "fact.txt").string() + "\r");
+    REQUIRE(terminal.wait_for("will precede your next question"));
+    REQUIRE(terminal.wait_for("> "));
+    interrupt_prompt_of(terminal, "What is my name?");
+    terminal.type("And what do I like?\r");
+    REQUIRE(terminal.wait_for("generation"));
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("/save talk\r");
+    REQUIRE(terminal.wait_for("1 turn is saved"));
+    const std::string kept = slurp(home.path() / (conversations + "talk.json"));
+    CHECK(count(kept, "My name is Anna.") == 1);
+    CHECK(count(kept, "And what do I like?") == 1);
+}
+
+TEST_CASE("/clear at a terminal begins a conversation of another name") {
+    const TemporaryDirectory home;
+    TerminalSession terminal(chat(home, {"-n", "4"}), 80);
+    REQUIRE(terminal.wait_for("> "));
+    terminal.type("/clear\r");
+    CHECK(terminal.wait_for("the conversation is forgotten"));
+    for (const char* question : {"My name is Anna.\r", "My name is Tom.\r"}) {
+        REQUIRE(terminal.wait_for("> "));
+        terminal.type(question);
+        REQUIRE(terminal.wait_for("generation"));
+        REQUIRE(terminal.wait_for("> "));
+        terminal.type("/clear\r");
+        CHECK(terminal.wait_for("a new conversation begins; the one before is kept as 20"));
+    }
+    std::string all;
+    for (const auto& file : std::filesystem::directory_iterator(home.path() / conversations)) all += slurp(file.path());
+    CHECK(count(all, "My name is Anna.") == 1);
+    CHECK(count(all, "My name is Tom.") == 1);
+}
+
 TEST_CASE("what is typed during an answer is not shown in it, and is the next question's beginning") {
     const TemporaryDirectory home;
     TerminalSession terminal(chat(home), 80);

@@ -86,9 +86,9 @@ Json capabilities_of(const Service& service) {
     Json all = Json::array({service.options.embeddings ? "embedding" : "completion"});
     const Tokenizer& tokenizer = service.model.tokenizer;
     const ChatVariant chat = service.model.chat;
-    if (is_llama(chat) ? chat != ChatVariant::llama3 : has_call_tags(tokenizer)) all.push_back("tools");
+    if (is_llama(chat) || has_call_tags(tokenizer)) all.push_back("tools");
     if (may_think(service.model.chat)) all.push_back("thinking");
-    if (tokenizer.special("<|fim_prefix|>") && tokenizer.special("<|fim_middle|>")) all.push_back("insert");
+    if (tokenizer.infill().are_there()) all.push_back("insert");
     return all;
 }
 

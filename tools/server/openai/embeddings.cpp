@@ -39,10 +39,10 @@ void require_last_token(const Model& model) {
 // Returns the id that texts must end with, if any: the file's end token if it says so; if it says nothing and the file is a
 // Qwen3-Embedding, the id that this model needs.
 std::optional<uint32_t> embedding_end(const Model& model) {
-    constexpr const char* key = "tokenizer.ggml.add_eos_token";
+    constexpr const char *key = "tokenizer.ggml.add_eos_token", *end = "tokenizer.ggml.eos_token_id";
     if (model.file.find(key) != nullptr)
-        return model.file.boolean(key, false) ? std::optional(uint32_t(model.file.integer("tokenizer.ggml.eos_token_id")))
-                                              : std::nullopt;
+        return model.file.boolean(key, false) && model.file.find(end) ? std::optional(uint32_t(model.file.integer(end)))
+                                                                      : std::nullopt;
     const bool embeds = pooling_of(model.file) == Pooling::last || lowercase(model.name).find("embedding") != std::string::npos;
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }

@@ -10,12 +10,12 @@
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
-#include "base/whole_file.h"
 #include "runtime/device.h"
 #include "runtime/device_profile.h"
 #include "tools/check/conformance/replay.h"
 #include "tools/check/conformance/report.h"
 #include "tools/tq-run/build.h"
+#include "tools/tq-run/cli/byte_files.h"
 #include "tools/tq-run/cli/time_left.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/choose_device.h"
@@ -80,14 +80,22 @@ int work(const ConformanceArguments& a) {
     return 0;
 }
 
-void write_report(const std::string& path, const std::string& text) {
-    if (path.empty()) return;
-    if (const std::error_code error = write_file(utf8_path(path), {std::as_bytes(std::span(text))}))
-        fail("cannot write the report to {}: {}", path, error.message());
-}
+// A report, if one is asked for. Its file is opened before the hour-long run, and is as it was until the report is written.
+class ReportFile {
+  public:
+    explicit ReportFile(const std::string& path) {
+        if (!path.empty()) file_.emplace(path, ByteInput("-"));
+    }
+    explicit operator bool() const { return file_.has_value(); }
+    void write(const std::string& text) {
+        file_->write({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+        file_->commit();
+    }
+    void write(const Json& json) { write(json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'); }
 
-// Files are written, and directories made, before the hour-long run, too.
-void check_writable(const std::string& path) { write_report(path, "\n"); }
+  private:
+    std::optional<ByteOutput> file_;
+};
 
 void check_directory(const std::string& path) {
     if (path.empty()) return;
@@ -158,14 +166,16 @@ std::string profile_names() {
     return out;
 }
 
-void list_rows(const ConformanceArguments& a) {
+void list_rows(const ConformanceArguments& a, ReportFile& report) {
     const auto device = find_device(a.device == "all" ? "" : a.device, WithoutGpu::software);
     if (!device) fail("no Vulkan driver can be used: tq-run doctor tells more");
     const std::vector<std::string> names = row_names(device->capabilities, a.selection());
     for (const std::string& name : names) write_output(name + '\n');
-    const Json json{
-        {"program", build_description()}, {"device", describe(device->capabilities)}, {"profile", a.profile}, {"rows", names}};
-    write_report(a.json, json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+    if (report)
+        report.write(Json{{"program", build_description()},
+                          {"device", describe(device->capabilities)},
+                          {"profile", a.profile},
+                          {"rows", names}});
 }
 
 // Runs a folder of --dump on a device, in this process.
@@ -216,22 +226,21 @@ void tell_unused(const Expectations& expectations, const Report& report) {
         write_error(fmt::format("tq-run: --expect: no row is called \"{}\"\n", printable(name, 200)));
 }
 
-// Everything that a user can get wrong (files, selections, directories) is tried before the first row runs. Reports are written
-// even after an interrupt, with the rows that are left as not run.
+// Everything that a user can get wrong is tried before the first row runs: what is read first, then what is written. Reports are
+// written even after an interrupt, with the rows that are left as not run.
 int run(const ConformanceArguments& a) {
     if (a.worker) return work(a);
     if (a.device == "cpu" || a.device == "none")
         throw UsageError(
             "conformance compares a Vulkan device with the reference, so it needs a Vulkan device: tq-run devices lists them");
     if (!a.replay.empty()) return run_again(a);
-    check_writable(a.json);
-    if (a.list) {
-        list_rows(a);
-        return 0;
-    }
     const Expectations expectations = a.expect.empty() ? Expectations() : Expectations(utf8_path(a.expect));
     const Selection selection = a.selection(); // for its errors
-    check_writable(a.junit);
+    ReportFile json(a.json), junit(a.junit);
+    if (a.list) {
+        list_rows(a, json);
+        return 0;
+    }
     check_directory(a.dump);
     catch_interrupts();
     Console console(ColorMode::automatic, false);
@@ -250,8 +259,8 @@ int run(const ConformanceArguments& a) {
         report.devices.push_back(test(options, a, selector, console));
     }
     write_text(summary(report));
-    write_report(a.json, to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
-    write_report(a.junit, to_junit(report));
+    if (json) json.write(to_json(report));
+    if (junit) junit.write(to_junit(report));
     if (interrupted()) return 130;
     if (selection.every_row()) tell_unused(expectations, report);
     return report.passed() ? 0 : report.nothing_tested() ? nothing_was_tested : 1;

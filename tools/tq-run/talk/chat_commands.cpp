@@ -29,7 +29,7 @@ struct Command {
 };
 
 constexpr std::array commands{
-    Command{"/clear", "", "forget the conversation", Takes::nothing},
+    Command{"/clear", "", "begin a new conversation; one that is kept stays on the disk", Takes::nothing},
     Command{"/undo", "", "take back the last question and its answer", Takes::nothing},
     Command{"/regen", "", "answer the last question again (also /retry)", Takes::nothing},
     Command{"/read", "FILE", "put a text file before the next question", Takes::something},
@@ -168,11 +168,7 @@ bool Chat::run_command(std::string_view word, const std::string& argument) {
     if (word == "/system") change_system(argument);
     if (word == "/set") change_setting(argument);
     if (word == "/stats") print_statistics();
-    if (word == "/clear") {
-        conversation_.clear();
-        restart();
-        write_error("the conversation is forgotten\n");
-    }
+    if (word == "/clear") clear();
     return true;
 }
 
@@ -181,9 +177,23 @@ void Chat::restart() {
     warned_ = false;
 }
 
+// The new conversation has another name, so the old one stays on the disk as it was kept last.
+void Chat::clear() {
+    conversation_.clear();
+    restart();
+    file_.clear();
+    const std::string before = name_;
+    begin_kept();
+    write_error(before.empty() || !is_there(utf8_path(conversation_path(before)))
+                    ? "the conversation is forgotten\n"
+                    : fmt::format("a new conversation begins; the one before is kept as {}\n", before));
+}
+
+// The old answer comes back if there is no new one.
 void Chat::answer_again() {
+    const Conversation before = conversation_;
     if (conversation_.take_back_answer())
-        reply();
+        reply(before);
     else
         write_error("there is no answer yet\n");
 }
@@ -238,11 +248,28 @@ void Chat::write_to(const std::string& path) const {
     save_conversation(path, engine_->model.name, settings_, conversation_, session_.cached_ids());
 }
 
+static std::string file_of(const std::string& name_or_path) {
+    return is_conversation_name(name_or_path) ? conversation_path(name_or_path) : name_or_path;
+}
+
+// Throws if that is the file of another conversation, which would be lost.
+void Chat::require_free(const std::string& given) const {
+    const std::string file = file_of(given);
+    const auto is_same = [&](const std::string& other) {
+        std::error_code error;
+        return std::filesystem::equivalent(utf8_path(file), utf8_path(other), error);
+    };
+    if (!is_saved_conversation(file) || is_same(file_) || (!name_.empty() && is_same(conversation_path(name_)))) return;
+    fail("there is a conversation {} already: /load it, or give another name", printable(given, 200));
+}
+
 // A conversation that has a name is kept by it from now on, and no longer by one that was made of the time.
 void Chat::save(const std::string& given) {
     const bool is_name = is_conversation_name(given);
+    require_free(given);
     if (is_name) make_conversations_directory();
-    write_to(is_name ? conversation_path(given) : given);
+    write_to(file_of(given));
+    file_ = file_of(given);
     if (is_name && std::exchange(named_by_time_, false) && name_ != given) {
         std::error_code ignored;
         std::filesystem::remove(utf8_path(conversation_path(name_)), ignored);
@@ -259,7 +286,7 @@ void Chat::load(const std::string& given, bool resumed) {
     ChatSettings settings = settings_;
     Conversation loaded = conversation_;
     const bool is_name = is_conversation_name(given);
-    const LoadedConversation file = load_conversation(is_name ? conversation_path(given) : given, settings, loaded);
+    const LoadedConversation file = load_conversation(file_of(given), settings, loaded);
     if (resumed) settings = with_flags(settings);
     if (resumed && arguments_.system) loaded.set_system(*arguments_.system);
     sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
@@ -268,6 +295,7 @@ void Chat::load(const std::string& given, bool resumed) {
     conversation_.replace(loaded.messages());
     restart();
     name_ = is_name ? given : "";
+    file_ = file_of(given);
     named_by_time_ = false;
     if (file.model != engine_->model.name)
         write_error(fmt::format("it was saved with {}, and continues with {}\n", printable(file.model), engine_->model.name));
@@ -282,20 +310,18 @@ void Chat::load(const std::string& given, bool resumed) {
         write_error(fmt::format("sampling  {}\n", now));
 }
 
-// The conversation is kept under its old name first. The new name is set before the file is looked for, and taken back if it is
-// taken.
+// The conversation is kept under its old name first.
 void Chat::fork(const std::string& name) {
     if (!name.empty() && !is_conversation_name(name)) fail("/fork needs a name of letters, digits, - and _");
     make_conversations_directory();
+    const std::string next = name.empty() ? new_conversation_name() : name;
+    if (next == name_) fail("the conversation has this name already: give /fork another");
+    require_free(next);
     if (!name_.empty()) keep();
+    write_to(conversation_path(next));
+    const std::string before = std::exchange(name_, next);
     named_by_time_ = false;
-    const std::string before = std::exchange(name_, name.empty() ? new_conversation_name() : name);
-    if (!before.empty() && before == name_) fail("the conversation has this name already: give /fork another");
-    if (is_there(utf8_path(conversation_path(name_)))) {
-        const std::string taken = std::exchange(name_, before);
-        fail("there is a conversation {} already: /load it, or give /fork another name", taken);
-    }
-    write_to(conversation_path(name_));
+    file_.clear();
     write_error(before.empty() ? fmt::format("the conversation goes on as {}\n", name_)
                                : fmt::format("the conversation goes on as {}, and {} stays as it is\n", name_, before));
 }

@@ -5,6 +5,7 @@
 #include "model/engine/session.h"
 #include "model/text/unicode.h"
 #include "tools/tq-run/talk/chat_session.h"
+#include "tools/tq-run/talk/history.h"
 #include "tools/tq-run/talk/kept_conversation.h"
 #include <algorithm>
 
@@ -31,6 +32,12 @@ void Chat::show_conversation() const {
     }
 }
 
+// Conversations at a terminal are kept without being asked for.
+void Chat::begin_kept() {
+    named_by_time_ = console_.input_is_terminal() && !arguments_.single_turn && !arguments_.no_history && !history_path().empty();
+    name_ = named_by_time_ ? new_conversation_name() : "";
+}
+
 // A conversation that cannot be kept is reported once.
 void Chat::keep() {
     if (name_.empty()) return;
@@ -39,7 +46,7 @@ void Chat::keep() {
         write_to(conversation_path(name_));
     } catch (const Error& error) {
         note(fmt::format("[ the conversation is not kept: {} ]", error.what()));
-        name_.clear();
+        file_ = conversation_path(std::exchange(name_, ""));
     }
 }
 

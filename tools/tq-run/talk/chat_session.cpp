@@ -4,7 +4,8 @@
 // quarters of the context, so that it need not be run again each turn. That may happen in the middle of an answer; generate()
 // then runs the shorter prompt with the answer so far and goes on. The system prompt always stays. A question that has no room
 // even alone is refused and drops nothing.
-// A question without an answer is no turn: after an error, or Ctrl-C before the first token, it is taken back (reply).
+// A question without an answer is no turn: if it does not fit, after an error, or after Ctrl-C before the first token, the
+// conversation is what it was before the question, or before /regen took the old answer away (reply).
 #include "tools/tq-run/talk/chat_session.h"
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -12,8 +13,6 @@
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/engine/generation_text.h"
 #include "tools/tq-run/talk/answer.h"
-#include "tools/tq-run/talk/history.h"
-#include "tools/tq-run/talk/kept_conversation.h"
 
 namespace tq {
 namespace {
@@ -87,14 +86,15 @@ void Chat::print_banner() const {
     write_error("/help lists the commands\n");
 }
 
-// The text that /read has read stays for the next question if this one is refused.
+// The text that /read has read stays for the next question if this one gets no answer.
 void Chat::ask(std::string question) {
+    const Conversation before = conversation_;
     try {
         conversation_.ask(read_text_.empty() ? std::move(question) : read_text_ + "\n\n" + question);
     } catch (const Error& error) {
         return refuse(error.what());
     }
-    if (reply()) read_text_.clear();
+    if (reply(before)) read_text_.clear();
 }
 
 // At a terminal another question can be asked; in a pipe nobody can.
@@ -149,8 +149,8 @@ std::string Chat::too_long() const {
         earlier, tokens - std::min(tokens, earlier), context_size());
 }
 
-// Empty, with the question removed again, when the conversation does not fit.
-std::vector<uint32_t> Chat::prompt() {
+// Returns no ids if the conversation does not fit; it is then `before`.
+std::vector<uint32_t> Chat::prompt(const Conversation& before) {
     auto ids = conversation_.prompt();
     // If the question has no room even without earlier turns, none is dropped for it.
     const auto alone = [&] { return conversation_.prompt_from(conversation_.turns() - 1).size(); };
@@ -161,7 +161,7 @@ std::vector<uint32_t> Chat::prompt() {
         return ids;
     }
     const std::string why = too_long();
-    conversation_.take_back_question();
+    conversation_ = before;
     refuse(why);
     return {};
 }
@@ -189,12 +189,12 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     return all;
 }
 
-// Returns false if the question was refused; the conversation is then without it.
-// The constraint starts anew with each answer, and Ctrl-C from before is forgotten. Whatever ends without an answer takes its
-// question back: an error, an interruption before the first token. What was answered is kept on the disk at once (keep()), and
-// then the idle time is used for the next turn's prompt (run_ahead()).
-bool Chat::reply() {
-    const auto ids = prompt();
+// Answers the last question. Returns false if there is no answer, as the question was refused, an error came, or an interruption
+// before the first token; the conversation is then `before`.
+// The constraint starts anew with each answer, and Ctrl-C from before is forgotten. What was answered is kept on the disk at once
+// (keep()), and then the idle time is used for the next turn's prompt (run_ahead()).
+bool Chat::reply(const Conversation& before) {
+    const auto ids = prompt(before);
     if (ids.empty()) return false;
     Answer answer(engine_->model.tokenizer, console_, options_.opens_thinking());
     if (constraint_) constraint_->restart();
@@ -205,31 +205,32 @@ bool Chat::reply() {
         result = generate(ids, answer);
     } catch (const OutOfMemory& error) {
         console_.clear_status();
-        conversation_.take_back_question();
+        conversation_ = before;
         refuse(error.what());
         return false;
-    } catch (...) { // a question without an answer is no turn
-        conversation_.take_back_question();
+    } catch (...) {
+        conversation_ = before;
         throw;
     }
     answer.finish();
     last_stop_ = result.stop;
-    if (result.stop == Stop::interrupted && answer.empty())
-        conversation_.take_back_question();
-    else
+    const bool answered = result.stop != Stop::interrupted || !answer.empty();
+    if (answered)
         conversation_.answer(answer.text(), answer.thought());
-    explain(result);
-    keep();
+    else
+        conversation_ = before;
+    explain(result, answered);
+    if (answered) keep();
     clear_interrupt();
     if (!arguments_.single_turn) run_ahead();
-    return true;
+    return answered;
 }
 
 // Says below an answer why it ended early, what was dropped from the context for it, and its numbers, which are added to the
 // totals.
-void Chat::explain(const Generated& result) {
+void Chat::explain(const Generated& result, bool answered) {
     if (result.stop == Stop::interrupted)
-        note(result.ids.empty() ? "[ interrupted: the question is taken back ]" : "[ interrupted ]");
+        note(answered ? "[ interrupted ]" : "[ interrupted: the conversation is as it was before ]");
     if (result.stop == Stop::length) note(fmt::format("[ stopped after {} tokens (-n) ]", result.ids.size()));
     if (result.stop == Stop::context_full)
         note(fmt::format(
@@ -279,8 +280,8 @@ int Chat::run() {
 int Chat::converse() {
     if (arguments_.resume != "-")
         resume();
-    else if (console_.input_is_terminal() && !arguments_.single_turn && !arguments_.no_history && !history_path().empty())
-        name_ = new_conversation_name(), named_by_time_ = true;
+    else
+        begin_kept();
     if (arguments_.prompt.given)
         ask(arguments_.prompt.read());
     else if (arguments_.single_turn && !console_.input_is_terminal())

@@ -55,12 +55,14 @@ class Chat {
     void change_setting(const std::string& argument);
     void read_file(const std::string& path);
     void save(const std::string& name_or_path);
+    void require_free(const std::string& name_or_path) const;
     void load(const std::string& name_or_path, bool resumed = false); // resumed: flags have precedence
     ChatSettings with_flags(const ChatSettings& saved) const;
     void fork(const std::string& name);
     void write_to(const std::string& path) const;
     void undo();
     void answer_again();
+    void clear();
     void print_statistics() const;
     void restart(); // after another conversation replaced this one
 
@@ -70,13 +72,14 @@ class Chat {
     bool make_room(size_t answered); // the context then begins at a later turn; false if it begins at the last already
     void say_dropped();
     std::string too_long() const;
-    std::vector<uint32_t> prompt();
-    bool reply();
+    std::vector<uint32_t> prompt(const Conversation& before);
+    bool reply(const Conversation& before);
     Generated generate(std::vector<uint32_t> ids, class Answer& answer);
-    void explain(const Generated& result);
+    void explain(const Generated& result, bool answered);
     void resume(); // the conversation of --resume
     void show_conversation() const;
-    void keep(); // the conversation, by its name
+    void keep();       // the conversation, by its name
+    void begin_kept(); // the new conversation gets a name made of the time, if it is to be kept
     void run_ahead();
     void warn_of_full_context(const Generated& result);
 
@@ -96,6 +99,7 @@ class Chat {
     std::string read_text_;      // by /read, for the next question
     std::string name_;           // by which the conversation is kept after each answer; empty: not kept
     bool named_by_time_ = false; // name_ is one that nobody gave
+    std::string file_;           // that /save or /load had last; empty: none
     Totals totals_;
     size_t dropped_turns_ = 0, dropped_tokens_ = 0; // not yet reported
     bool warned_ = false, leaving_ = false;

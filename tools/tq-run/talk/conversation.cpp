@@ -25,13 +25,13 @@ const std::string& text_of(const nlohmann::json& message, const char* what) {
 } // namespace
 
 Conversation::Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system)
-    : tokenizer_(tokenizer), options_(options), system_(std::move(system)) {
-    tokenizer_.encode(system_); // only for its error, whose byte offset then counts from the text's own beginning
+    : tokenizer_(&tokenizer), options_(options), system_(std::move(system)) {
+    tokenizer_->encode(system_); // only for its error, whose byte offset then counts from the text's own beginning
     clear();
 }
 
 void Conversation::ask(std::string question) {
-    tokenizer_.encode(question); // for its error
+    tokenizer_->encode(question); // for its error
     messages_.push_back(message("user", std::move(question)));
 }
 
@@ -61,7 +61,7 @@ void Conversation::clear() {
 size_t Conversation::turns() const { return (messages_.size() - first_message() + 1) / 2; }
 
 void Conversation::set_system(std::string text) {
-    tokenizer_.encode(text); // for its error
+    tokenizer_->encode(text); // for its error
     if (!system_.empty()) messages_.erase(size_t(0));
     system_ = std::move(text);
     if (!system_.empty()) messages_.insert(messages_.begin(), message("system", system_));
@@ -76,11 +76,11 @@ void Conversation::replace(const nlohmann::json& messages) {
         const bool is_system = i == 0 && role == "system";
         const char* expected = is_system ? "system" : (read.size() + (system.empty() ? 0 : 1)) % 2 == 0 ? "user" : "assistant";
         if (role != expected || (is_system && content.empty())) fail("message {} does not have the role \"{}\"", i + 1, expected);
-        tokenizer_.encode(content); // for its error
+        tokenizer_->encode(content); // for its error
         if (is_system) system = content;
         read.push_back(message(expected, content));
         if (const auto thought = messages[i].find("reasoning_content"); thought != messages[i].end()) {
-            tokenizer_.encode(text_of(messages[i], "reasoning_content")); // for its error
+            tokenizer_->encode(text_of(messages[i], "reasoning_content")); // for its error
             read.back()["reasoning_content"] = *thought;
         }
     }
@@ -91,11 +91,11 @@ void Conversation::replace(const nlohmann::json& messages) {
 }
 
 std::vector<uint32_t> Conversation::prompt_from(size_t turn) const {
-    if (turn == 0) return tokenizer_.encode(render_chat(messages_, nullptr, options_));
+    if (turn == 0) return tokenizer_->encode(render_chat(messages_, nullptr, options_));
     auto sent = nlohmann::ordered_json::array();
     if (!system_.empty()) sent.push_back(messages_[0]);
     for (size_t i = first_message() + 2 * turn; i < messages_.size(); i++) sent.push_back(messages_[i]);
-    return tokenizer_.encode(render_chat(sent, nullptr, options_));
+    return tokenizer_->encode(render_chat(sent, nullptr, options_));
 }
 
 } // namespace tq

@@ -43,7 +43,7 @@ class Conversation {
   private:
     size_t first_message() const { return system_.empty() ? 0 : 1; }
 
-    const Tokenizer& tokenizer_;
+    const Tokenizer* tokenizer_; // not null
     ChatOptions options_;
     std::string system_;
     nlohmann::ordered_json messages_; // all of them

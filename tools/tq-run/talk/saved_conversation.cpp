@@ -21,7 +21,10 @@ static bool is_conversation(const nlohmann::json& json) {
     return json.is_object() && json.value("format", nlohmann::json()) == format;
 }
 
-static bool is_own(const std::filesystem::path& path) {
+bool is_saved_conversation(const std::string& text) {
+    const auto path = utf8_path(text);
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) return false;
     const std::string beginning = "{\n  \"format\": \"" + std::string(format) + '"'; // as save_conversation writes it
     std::ifstream file(path, std::ios::binary);
     std::string found(beginning.size(), '\0');
@@ -38,7 +41,7 @@ static void require_own(const std::string& text) {
     const auto path = utf8_path(text);
     std::error_code error;
     if (!is_there(path) || std::filesystem::file_size(path, error) == 0) return;
-    if (!std::filesystem::is_regular_file(path, error) || !is_own(path))
+    if (!is_saved_conversation(text))
         fail("{} exists and is not a saved conversation: name another file, or delete it first", printable(text, 200));
 }
 

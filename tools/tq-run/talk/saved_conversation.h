@@ -11,6 +11,8 @@ namespace tq {
 void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
                        std::span<const uint32_t> tokens);
 
+bool is_saved_conversation(const std::string& path);
+
 // Reads the file, but not yet what is in its messages. Throws an Error that names it if it is no conversation, or another
 // version's.
 nlohmann::json read_conversation(const std::string& path);

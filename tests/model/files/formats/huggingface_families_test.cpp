@@ -236,6 +236,43 @@ TEST_CASE("a model that does not sample takes the most probable token") {
     CHECK(contains(error_of(files), "generation_config.json: 'do_sample' is a text, not a boolean"));
 }
 
+TEST_CASE("settings of generation that this program has not are noted, unless they change nothing") {
+    const auto load_with = [](const json& generation) {
+        HuggingFaceFiles files = small_huggingface_model();
+        files.documents["generation_config.json"] = generation;
+        return load(files);
+    };
+    const Model neutral = load_with({{"typical_p", 1.0},
+                                     {"num_beams", 1},
+                                     {"no_repeat_ngram_size", 0},
+                                     {"suppress_tokens", json::array()},
+                                     {"bad_words_ids", nullptr},
+                                     {"guidance_scale", 1},
+                                     {"presence_penalty", 1.5},
+                                     {"frequency_penalty", 0.5},
+                                     {"max_new_tokens", 2048}});
+    CHECK(neutral.notes.empty());
+    CHECK(recommended_sampling(neutral.file, false).presence_penalty == 1.5f);
+    CHECK(recommended_sampling(neutral.file, false).frequency_penalty == 0.5f);
+    const Model other =
+        load_with({{"typical_p", 0.9}, {"num_beams", 4}, {"suppress_tokens", {1, 2}}, {"forced_eos_token_id", 0}});
+    REQUIRE(other.notes.size() == 1);
+    CHECK(contains(other.notes[0], "generation_config.json: tq-run has no such sampling, and ignores typical_p, num_beams, "
+                                   "suppress_tokens, forced_eos_token_id"));
+}
+
+TEST_CASE("an added token without a row of the embedding is left out") {
+    HuggingFaceFiles files = small_huggingface_model();
+    json& added = files.documents["tokenizer.json"]["added_tokens"];
+    json token = added[0];
+    token.update({{"content", "[PAD]"}, {"id", 288}});
+    added.push_back(token);
+    const Model model = load(files);
+    REQUIRE(model.notes.size() == 1);
+    CHECK(contains(model.notes[0], "the added token '[PAD]' has the id 288 and is ignored: 'vocab_size' in config.json is 288"));
+    CHECK(!model.tokenizer.special("[PAD]"));
+}
+
 TEST_CASE("a chat template of another kind is noted") {
     HuggingFaceFiles files = small_huggingface_model();
     files.texts["chat_template.jinja"] = "{% for m in messages %}[INST]{{ m.content }}[/INST]{% endfor %}";

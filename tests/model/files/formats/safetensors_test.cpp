@@ -191,6 +191,22 @@ TEST_CASE("every truncation is refused, and no damaged byte does harm") {
     }
 }
 
+TEST_CASE("shards without an index are all files whose names begin with model, and others are named") {
+    Shards shards;
+    const auto read = [&](const std::string& first, const std::string& second) {
+        const TemporaryDirectory directory;
+        directory.write(first, shards.first.bytes());
+        directory.write(second, shards.second.bytes());
+        ModelFile file(directory.path());
+        return read_safetensors_directory(file, directory.path()).size();
+    };
+    CHECK(read("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors") == 3);
+    CHECK(read("model.safetensors-00001-of-00002.safetensors", "model.safetensors-00002-of-00002.safetensors") == 3);
+    CHECK(read("model1.safetensors", "model_2.safetensors") == 3);
+    CHECK_THROWS_WITH_AS(read("consolidated.safetensors", "other.safetensors"),
+                         doctest::Contains("the weights are missing; of safetensors there is consolidated.safetensors"), Error);
+}
+
 TEST_CASE("shards are read by their index") {
     CHECK(Shards().error().empty());
     const auto refused = [](auto change, const std::string& why) { check_shards_refused(change, why); };

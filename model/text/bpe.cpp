@@ -61,7 +61,7 @@ void Bpe::merge_next(Scratch& scratch, uint32_t left) const {
     }
 }
 
-// What is left of a text that is no token has the tokens of its bytes.
+// A text that is no token has the tokens of its bytes.
 void Bpe::append(std::vector<uint32_t>& ids, uint32_t id) const {
     if (id < vocab_size_) return ids.push_back(id);
     for (const char byte : partials_[id - vocab_size_])

@@ -65,7 +65,7 @@ TEST_CASE("commands") {
     const Finished several = chat("/help\n/regen\n/nonsense\n\n  \n/exit\nnever asked\n", {"--device", "cpu"});
     CHECK(several.status == 0);
     CHECK(several.output == "");
-    CHECK(contains(several.error, "/clear                forget"));
+    CHECK(contains(several.error, "/clear                begin a new"));
     CHECK(contains(several.error, "there is no answer yet"));
     CHECK(contains(several.error, "unknown command /nonsense"));
 

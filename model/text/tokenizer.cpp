@@ -203,6 +203,10 @@ bool Tokenizer::is_end_of_generation(uint32_t id) const { return std::ranges::bi
 
 std::optional<uint32_t> Tokenizer::special(std::string_view literal) const { return tables_->specials.id(literal); }
 
+std::optional<uint32_t> Tokenizer::end_id() const { return tables_->vocabulary.eos_id; }
+
+std::optional<uint32_t> Tokenizer::padding_id() const { return tables_->vocabulary.padding_id; }
+
 const std::vector<std::string>& Tokenizer::notes() const { return tables_->vocabulary.notes; }
 
 } // namespace tq

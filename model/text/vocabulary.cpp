@@ -177,7 +177,8 @@ class Reader {
             read_foreign_tokens();
         }
         read_ends();
-        for (const std::string_view key : {"bos_token_id", "padding_token_id"}) note_unused_id(key);
+        read_unneeded_id("bos_token_id");
+        vocabulary_.padding_id = read_unneeded_id("padding_token_id");
         return std::move(vocabulary_);
     }
 
@@ -296,6 +297,7 @@ class Reader {
         for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id",
                                 "fim_sep_token_id", "eos_token_ids"})
             for (const uint32_t id : read_ids(key)) vocabulary_.stop_ids.push_back(id);
+        if (const std::vector<uint32_t> ids = read_ids("eos_token_id"); !ids.empty()) vocabulary_.eos_id = ids[0];
     }
 
     void read_bos() {
@@ -305,10 +307,10 @@ class Reader {
     }
 
     // No code here needs these ids, except a BOS token that texts begin with, which is read before.
-    void note_unused_id(std::string_view key) {
+    std::optional<uint32_t> read_unneeded_id(std::string_view key) {
         const std::string full = fmt::format("tokenizer.ggml.{}", key);
         const ModelFile::Value* value = file_.find(full);
-        if (!value) return;
+        if (!value) return std::nullopt;
         const auto note = [&](auto id) {
             vocabulary_.notes.push_back(
                 fmt::format("{} is {}, which is ignored: there are {} tokens", label(file_, key), id, vocabulary_.size()));
@@ -317,6 +319,9 @@ class Reader {
             note(*id);
         else if (file_.integer(full) >= vocabulary_.size())
             note(file_.integer(full));
+        else
+            return uint32_t(file_.integer(full));
+        return std::nullopt;
     }
 
     const ModelFile& file_;

@@ -129,7 +129,7 @@ void AnswerParser::end_without_name(bool at_end) {
     state_ = State::content;
 }
 
-// A call whose members are in another order, or whose arguments are a string that holds the JSON.
+// A call whose members are in another order or within "function", or whose arguments are a string that holds the JSON.
 std::optional<AnswerParser::WholeCall> AnswerParser::read_whole_call(std::string_view text, bool untagged) const {
     nlohmann::ordered_json call;
     try {
@@ -137,6 +137,8 @@ std::optional<AnswerParser::WholeCall> AnswerParser::read_whole_call(std::string
     } catch (const Error&) {
         return std::nullopt;
     }
+    if (call.is_object() && !call.contains("name") && call.contains("function") && call["function"].is_object())
+        call = nlohmann::ordered_json(std::move(call["function"]));
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string() || call["name"] == "") return std::nullopt;
     if (untagged && !types_.has(call["name"].get<std::string>())) return std::nullopt;
     const auto given = call.find(call.contains("arguments") ? "arguments" : "parameters");

@@ -209,6 +209,10 @@ std::optional<uint32_t> Tokenizer::special(std::string_view literal) const { ret
 
 const InfillTokens& Tokenizer::infill() const { return tables_->vocabulary.infill; }
 
+std::optional<uint32_t> Tokenizer::end_id() const { return tables_->vocabulary.eos_id; }
+
+std::optional<uint32_t> Tokenizer::padding_id() const { return tables_->vocabulary.padding_id; }
+
 const std::vector<std::string>& Tokenizer::notes() const { return tables_->vocabulary.notes; }
 
 } // namespace tq

@@ -58,6 +58,9 @@ class Tokenizer {
     bool is_end_of_generation(uint32_t id) const;
     std::optional<uint32_t> special(std::string_view literal) const; // the id of "<think>", ...
     const InfillTokens& infill() const;
+    // The ids that the file names for the end of a text and for padding, if it does.
+    std::optional<uint32_t> end_id() const;
+    std::optional<uint32_t> padding_id() const;
     const std::vector<std::string>& notes() const; // on what was ignored in the file, a sentence each
 
   private:

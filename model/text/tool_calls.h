@@ -27,7 +27,8 @@ struct AnswerPart {
     bool cut = false;  // of call_end: the answer was cut off within the call, whose arguments are a beginning
 };
 
-// Places of calls without tags: a JSON object that names a tool of the request, and has "arguments" or "parameters".
+// Places of calls without tags: a JSON object that names a tool of the request, and has "arguments" or "parameters", also within
+// "function"; or a list of such objects.
 enum class UntaggedCalls {
     none,
     alone,   // the model forgot the tags: objects at the answer's end that begin a line, or are in a fence of Markdown
@@ -132,6 +133,7 @@ class AnswerParser {
     bool fence_around_ = false;                              // of calls with tags
     bool unclosed_ = false;                                  // calls ended the thinking, whose </think> may still come
     std::vector<Object> objects_;                            // in the rest, which may be calls without tags
+    enum class List { none, begun, ended } list_ = List::none;
     size_t calls_ = 0, depth_ = 0, values_ = 0;
     bool in_string_ = false, escaped_ = false, value_begun_ = false;
     ToolTypes::Type type_ = ToolTypes::Type::text;

@@ -1,7 +1,8 @@
 // Calls without tags: Llama's form, and that of models which forget the tags. The object is held back until it is a call, or
 // cannot be one any more.
-// An object is a call only if it names a tool that was offered. Until its arguments, its keys must be type, name, arguments or
-// parameters, so JSON that is the answer itself is known at its first key, and streams from there on.
+// An object is a call only if it names a tool that was offered. Until its arguments, its keys must be type, id, name, arguments,
+// parameters or function, whose value is the call, so JSON that is the answer itself is known at its first key, and streams from
+// there on. A list of calls is several.
 #include "model/text/fence.h"
 #include "model/text/match.h"
 #include "model/text/tool_calls.h"
@@ -13,8 +14,8 @@ namespace {
 
 using UntaggedKind = AnswerPart::Kind;
 
-// The beginning of an object that may be a call: "type" and "name", whose values are texts, then its arguments. `found`: whether
-// all of that is there.
+// The beginning of an object that may be a call, also the first of a list: "type", "id" and "name", whose values are texts, then
+// its arguments. `found`: whether all of that is there.
 struct UntaggedHead {
     Match match;
     std::string_view name = {};
@@ -30,18 +31,27 @@ struct UntaggedHead {
 };
 
 UntaggedHead read_untagged_head(std::string_view text, const ToolTypes& types) {
-    UntaggedHead head{match_words(text, 0, {"{"})};
+    const Match list = match_words(text, 0, {"["});
+    UntaggedHead head{match_words(text, list.found == Match::yes ? list.end : 0, {"{"})};
+    bool is_inner = false; // the call is the value of "function"
     while (head.match.found == Match::yes) {
         const size_t at = head.match.end;
-        bool is_name = false, is_arguments = false;
+        bool is_name = false, is_arguments = false, is_function = false;
         Match key{Match::no};
-        for (const std::string_view word : {"\"type\"", "\"name\"", "\"arguments\"", "\"parameters\""}) {
+        for (const std::string_view word :
+             {"\"type\"", "\"id\"", "\"name\"", "\"arguments\"", "\"parameters\"", "\"function\""}) {
             const Match match = match_words(text, at, {word, ":"});
-            if (match.found == Match::no || key.found == Match::yes) continue;
+            if (match.found == Match::no || key.found == Match::yes || (is_inner && word == "\"function\"")) continue;
             key = match;
-            is_name = word == "\"name\"", is_arguments = !is_name && word != "\"type\"";
+            is_name = word == "\"name\"", is_function = word == "\"function\"";
+            is_arguments = word == "\"arguments\"" || word == "\"parameters\"";
         }
         head.match = key;
+        if (is_function && key.found == Match::yes) {
+            head.match = match_words(text, key.end, {"{"});
+            is_inner = true;
+            continue;
+        }
         if (key.found != Match::yes) return head;
         head.arguments = spaces(text, key.end);
         if (is_arguments) return head;
@@ -65,7 +75,8 @@ bool AnswerParser::begins_untagged() {
     const size_t begin = rest().find_first_not_of(behind_call ? " \t\r\n;" : " \t\r\n");
     if (begin == std::string_view::npos) return true;
     may_be_untagged_ = false;
-    if (rest()[begin] != '{' && (rest()[begin] != '`' || behind_call)) return false;
+    const char first = rest()[begin];
+    if (first != '{' && ((first != '`' && first != '[') || behind_call)) return false;
     open_untagged(begin, untagged_ == UntaggedCalls::several);
     return true;
 }
@@ -77,7 +88,7 @@ size_t AnswerParser::find_untagged() const {
     const size_t fence = text.find(fence_mark);
     for (size_t line = in_fence_ ? fence : text.find('\n'); line < fence; line = text.find('\n', line + 1)) {
         const size_t begin = spaces(text, line);
-        if (begin < text.size() && text[begin] == '{') return begin;
+        if (begin < text.size() && (text[begin] == '{' || text[begin] == '[')) return begin;
     }
     return fence;
 }
@@ -99,6 +110,7 @@ void AnswerParser::open_untagged(size_t before, bool native) {
     state_ = State::untagged;
     depth_ = 0, in_string_ = escaped_ = false;
     objects_.clear();
+    list_ = List::none;
 }
 
 // Behind a call with tags in a fence. Returns whether it cannot be known yet if that ends.
@@ -110,7 +122,7 @@ bool AnswerParser::step_fence_end() {
     return unknown;
 }
 
-// Objects one behind the other, each perhaps in a fence; or calls with tags in one.
+// Objects one behind the other, each perhaps in a fence, or in a list; or calls with tags in a fence.
 bool AnswerParser::step_untagged() {
     const std::string_view text = rest();
     const Match fence = match_fence(text);
@@ -127,7 +139,11 @@ bool AnswerParser::step_untagged() {
         const char c = text[scanned_];
         if (scan_string(c)) continue;
         if (depth_ == 0 && c == '{')
-            depth_ = 1, objects_.push_back({scanned_});
+            depth_ = 1, can_be = list_ != List::ended, objects_.push_back({scanned_});
+        else if (depth_ == 0 && c == '[')
+            can_be = objects_.empty() && std::exchange(list_, List::begun) == List::none;
+        else if (depth_ == 0 && list_ == List::begun && (c == ',' || c == ']'))
+            list_ = c == ']' ? List::ended : list_, can_be = !objects_.empty();
         else if (c == '{' || c == '[')
             can_be = depth_++ > 0;
         else if (c == '}' || c == ']')
@@ -144,9 +160,9 @@ bool AnswerParser::step_untagged() {
             scanned_ = can_be ? tag.end - 1 : scanned_;
         } else if (depth_ == 0)
             can_be = is_json_space(c);
-        if (!can_be || depth_ != 0 || (c != '}' && c != ']')) continue;
+        if (!can_be || depth_ != 0 || c != '}') continue;
         objects_.back().end = scanned_ + 1;
-        if (!native_ || fence.found == Match::yes) continue;
+        if (!native_ || fence.found == Match::yes || list_ != List::none) continue;
         can_be = add_untagged(text);
         if (!can_be) break;
         take(objects_.back().end);

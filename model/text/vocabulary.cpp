@@ -179,7 +179,8 @@ class Reader {
         }
         read_infill();
         read_ends();
-        for (const char* key : {"bos_token_id", "padding_token_id"}) read_spare_id(key);
+        read_spare_id("bos_token_id");
+        vocabulary_.padding_id = read_spare_id("padding_token_id");
         return std::move(vocabulary_);
     }
 
@@ -319,6 +320,7 @@ class Reader {
     void read_ends() {
         for (const char* key : {"eos_token_id", "eos_token_ids"})
             for (const uint32_t id : read_ids(key)) vocabulary_.stop_ids.push_back(id);
+        if (const std::vector<uint32_t> ids = read_ids("eos_token_id"); !ids.empty()) vocabulary_.eos_id = ids[0];
         for (const char* key : {"eot_token_id", "eom_token_id", "fim_pad_token_id", "fim_rep_token_id"})
             if (const auto id = read_spare_id(key)) vocabulary_.stop_ids.push_back(*id);
         if (vocabulary_.infill.file) vocabulary_.stop_ids.push_back(*vocabulary_.infill.file);

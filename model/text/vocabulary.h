@@ -33,9 +33,10 @@ struct Vocabulary {
     InfillTokens infill;
 
     WordSplitter splitter = WordSplitter::qwen2;
-    bool whole_words = false;       // a word that is a token is not merged from its bytes
-    std::optional<uint32_t> bos_id; // a text begins with it
-    std::vector<std::string> notes; // on what was ignored, a sentence each
+    bool whole_words = false;                   // a word that is a token is not merged from its bytes
+    std::optional<uint32_t> bos_id;             // a text begins with it
+    std::optional<uint32_t> eos_id, padding_id; // as the file names them; of several the first
+    std::vector<std::string> notes;             // on what was ignored, a sentence each
     std::string refusal; // the reason why texts cannot be encoded with another kind of tokenizer; empty for those of this program
 
     uint32_t size() const { return uint32_t(kinds.size()); }

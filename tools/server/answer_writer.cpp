@@ -39,11 +39,11 @@ std::string random_id(std::string_view prefix) {
 
 // Once a stream has begun its status is sent, so an error in it can only be an event (stream_answer). Without a stream nothing is
 // sent before the end, and an error keeps its status: it is thrown on to Server::call().
-HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<Generation> generation,
-                 std::shared_ptr<AnswerWriter> writer, bool stream) {
+HttpReply answer(Service& service, const HttpRequest& request, Asked asked) {
+    const auto& [generation, writer, stream] = asked;
     if (stream) {
-        return sse::reply([&service, client = without_body(request), generation, writer](const Send& send) {
-            stream_answer(service, client, *generation, *writer, send);
+        return sse::reply([&service, client = without_body(request), asked](const Send& send) {
+            stream_answer(service, client, *asked.generation, *asked.writer, send);
         });
     }
     writer->begin(generation->usage());

@@ -31,8 +31,14 @@ class AnswerWriter {
     virtual Json whole() const = 0; // after end(): the answer without a stream
 };
 
+// An answer that a request asks for.
+struct Asked {
+    std::shared_ptr<Generation> generation;
+    std::shared_ptr<AnswerWriter> writer;
+    bool stream;
+};
+
 // The reply to a request: a stream, or all at the end.
-HttpReply answer(Service& service, const HttpRequest& request, std::shared_ptr<Generation> generation,
-                 std::shared_ptr<AnswerWriter> writer, bool stream);
+HttpReply answer(Service& service, const HttpRequest& request, Asked asked);
 
 } // namespace tq::server

@@ -8,6 +8,7 @@
 #include "tools/server/conversation.h"
 #include "base/printable.h"
 #include "model/text/tokenizer.h"
+#include "model/text/unicode.h"
 #include "tools/server/chat_parts.h"
 #include <algorithm>
 
@@ -16,10 +17,8 @@ namespace {
 
 constexpr std::string_view billing = "x-anthropic-billing-header:", blanks = " \t", spaces = " \t\r\n";
 
-// Claude Code begins its prompts with a line of fields that change with every request: "x-anthropic-billing-header: cch=71fea;".
-// Routers put other text behind it, also without a line break.
-std::string_view without_billing(std::string_view text) {
-    if (!text.starts_with(billing)) return text;
+// Returns what follows the fields of a billing header, and the space behind them.
+std::string_view after_billing(std::string_view text) {
     text.remove_prefix(billing.size());
     const auto skip = [&](std::string_view what) { text.remove_prefix(std::min(text.find_first_not_of(what), text.size())); };
     for (bool is_last = false; !is_last;) {
@@ -32,6 +31,24 @@ std::string_view without_billing(std::string_view text) {
     }
     skip(spaces);
     return text;
+}
+
+// Claude Code begins its prompts with a line of fields that change with every request: "x-anthropic-billing-header: cch=71fea;".
+// Routers put other text before it, and behind it also without a line break.
+std::string without_billing(std::string_view text) {
+    std::string out;
+    for (size_t at = 0; (at = text.find(billing, at)) != text.npos;) {
+        const std::string_view before = text.substr(0, at);
+        const size_t last = before.find_last_not_of(blanks);
+        if (last != before.npos && before[last] != '\n') { // it does not begin a line
+            at += billing.size();
+            continue;
+        }
+        if (!out.empty() || before.find_first_not_of(spaces) != before.npos) out += before;
+        text = after_billing(text.substr(at));
+        at = 0;
+    }
+    return out += text;
 }
 
 std::string text_or_none(const Json& object, const char* name) {
@@ -54,12 +71,14 @@ std::optional<std::string> from_base64(std::string_view text) {
     return bytes;
 }
 
-// Returns nothing if the file is no text. Bytes of it that are no UTF-8 become U+FFFD.
+// Returns nothing if the file is no text. Other types than text/... are texts if their bytes are (YAML, SVG, ...), but for PDF.
+// Bytes of a text that are no UTF-8 become U+FFFD.
 std::optional<std::string> encoded_text(std::string_view media_type, std::string_view base64) {
     const std::string type = lowercase(std::string(media_type.substr(0, media_type.find(';'))));
-    const bool is_text = type.starts_with("text/") || type == "application/json" || type == "application/xml";
-    const auto bytes = is_text ? from_base64(base64) : std::nullopt;
-    if (!bytes) return std::nullopt;
+    const auto bytes = type == "application/pdf" ? std::nullopt : from_base64(base64);
+    const auto is_control = [](char c) { return uint8_t(c) < 0x20 && spaces.find(c) == spaces.npos && c != '\f'; };
+    const bool is_text = bytes && !bytes->empty() && !find_invalid_utf8(*bytes) && std::ranges::none_of(*bytes, is_control);
+    if (!bytes || (!is_text && !type.starts_with("text/"))) return std::nullopt;
     Utf8Stream utf8;
     std::string text = utf8.push(*bytes);
     return text += utf8.flush();
@@ -81,14 +100,15 @@ class MessageReader {
     void user(const Json& message, const std::string& path);
     void assistant(const Json& message, const std::string& path);
     std::string text(const Json& object, const char* name, const std::string& path);
+    std::string foreign_text(const Json& value, const std::string& path);
 
   private:
     std::string part_text(const Json& part, const std::string& type, const std::string& path);
     std::string document_text(const Json& part, const std::string& path);
     std::string file_text(const Json& part);
     void part_of_answer(const Json& part, const std::string& type, const std::string& path);
-    void calls(const Json& message, const std::string& path);
-    void one_call(const Json& call, const std::string& path);
+    void calls(const Json& message);
+    void one_call(const Json& call);
 
     Conversation& conversation_;
     const Limits& limits_;
@@ -96,7 +116,10 @@ class MessageReader {
 
 // Returns a part's text, or a note in place of one that is no text.
 std::string MessageReader::part_text(const Json& part, const std::string& type, const std::string& path) {
-    if (type == "text" || type == "input_text" || type == "output_text") return text_field(part, "text", path).value_or("");
+    if (type == "text" || type == "input_text" || type == "output_text") {
+        const Json* text = member(part, "text");
+        return text && text->is_object() ? shown_text(part, "text") : text_field(part, "text", path).value_or("");
+    }
     if (type == "refusal" || type == "thinking" || type == "reasoning")
         if (member(part, type.c_str())) return required_text(part, type.c_str(), path);
     if (type == "thinking" || type == "reasoning") return text_field(part, "text", path).value_or("");
@@ -108,7 +131,7 @@ std::string MessageReader::part_text(const Json& part, const std::string& type, 
 // Returns the text of Anthropic's documents and search results: title, context, source and content. The content of a document
 // that is no text is left out.
 std::string MessageReader::document_text(const Json& part, const std::string& path) {
-    std::string all = text_field(part, "title", path).value_or("");
+    std::string all = shown_text(part, "title");
     append_text(all, text_or_none(part, "context"), "\n");
     const Json* source = member(part, "source");
     if (source && source->is_string()) append_text(all, source->get<std::string>(), "\n");
@@ -116,9 +139,9 @@ std::string MessageReader::document_text(const Json& part, const std::string& pa
     std::optional<std::string> words;
     if (member(part, "content"))
         words = text(part, "content", path);
-    else if (source && source->is_object() && text_field(*source, "type", inner) == "text")
-        words = text_field(*source, "data", inner).value_or("");
-    else if (source && source->is_object() && text_field(*source, "type", inner) == "base64")
+    else if (source && source->is_object() && text_or_none(*source, "type") == "text")
+        words = shown_text(*source, "data");
+    else if (source && source->is_object() && text_or_none(*source, "type") == "base64")
         words = encoded_text(text_or_none(*source, "media_type"), text_or_none(*source, "data"));
     else if (source && source->is_object() && member(*source, "content"))
         words = text(*source, "content", inner);
@@ -148,6 +171,20 @@ std::string MessageReader::text(const Json& object, const char* name, const std:
     return all;
 }
 
+// Returns the text within a result of a tool that another server ran: of its parts, and of all other members that people could
+// read, such as a title, an address or the output of a command.
+std::string MessageReader::foreign_text(const Json& value, const std::string& path) {
+    if (value.is_string()) return value.get<std::string>();
+    std::string all;
+    const std::string type = value.is_object() ? text_or_none(value, "type") : "";
+    for (const std::string_view kind : {"text", "input_text", "output_text", "document", "search_result", "image"})
+        if (type == kind) return part_text(value, type, path);
+    if (value.is_structured())
+        for (const auto& [key, inner] : value.items())
+            if (key != "type" && !key.starts_with("encrypted_")) append_text(all, foreign_text(inner, path), "\n");
+    return all;
+}
+
 // A part with nothing but a billing header is as if it were not there. An empty text is there: it is a system prompt, though an
 // empty one.
 void MessageReader::system(const Json& object, const char* name, const std::string& path) {
@@ -155,7 +192,7 @@ void MessageReader::system(const Json& object, const char* name, const std::stri
     bool given = false;
     each_part(object, name, limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
         const std::string words = part_text(part, type, part_path);
-        const std::string_view rest = without_billing(words);
+        const std::string rest = without_billing(words);
         given |= !rest.empty() || words.empty();
         append_text(all, rest, "\n\n");
     });
@@ -168,7 +205,7 @@ void MessageReader::user(const Json& message, const std::string& path) {
     bool has_text = false, has_result = false;
     each_part(message, "content", limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
         if (type == "tool_result") {
-            conversation_.result(text_field(part, "tool_use_id", part_path).value_or(""),
+            conversation_.result(shown_text(part, "tool_use_id"),
                                  read_result(conversation_, part, "content", limits_, part_path));
             has_result = true;
         } else {
@@ -181,14 +218,18 @@ void MessageReader::user(const Json& message, const std::string& path) {
     if (has_text || !has_result) conversation_.user(all);
 }
 
-// Blocks of tools that ran elsewhere, and thinking that only its maker can read, say nothing to this model, and are passed over.
+// Thinking that only its maker can read says nothing to this model, and is passed over, as are calls of tools that ran elsewhere
+// and had no result that is text.
 void MessageReader::part_of_answer(const Json& part, const std::string& type, const std::string& path) {
     if (type == "thinking" || type == "reasoning") return conversation_.reasoning(part_text(part, type, path));
-    if (type == "tool_use")
-        return conversation_.call(text_field(part, "id", path).value_or(""), text_field(part, "name", path).value_or(""),
-                                  member(part, "input"));
-    const bool of_others = type == "redacted_thinking" || type == "server_tool_use" || type.ends_with("_tool_result");
-    if (!of_others) conversation_.answer(part_text(part, type, path));
+    if (type == "tool_use") return conversation_.call(shown_text(part, "id"), shown_text(part, "name"), member(part, "input"));
+    if (type.ends_with("_tool_use"))
+        return conversation_.foreign_call(shown_text(part, "id"), shown_text(part, "name"), member(part, "input"));
+    if (type.ends_with("_tool_result")) {
+        const Json* content = member(part, "content");
+        return conversation_.foreign_result(shown_text(part, "tool_use_id"), content ? foreign_text(*content, path) : "");
+    }
+    if (type != "redacted_thinking") conversation_.answer(part_text(part, type, path));
 }
 
 void MessageReader::assistant(const Json& message, const std::string& path) {
@@ -202,29 +243,38 @@ void MessageReader::assistant(const Json& message, const std::string& path) {
     each_part(message, "content", limits_, path, [&](const Json& part, const std::string& type, const std::string& part_path) {
         part_of_answer(part, type, part_path);
     });
-    calls(message, path);
+    if (!member(message, "content")) conversation_.answer(text_or_none(message, "refusal"));
+    calls(message);
 }
 
-void MessageReader::calls(const Json& message, const std::string& path) {
-    if (const Json* old = object_field(message, "function_call", path)) one_call({{"function", *old}}, path);
-    const Json* given = array_field(message, "tool_calls", limits_.tools, path);
-    const std::string field = field_path(path, "tool_calls");
-    for (size_t i = 0; given && i < given->size(); ++i) one_call(object_entry(*given, i, field), entry_path(field, i));
+void MessageReader::calls(const Json& message) {
+    if (const Json* old = member(message, "function_call")) one_call({{"function", *old}});
+    const Json* given = member(message, "tool_calls");
+    if (given && given->is_array()) std::ranges::for_each(*given, [&](const Json& call) { one_call(call); });
 }
 
-void MessageReader::one_call(const Json& call, const std::string& path) {
-    const std::string id = text_field(call, "id", path).value_or("");
-    if (const Json* custom = object_field(call, "custom", path)) {
-        const std::string inner = field_path(path, "custom");
-        const Json arguments = {{"input", text_field(*custom, "input", inner).value_or("")}};
-        return conversation_.call(id, text_field(*custom, "name", inner).value_or(""), &arguments);
+void MessageReader::one_call(const Json& call) {
+    const auto object = [](const Json& holder, const char* name) {
+        const Json* found = holder.is_object() ? member(holder, name) : nullptr;
+        return found && found->is_object() ? found : nullptr;
+    };
+    const std::string id = call.is_object() ? shown_text(call, "id") : "";
+    if (const Json* custom = object(call, "custom")) {
+        const Json arguments = {{"input", shown_text(*custom, "input")}};
+        return conversation_.call(id, shown_text(*custom, "name"), &arguments);
     }
-    const Json* function = object_field(call, "function", path);
-    const std::string name = function ? text_field(*function, "name", field_path(path, "function")).value_or("") : "";
-    conversation_.call(id, name, function ? member(*function, "arguments") : nullptr);
+    const Json* function = object(call, "function");
+    conversation_.call(id, function ? shown_text(*function, "name") : "", function ? member(*function, "arguments") : nullptr);
 }
 
 } // namespace
+
+std::string shown_text(const Json& object, const char* name) {
+    const Json* value = member(object, name);
+    if (!value) return {};
+    if (value->is_object()) value = value->contains("value") ? &(*value)["value"] : value;
+    return value->is_string() ? value->get<std::string>() : dump_text(*value);
+}
 
 void Conversation::system(const std::string& text) {
     if (!empty()) return messages_.push_back({{"role", "system"}, {"content", text}});
@@ -260,7 +310,19 @@ void Conversation::call(const std::string& id, const std::string& name, const Js
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(shown)}}}});
 }
 
+void Conversation::foreign_call(const std::string& id, const std::string& name, const Json* arguments) {
+    foreign_.insert_or_assign(id, std::pair(name, arguments ? *arguments : Json()));
+}
+
+void Conversation::foreign_result(const std::string& id, const std::string& text) {
+    if (!text.empty()) result(id, text);
+}
+
 void Conversation::result(const std::string& id, const std::string& text) {
+    if (const auto asked = foreign_.find(id); asked != foreign_.end()) {
+        call(id, asked->second.first, &asked->second.second);
+        foreign_.erase(asked);
+    }
     messages_.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", text}});
 }
 
@@ -298,7 +360,12 @@ std::string read_result(Conversation& conversation, const Json& object, const ch
     const auto is_part = [](const Json& part) { return part.is_object() && part.contains("type") && part["type"].is_string(); };
     const bool of_parts = !given || given->is_string() || (given->is_array() && std::ranges::all_of(*given, is_part));
     const std::string text = of_parts ? MessageReader(conversation, limits).text(object, name, path) : dump_text(*given);
-    return bool_field(object, "is_error", path).value_or(false) ? "Error: " + text : text;
+    const Json* is_error = member(object, "is_error");
+    return is_error && *is_error == true ? "Error: " + text : text;
+}
+
+std::string read_foreign_text(Conversation& conversation, const Json& value, const Limits& limits, const std::string& path) {
+    return MessageReader(conversation, limits).foreign_text(value, path);
 }
 
 void read_system(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
@@ -318,8 +385,7 @@ void read_message(Conversation& conversation, const Json& message, std::span<con
         bad_request(field_path(path, "content"), "{}.content is missing: it must be a text or a list of parts", path);
     if (name == "system" || name == "developer") return reader.system(message, "content", path);
     if (name == "user") return reader.user(message, path);
-    conversation.result(text_field(message, "tool_call_id", path).value_or(""),
-                        read_result(conversation, message, "content", limits, path));
+    conversation.result(shown_text(message, "tool_call_id"), read_result(conversation, message, "content", limits, path));
 }
 
 } // namespace tq::server

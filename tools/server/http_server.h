@@ -16,8 +16,8 @@ struct HttpOptions {
     uint32_t threads = 64;                       // maximum of requests that are answered at once; others wait
     uint32_t connections = 1024;                 // maximum; a new one closes the idle one whose time ends first
     std::chrono::milliseconds head_timeout{20'000}, idle_timeout{60'000}, stall_timeout{30'000};
-    // Whether a GET of the path has threads of its own, so that it is answered however many others wait.
-    std::function<bool(const std::string& path)> is_urgent;
+    // Whether a request has threads of its own, so that it is answered however many others wait.
+    std::function<bool(const std::string& method, const std::string& path)> is_urgent;
 };
 
 // Returns the reply if the head alone decides it; nothing if the body has to be read.

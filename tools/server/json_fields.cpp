@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
+#include "tools/server/ignored_fields.h"
 #include <cmath>
 
 namespace tq::server {
@@ -117,7 +118,9 @@ Json parse_body(std::string_view body, const Limits& limits) {
 
 const Json* member(const Json& object, const char* name) {
     const auto found = object.find(name);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
+    if (found == object.end()) return nullptr;
+    note_read(object, *found);
+    return found->is_null() ? nullptr : &*found;
 }
 
 std::string field_path(std::string_view path, std::string_view name) {

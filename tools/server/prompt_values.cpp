@@ -123,9 +123,12 @@ PromptValues run_prompts(Service& service, const HttpRequest& request, const std
 
 Pooling pooling_of(const ModelFile& file) {
     const std::string key = fmt::format("{}.pooling_type", file.text("general.architecture", "qwen3"));
-    if (file.find(key) == nullptr) return Pooling::unsaid;
-    const uint64_t value = file.integer(key);
-    return value < uint64_t(Pooling::unknown) ? Pooling(value) : Pooling::unknown;
+    const ModelFile::Value* value = file.find(key);
+    const auto* number = value ? std::get_if<int64_t>(value) : nullptr;
+    if (!value || (number && *number < 0)) return Pooling::unsaid; // llama.cpp's -1
+    const auto* count = std::get_if<uint64_t>(value);
+    const uint64_t kind = count ? *count : number ? uint64_t(*number) : UINT64_MAX;
+    return kind < uint64_t(Pooling::unknown) ? Pooling(kind) : Pooling::unknown;
 }
 
 const char* pooling_name(Pooling pooling) {

@@ -61,15 +61,18 @@ ApiError plain_error(int status, const std::string& reason) {
     return error;
 }
 
-// These are answered by threads of their own, so a server whose threads are all busy is not taken for dead.
-HttpOptions with_urgent_paths(HttpOptions options) {
-    options.is_urgent = [](const std::string& path) { return path == "/health" || path == "/v1/health" || path == "/metrics"; };
-    return options;
-}
-
 HttpRequest without_slash(HttpRequest request) {
     if (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
     return request;
+}
+
+// These are answered by threads of their own, so a server whose threads are all busy is not taken for dead.
+HttpOptions with_urgent_paths(HttpOptions options) {
+    options.is_urgent = [](const std::string& method, const std::string& given) {
+        const std::string path = without_slash({.path = given}).path;
+        return (method == "GET" || method == "HEAD") && (path == "/health" || path == "/v1/health" || path == "/metrics");
+    };
+    return options;
 }
 
 // "/x/*" is for all that begins with "/x/" and goes on.

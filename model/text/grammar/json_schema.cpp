@@ -20,10 +20,12 @@
 #include "model/text/grammar/schema_merge.h"
 #include "model/text/grammar/schema_names.h"
 #include "model/text/grammar/schema_object.h"
+#include "model/text/grammar/schema_parameters.h"
 #include "model/text/grammar/schema_values.h"
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <utility>
 
 namespace tq::grammar {
 namespace {
@@ -61,17 +63,21 @@ class SchemaConverter final : public SchemaRules {
         return writer_.text();
     }
 
-    SchemaGrammar convert(const std::vector<std::string>& pointers, const std::vector<bool>& strict) {
+    SchemaGrammar convert(const std::vector<std::string>& pointers, const std::vector<bool>& strict, ObjectForm form) {
         SchemaGrammar result;
         for (size_t i = 0; i < pointers.size(); ++i) {
             is_strict_ = strict.empty() || strict[i];
-            result.names.push_back(reference({{"$ref", "#" + pointers[i]}}, pointers[i], "ref"));
+            form_ = form;
+            const SchemaJson schema = {{"$ref", "#" + pointers[i]}};
+            result.names.push_back(form == ObjectForm::json ? reference(schema, pointers[i], "ref")
+                                                            : rule(schema, pointers[i], "ref-parameters", false));
         }
         result.gbnf = writer_.text();
         return result;
     }
 
     GbnfWriter& writer() override { return writer_; }
+    SchemaPlaces& places() override { return places_; }
 
     void leave_out(const std::string& place, std::string_view what) override {
         if (is_strict_) refuse_schema(place, what);
@@ -94,7 +100,9 @@ class SchemaConverter final : public SchemaRules {
             refuse_schema(place, "schemas are nested too deep, or '$ref' with keywords beside it is recursive");
         ++nesting_;
         depth_ += reads;
+        const ObjectForm form = reads ? std::exchange(form_, ObjectForm::json) : form_;
         std::string own = within_values(place, [&] { return named(expression(schema, place, name), name); });
+        form_ = form;
         depth_ -= reads;
         --nesting_;
         return own;
@@ -133,7 +141,8 @@ class SchemaConverter final : public SchemaRules {
         look_at_interrupt();
         if (++visited_ > max_schemas)
             fail("the JSON schema is too large: it has more than {} parts, references included", max_schemas);
-        if (schema == true) return writer_.json("value");
+        if (schema == true)
+            return form_ == ObjectForm::json ? writer_.json("value") : parameters(SchemaJson::object(), place, name);
         if (schema == false) return leave_out(place, "false allows no value"), writer_.json("value");
         if (!schema.is_object()) refuse_schema(place, "a schema must be an object, true or false");
         bool has_null = false;
@@ -147,12 +156,14 @@ class SchemaConverter final : public SchemaRules {
         if (has_null) return expression(without(schema, "", place), place, name);
         if (const auto nullable = schema.find("nullable"); nullable != schema.end()) {
             const std::string value = rule(without(schema, "nullable", place), place, name_below(name, "value"), false);
-            return *nullable == true ? value + " | " + writer_.json("null") : value;
+            return *nullable == true && form_ == ObjectForm::json ? value + " | " + writer_.json("null") : value;
         }
-        if (schema.contains("$ref")) return reference(schema, place, name);
+        if (schema.contains("$ref"))
+            return form_ == ObjectForm::json ? reference(schema, place, name) : merged_expression(schema, place, name);
         if (schema.contains("allOf")) return expression(resolved(schema, place), place, name);
         for (const char* keyword : {"anyOf", "oneOf"})
             if (schema.contains(keyword)) return any_of(schema, keyword, place, name);
+        if (form_ == ObjectForm::parameters) return parameters(schema, place, name);
         if (const auto value = schema.find("const"); value != schema.end()) return gbnf_text(json_value_text(*value, place));
         if (schema.contains("enum")) return any_text_gbnf(enumeration(schema, place));
         return typed(schema, place, name);
@@ -193,9 +204,8 @@ class SchemaConverter final : public SchemaRules {
     const SchemaJson& pointed_at(const SchemaJson& reference, const std::string& place) {
         if (!reference.is_string()) refuse_schema(place, "'$ref' must be a text");
         const auto& text = reference.get_ref<const std::string&>();
-        static const SchemaJson anything = true;
         if (!text.starts_with('#'))
-            return leave_out(place, fmt::format("'$ref' leads to another document: {}", printable(text, 200))), anything;
+            return leave_out(place, fmt::format("'$ref' leads to another document: {}", printable(text, 200))), unknown_schema;
         const SchemaJson* found = places_.find(std::string_view(text).substr(1));
         if (!found) refuse_schema(place, fmt::format("'$ref' leads nowhere: {}", printable(text, 200)));
         return *found;
@@ -247,11 +257,22 @@ class SchemaConverter final : public SchemaRules {
 
     // The texts of a choice that is a list of values; empty if it is not.
     std::vector<std::string> values_of(const SchemaJson& choice, const std::string& place) {
-        if (!choice.is_object() || !(choice.contains("const") || choice.contains("enum"))) return {};
+        if (form_ != ObjectForm::json || !choice.is_object() || !(choice.contains("const") || choice.contains("enum"))) return {};
         for (const auto& [keyword, value] : choice.get_ref<const SchemaJson::object_t&>())
             if (!is_annotation(keyword) && keyword != "type" && keyword != "const" && keyword != "enum") return {};
         if (const auto value = choice.find("const"); value != choice.end()) return {json_value_text(*value, place)};
         return enumeration(choice, place);
+    }
+
+    // Whether nothing of the schema can be written.
+    bool is_out(const SchemaJson& schema, const std::string& place) const {
+        const bool has_type = form_ == ObjectForm::parameters && schema.is_object() && schema.contains("type");
+        return allows_nothing(schema) || (has_type && !(type_bits(schema["type"], place) & types_of_value(SchemaJson::object())));
+    }
+
+    std::string parameters(const SchemaJson& schema, const std::string& place, const std::string& name) {
+        if (is_out(schema, place)) refuse_schema(place, "the arguments of a tool are an object");
+        return parameters_gbnf(*this, schema, place, name);
     }
 
     // Alternatives that allow nothing are left out. If all allow nothing, they are converted all the same, so that leave_out()
@@ -260,10 +281,10 @@ class SchemaConverter final : public SchemaRules {
         const SchemaJson& choices = schema[keyword];
         if (!choices.is_array() || choices.empty()) refuse_schema(place, fmt::format("'{}' must be a list of schemas", keyword));
         const SchemaJson base = without(schema, keyword, place);
-        const bool none = std::ranges::all_of(choices, allows_nothing);
+        const bool none = std::ranges::all_of(choices, [&](const SchemaJson& one) { return is_out(one, place); });
         std::vector<std::string> rules, values;
         for (size_t i = 0; i < choices.size(); ++i) {
-            if (!none && allows_nothing(choices[i])) continue;
+            if (!none && is_out(choices[i], place)) continue;
             if (rules.size() == max_choices) {
                 leave_out(place, fmt::format("more than {} choices of '{}' are not supported", max_choices, keyword));
                 return writer_.json("value");
@@ -309,6 +330,7 @@ class SchemaConverter final : public SchemaRules {
     SchemaPlaces places_;
     const SchemaJson& root_;
     bool is_strict_ = true;
+    ObjectForm form_ = ObjectForm::json;
     std::set<std::string>* const left_out_;
     GbnfWriter writer_;
     std::map<std::string, Reference> references_; // by JSON pointer
@@ -327,8 +349,8 @@ std::string json_schema_gbnf(const SchemaJson& schema, bool strict, std::set<std
 }
 
 SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<std::string>& pointers,
-                                const std::vector<bool>& strict) {
-    return SchemaConverter(document, true, nullptr).convert(pointers, strict);
+                                const std::vector<bool>& strict, ObjectForm form) {
+    return SchemaConverter(document, true, nullptr).convert(pointers, strict, form);
 }
 
 std::string json_schema_gbnf(std::string_view schema, bool strict) {

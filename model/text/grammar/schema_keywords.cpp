@@ -4,16 +4,11 @@
 #include "model/text/grammar/interrupt.h"
 #include "model/text/grammar/schema_rules.h"
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace tq::grammar {
 namespace {
-
-constexpr std::string_view annotations[] = {
-    "title",       "description",  "default",       "examples", "example",          "$schema",         "$id",
-    "$comment",    "$anchor",      "deprecated",    "readOnly", "writeOnly",        "$defs",           "definitions",
-    "id",          "strict",       "discriminator", "xml",      "contentMediaType", "contentEncoding", "externalDocs",
-    "$vocabulary", "contentSchema"};
 
 // Keywords that belong to one type, which they imply if `type` is missing.
 constexpr std::pair<std::string_view, std::string_view> typed_keywords[] = {
@@ -38,16 +33,53 @@ constexpr std::pair<std::string_view, std::string_view> typed_keywords[] = {
     {"exclusiveMinimum", "number"},
     {"exclusiveMaximum", "number"},
     {"multipleOf", "number"},
+    {"patternProperties", "object"},
     {"unevaluatedProperties", "object"},
+    {"unevaluatedItems", "array"},
 };
 
 constexpr std::string_view untyped_keywords[] = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "nullable"};
 
+// Constraints that a grammar cannot express; those that may describe members of an object come first.
+constexpr std::string_view unsupported[] = {"then",
+                                            "else",
+                                            "dependentSchemas",
+                                            "dependencies",
+                                            "propertyDependencies",
+                                            "$dynamicRef",
+                                            "$recursiveRef",
+                                            "extends",
+                                            "if",
+                                            "not",
+                                            "dependentRequired",
+                                            "contains",
+                                            "minContains",
+                                            "maxContains",
+                                            "disallow",
+                                            "divisibleBy",
+                                            "formatMinimum",
+                                            "formatMaximum",
+                                            "formatExclusiveMinimum",
+                                            "formatExclusiveMaximum"};
+constexpr size_t adding_members = 8;
+
 } // namespace
 
-bool is_annotation(std::string_view keyword) {
-    return keyword.starts_with("x-") || std::ranges::find(annotations, keyword) != std::end(annotations);
+const SchemaJson unknown_schema = {{"$dynamicRef", "#"}};
+
+static bool has_type(std::string_view keyword) {
+    return std::ranges::find(typed_keywords, keyword, [](const auto& k) { return k.first; }) != std::end(typed_keywords);
 }
+
+static bool has_word(std::span<const std::string_view> words, std::string_view keyword) {
+    return std::ranges::find(words, keyword) != words.end();
+}
+
+bool is_annotation(std::string_view keyword) {
+    return !has_type(keyword) && !has_word(untyped_keywords, keyword) && !has_word(unsupported, keyword);
+}
+
+bool may_add_members(std::string_view keyword) { return has_word(std::span(unsupported).first(adding_members), keyword); }
 
 bool says_nothing(const SchemaJson& schema) {
     if (!schema.is_object()) return schema.empty();
@@ -67,12 +99,10 @@ bool is_null_keyword(std::string_view keyword, const SchemaJson& value) {
 
 bool is_followed(SchemaRules& rules, std::string_view keyword, const SchemaJson& value, const std::string& place) {
     if (is_annotation(keyword)) return false;
-    if (std::ranges::find(untyped_keywords, keyword) != std::end(untyped_keywords)) return true;
-    const auto known = std::ranges::find(typed_keywords, keyword, [](const auto& k) { return k.first; });
-    const bool unsupported = (keyword == "uniqueItems" || keyword == "unevaluatedProperties") && value != false;
-    if (known != std::end(typed_keywords) && !unsupported) return true;
+    const bool is_unique = keyword == "uniqueItems" && value != false;
+    if (!is_unique && !has_word(unsupported, keyword)) return true;
     rules.leave_out(place, fmt::format("the keyword '{}' is not supported", printable(keyword, 100)));
-    return false;
+    return may_add_members(keyword);
 }
 
 uint32_t type_bits(const SchemaJson& type, const std::string& place) {

@@ -11,7 +11,7 @@ using SchemaJson = nlohmann::ordered_json;
 
 class SchemaRules;
 
-// True for keywords that say nothing about values.
+// True for keywords that say nothing about values: all that JSON Schema and its usual extensions do not know as a constraint.
 bool is_annotation(std::string_view keyword);
 bool says_nothing(const SchemaJson& schema);   // but annotations
 bool allows_nothing(const SchemaJson& schema); // false, or "not" of a schema that allows all, zod 3's form of undefined
@@ -19,8 +19,15 @@ bool allows_nothing(const SchemaJson& schema); // false, or "not" of a schema th
 // True for a keyword whose null means that it is absent: some programs write lists and maps that are empty as null.
 bool is_null_keyword(std::string_view keyword, const SchemaJson& value);
 
-// True for a keyword that a grammar follows. Others are annotations, or go to SchemaRules::leave_out().
+// True for a keyword that a grammar follows. Others are annotations, or go to SchemaRules::leave_out(). True also for a keyword
+// that is left out and may_add_members().
 bool is_followed(SchemaRules& rules, std::string_view keyword, const SchemaJson& value, const std::string& place);
+
+// True for a keyword that no grammar follows, whose schemas may describe members of an object.
+bool may_add_members(std::string_view keyword);
+
+// A schema of which nothing is known.
+extern const SchemaJson unknown_schema;
 
 // The types of `type`, a name or a list of names, as a set of bits in the order of type_names. Throws an Error for other names.
 constexpr std::string_view type_names[] = {"object", "array", "string", "number", "integer", "boolean", "null"};

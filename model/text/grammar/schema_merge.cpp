@@ -107,11 +107,13 @@ void SchemaMerge::add_keyword(const std::string& keyword, const SchemaJson& valu
         all = std::max(all, value);
     } else if (numbers && (keyword.starts_with("max") || keyword == "exclusiveMaximum")) {
         all = std::min(all, value);
-    } else if (keyword == "additionalProperties" || keyword == "items") {
+    } else if (keyword == "additionalProperties" || keyword == "unevaluatedProperties" || keyword == "items") {
         if (all == true || value == false)
             all = value;
         else if (value != true && all != false)
             join(all, value);
+    } else if (may_add_members(keyword)) {
+        join(all, value);
     } else if (keyword == "pattern") {
         join_patterns(all, value);
     } else if (keyword == "format" && (is_unknown_format(all) || is_unknown_format(value))) {
@@ -125,7 +127,9 @@ void SchemaMerge::add_keyword(const std::string& keyword, const SchemaJson& valu
 // Returns false for other keywords.
 bool SchemaMerge::merge_lists(const std::string& keyword, SchemaJson& all, const SchemaJson& value) {
     if (keyword == "properties" && all.is_object() && value.is_object())
-        merge_properties(all, value);
+        merge_properties(properties_, all, value);
+    else if (keyword == "patternProperties" && all.is_object() && value.is_object())
+        merge_properties(patterns_, all, value);
     else if (keyword == "required" && all.is_array() && value.is_array())
         merge_required(all, value);
     else if (keyword == "enum" && all.is_array() && value.is_array())
@@ -135,17 +139,17 @@ bool SchemaMerge::merge_lists(const std::string& keyword, SchemaJson& all, const
     return true;
 }
 
-void SchemaMerge::merge_properties(SchemaJson& all, const SchemaJson& value) {
+void SchemaMerge::merge_properties(Names& known, SchemaJson& all, const SchemaJson& value) {
     Members& members = members_of(all);
-    if (properties_.empty())
-        for (const auto& [name, schema] : members) properties_.emplace(name, properties_.size());
+    if (known.empty())
+        for (const auto& [name, schema] : members) known.emplace(name, known.size());
     for (const auto& [name, schema] : members_of(value)) {
         look_at_interrupt();
-        const auto [entry, is_new] = properties_.try_emplace(name, members.size());
+        const auto [entry, is_new] = known.try_emplace(name, members.size());
         if (is_new)
             members.emplace_back(name, schema);
-        else if (SchemaJson& known = (members.begin() + ptrdiff_t(entry->second))->second; known != schema)
-            join(known, schema);
+        else if (SchemaJson& other = (members.begin() + ptrdiff_t(entry->second))->second; other != schema)
+            join(other, schema);
     }
 }
 

@@ -19,14 +19,15 @@ class SchemaMerge {
   private:
     void add_keyword(const std::string& keyword, const SchemaJson& value);
     bool merge_lists(const std::string& keyword, SchemaJson& all, const SchemaJson& value);
-    void merge_properties(SchemaJson& all, const SchemaJson& value);
+    using Names = std::unordered_map<std::string, size_t>; // places in a list of properties; empty until there are two lists
+    static void merge_properties(Names& known, SchemaJson& all, const SchemaJson& value);
     void merge_required(SchemaJson& all, const SchemaJson& value);
 
     std::string place_;
     SchemaRules& rules_;
     SchemaJson all_ = SchemaJson::object();
-    std::unordered_map<std::string, size_t> properties_; // places in all_["properties"]; empty until there are two lists of them
-    std::unordered_set<std::string> required_;           // likewise
+    Names properties_, patterns_;
+    std::unordered_set<std::string> required_; // empty until there are two lists
 };
 
 } // namespace tq::grammar

@@ -1,32 +1,11 @@
-// References of JSON schemas: by name, as TypeBox and others write them, and by place.
+// References of JSON schemas by name, as TypeBox and others write them.
 #pragma once
-#include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
-#include <unordered_map>
+#include <nlohmann/json_fwd.hpp>
 
 namespace tq::grammar {
 
 // A $ref to a schema of the same document by its $id or $anchor ("Node", "#node", "https://a.b/c.json#/$defs/d") becomes one by
 // its place ("#/$defs/Node"). Others stay as they are; so do those whose name or place is longer than 1000 bytes.
 void place_references(nlohmann::ordered_json& document);
-
-// Finds schemas by JSON pointers. A document may have many definitions and as many references to them, and finds a member only by
-// looking at one after the other: so large objects get a table.
-class SchemaPlaces {
-  public:
-    explicit SchemaPlaces(const nlohmann::ordered_json& document) : document_(document) {}
-
-    // `fragment` of a URI, as RFC 6901 writes a pointer there: "/$defs/a%20b". Returns null if it leads nowhere.
-    const nlohmann::ordered_json* find(std::string_view fragment);
-
-  private:
-    using Members = std::unordered_map<std::string_view, const nlohmann::ordered_json*>;
-
-    const nlohmann::ordered_json* member(const nlohmann::ordered_json& object, const std::string& name);
-
-    const nlohmann::ordered_json& document_;
-    std::unordered_map<const nlohmann::ordered_json*, Members> tables_; // of objects with many members
-};
 
 } // namespace tq::grammar

@@ -2,6 +2,7 @@
 #pragma once
 #include "model/text/grammar/gbnf_writer.h"
 #include "model/text/grammar/schema_keywords.h"
+#include "model/text/schema_places.h"
 
 namespace tq::grammar {
 
@@ -15,6 +16,8 @@ class SchemaRules {
     virtual void leave_out(const std::string& place, std::string_view what) = 0;
     // Returns the schema without `$ref` and `allOf`, whose schemas are merged with it.
     virtual SchemaJson resolved(const SchemaJson& schema, const std::string& place) = 0;
+    // Finds the targets of references.
+    virtual SchemaPlaces& places() = 0;
     // Is called for all that is copied: schemas that are referred to are copied again and again. Throws an Error when that was
     // too much.
     virtual void pay(const SchemaJson& value) = 0;

@@ -42,6 +42,9 @@ std::optional<std::string> format_pattern(std::string_view name) {
     if (name == "duration")
         return R"(P(\d{1,9}W|(\d{1,9}Y)?(\d{1,9}M)?(\d{1,9}D)?T(\d{1,9}H(\d{1,9}M)?(\d{1,9}S)?|\d{1,9}M(\d{1,9}S)?|\d{1,9}S)|\d{1,9}Y(\d{1,9}M)?(\d{1,9}D)?|\d{1,9}M(\d{1,9}D)?|\d{1,9}D))";
     if (name == "uuid") return "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
+    if (name.size() == 5 && name.starts_with("uuid") && name[4] >= '1' && name[4] <= '8') // pydantic's, of one version
+        return fmt::format("[0-9a-fA-F]{{8}}-[0-9a-fA-F]{{4}}-{}[0-9a-fA-F]{{3}}-[89abAB][0-9a-fA-F]{{3}}-[0-9a-fA-F]{{12}}",
+                           name[4]);
     if (name == "hostname") return fmt::format(R"({}(\.{}){{0,8}})", label, label);
     if (name == "email") return fmt::format(R"({}(\.{})*@({}\.){{1,8}}[a-zA-Z]{{2,24}})", atom, atom, label);
     if (name == "ipv4") return R"(((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";

@@ -16,7 +16,6 @@
 #include "model/text/grammar/schema_names.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 namespace tq::grammar {
 namespace {
@@ -89,12 +88,6 @@ std::string tag_free_text() {
     return out;
 }
 
-std::string pointer_part(std::string name) {
-    std::string out;
-    for (const char c : name) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-    return out;
-}
-
 class ToolGrammar {
   public:
     explicit ToolGrammar(std::vector<Tool> tools) : tools_(std::move(tools)) {
@@ -119,52 +112,16 @@ class ToolGrammar {
     }
 
     std::string xml_calls() {
+        for (size_t i = 0; i < tools_.size(); ++i) add(fmt::format("/tools/{}", i), tools_[i]);
+        const SchemaGrammar parameters = json_schema_rules(document_, pointers_, strict_, ObjectForm::parameters);
         std::string call = "call ::= <tool_call> \"\\n\" (";
-        for (size_t i = 0; i < tools_.size(); ++i) call += (i == 0 ? "" : " | ") + xml_call(i);
-        const SchemaGrammar values = json_schema_rules(document_, pointers_, strict_);
-        std::string gbnf = call + ") \"\\n\" </tool_call>\n" + tag_free_text() + values.gbnf;
-        for (size_t i = 0; i < pointers_.size(); ++i) gbnf += fmt::format("value-{} ::= {}\n", i, values.names[i]);
-        return gbnf;
+        for (size_t i = 0; i < tools_.size(); ++i)
+            call += fmt::format("{}{} {} \"</function>\"", i == 0 ? "" : " | ", gbnf_text("<function=" + tools_[i].name + ">\n"),
+                                parameters.names[i]);
+        return call + ") \"\\n\" </tool_call>\n" + tag_free_text() + parameters.gbnf;
     }
 
   private:
-    std::string xml_call(size_t tool) {
-        const Tool& t = tools_[tool];
-        std::string out = gbnf_text("<function=" + t.name + ">\n");
-        const auto properties = t.parameters.find("properties");
-        std::unordered_set<std::string_view> required;
-        if (const auto names = t.parameters.find("required"); names != t.parameters.end() && names->is_array())
-            for (const ToolJson& name : *names)
-                if (name.is_string()) required.insert(name.get_ref<const std::string&>());
-        if (properties != t.parameters.end() && properties->is_object())
-            for (const auto& [name, schema] : properties->items()) {
-                const bool must = required.contains(name);
-                out += fmt::format(" ({} {} \"\\n{}\\n\"){}", gbnf_text("<parameter=" + name + ">\n"),
-                                   value(t, schema, fmt::format("/tools/{}/properties/{}", tool, pointer_part(name))),
-                                   end_parameter, must ? "" : "?");
-            }
-        return out + " \"</function>\"";
-    }
-
-    // Texts stand without quotes; their lengths and patterns are not checked.
-    std::string value(const Tool& tool, const ToolJson& schema, const std::string& pointer) {
-        const bool texts = schema.is_object() && schema.contains("enum") && schema["enum"].is_array() &&
-                           !schema["enum"].empty() &&
-                           std::ranges::all_of(schema["enum"], [](const ToolJson& one) { return one.is_string(); });
-        if (texts) {
-            std::vector<std::string> all;
-            for (const ToolJson& one : schema["enum"]) all.push_back(one.get<std::string>());
-            return "(" + any_text_gbnf(std::move(all)) + ")";
-        }
-        const auto is_text = [](const ToolJson& type) { return type == "string"; };
-        const bool typed = schema.is_object() && schema.contains("type");
-        const bool may_be_text =
-            !typed || is_text(schema["type"]) || (schema["type"].is_array() && std::ranges::any_of(schema["type"], is_text));
-        if (may_be_text && !(schema.is_object() && schema.contains("$ref"))) return "text-0";
-        add(pointer, tool);
-        return fmt::format("value-{}", pointers_.size() - 1);
-    }
-
     void add(std::string pointer, const Tool& tool) {
         pointers_.push_back(std::move(pointer));
         strict_.push_back(tool.strict);
@@ -172,8 +129,8 @@ class ToolGrammar {
 
     std::vector<Tool> tools_;
     ToolJson document_;
-    std::vector<std::string> pointers_; // of the values that are JSON
-    std::vector<bool> strict_;          // of each
+    std::vector<std::string> pointers_; // of the tools
+    std::vector<bool> strict_;
 };
 
 } // namespace

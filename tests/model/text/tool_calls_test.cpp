@@ -122,15 +122,30 @@ TEST_CASE("calls without tags begin a line: in a fence, or at the answer's end, 
         is("```xml\n<tools>\n" + g + "\n</tools>\n```", g_parts);
         is(g + "\n</tool_call>", g_parts);
         is("A </tool_call>\nB </tool_cal", "C A\nB </tool_cal");
+        is("A\n```json\n[" + g + "]\n```", "C A\n" + g_parts);
+        is("[" + g + ",\n " + f + "]\n", g_parts + "\nF 1 f\nA 1 {\"text\": \"```\"}\nE 1 valid");
+        is("A\n[ " + g + " ]", "C A\n" + g_parts);
+        const std::string of_openai = R"({"id": "c", "type": "function", "function": {"name": "g", "arguments": {}}})";
+        is(of_openai, g_parts);
+        is("A\n" + of_openai, "C A\n" + g_parts);
+        is("[" + of_openai + ", " + g + "]", g_parts + "\nF 1 g\nA 1 {}\nE 1 valid");
+        is(R"({"function": {"arguments": "{\"n\": 1}", "name": "f"}, "type": "function"})", "F 0 f\nA 0 {\"n\": 1}\nE 0 valid");
+        is("<tool_call>\n" + of_openai + "\n</tool_call>", g_parts);
+        for (const std::string& text : std::vector<std::string>{
+                 "[]", "[" + g + ", 1]", "[[" + g + "]]", "[" + g + "] " + g, "[" + g + "] and", "[1, " + g + "]", "[a](b)\n[c]",
+                 "[" + g + ", {\"name\": \"h\", \"arguments\": {}}]", R"({"function": {"name": "h", "arguments": {}}})",
+                 R"({"function": "g", "arguments": {}})", R"({"function": {"function": {"name": "g", "arguments": {}}}})"})
+            is(text, "C " + text);
         const std::string begun = R"({"name": "f", "arguments": {"n": 1)";
+        is("[" + g + ", " + begun, g_parts + "\nF 1 f\nA 1 {\"n\": 1\nE 1 invalid " + begun, true);
         is("I look.\n```json\n" + begun, "C I look.\nF 0 f\nA 0 {\"n\": 1\nE 0 invalid \n```json\n" + begun, true);
         is("```json\n" + g + "\n" + begun, g_parts + "\nF 1 f\nA 1 {\"n\": 1\nE 1 invalid " + begun, true);
         for (const std::string& text : std::vector<std::string>{
                  "A\n```json\n{\"name\": \"h\", \"arguments\": {}}\n```\nB", "A\n```json\n{\"name\": \"g\"}\n```",
-                 "A\n```json\n[" + g + "]\n```", "A\n```json\n" + g + ", x\n```", "A\n```json\n" + g + "\n{\"a\": 1}\n```",
-                 std::string("A\n`"), "A `` B", "A ```x\n{\n```\nB", "A\n```json\n" + g + "\n```\nB",
-                 "A\n```json\n" + g + "\n```\n```sh\nls\n```", std::string("A\n```json"), std::string("A\n{"),
-                 std::string("`g`\n{\"a\": 1}\n"), "A\n[\n" + g.substr(0, g.size() - 1) + "\n]"})
+                 "A\n```json\n" + g + ", x\n```", "A\n```json\n" + g + "\n{\"a\": 1}\n```", std::string("A\n`"), "A `` B",
+                 "A ```x\n{\n```\nB", "A\n```json\n" + g + "\n```\nB", "A\n```json\n" + g + "\n```\n```sh\nls\n```",
+                 std::string("A\n```json"), std::string("A\n{"), std::string("`g`\n{\"a\": 1}\n"),
+                 "A\n[\n" + g.substr(0, g.size() - 1) + "\n]"})
             is(text, "C " + text);
     }
     for (const std::string& text : std::vector<std::string>{"A\n" + g + "\nB", g + "\n\nB"})

@@ -121,6 +121,35 @@ const Forms all_forms[] = {
      R"([{"role": "user", "content": [{"type": "document", "title": "a.txt", "source": {"type": "base64", "media_type": "text/plain",
         "data": "R3LDvM\nOfZQ=="}}, {"type": "document", "title": "b.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}]}])",
      {"user\na.txt\nGr\u00fc\u00dfe\nb.pdf\n[document is left out: the model reads only text]<|im_end|>"}},
+    {"calls of other servers' tools, and their results",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Let me see", "tool_calls": [{"id": "s", "type": "function",
+        "function": {"name": "fetch", "arguments": {"q": "sky"}}}]}, {"role": "tool", "tool_call_id": "s", "content": "https://a.example\nGreen"},
+        {"role": "assistant", "content": "It is green"}, {"role": "user", "content": "Sure?"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Let me see"}, {"type": "mcp_call", "id": "s", "name": "fetch",
+        "server_label": "m", "arguments": "{\"q\": \"sky\"}", "output": "https://a.example\nGreen", "error": null},
+        {"role": "assistant", "content": "It is green"}, {"role": "user", "content": "Sure?"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "text", "text": "Let me see"},
+        {"type": "server_tool_use", "id": "s", "name": "fetch", "input": {"q": "sky"}}, {"type": "web_fetch_tool_result", "tool_use_id": "s",
+        "content": {"type": "web_fetch_result", "url": "https://a.example", "content": {"type": "document", "source": {"type": "text",
+        "media_type": "text/plain", "data": "Green"}}}}, {"type": "text", "text": "It is green"}]}, {"role": "user", "content": "Sure?"}])",
+     {"fetch", "sky", "<tool_response>\nhttps://a.example\nGreen\n</tool_response>"}},
+    {"a refusal",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": null, "refusal": "I can't"}, {"role": "user", "content": "Why?"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "I can't"}]},
+        {"role": "user", "content": "Why?"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "I can't"}, {"role": "user", "content": "Why?"}])",
+     {"I can't<|im_end|>"}},
+    {"ids and texts of the history that have another type",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "tool_calls": [{"id": 5, "function": {"name": "weather"}}, 7, null]},
+        {"role": "tool", "tool_call_id": 5, "content": "Sunny"}, {"role": "assistant", "content": [{"type": "text", "text": {"value": "Fine"}}],
+        "tool_calls": {}, "function_call": []}, {"role": "user", "content": "More"}])",
+     R"([{"role": "user", "content": "Hello"}, {"type": "function_call", "call_id": 5, "name": "weather"},
+        {"type": "function_call_output", "call_id": 5, "output": "Sunny"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": {"value": "Fine"}}]}, {"role": "user", "content": "More"}])",
+     R"([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "tool_use", "id": 5, "name": "weather"}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": 5, "is_error": 0, "content": "Sunny"}]},
+        {"role": "assistant", "content": "Fine"}, {"role": "user", "content": "More"}])",
+     {"Sunny", "Fine"}},
     {"the line that changes with every request, and what a router puts behind it",
      R"([{"role": "system", "content": "x-anthropic-billing-header: cc_version=2.1.3; cc_entrypoint=cli; cch=71fea; You are an agent.\nBe brief."},
         {"role": "user", "content": "Hello"}])",
@@ -172,6 +201,10 @@ TEST_CASE("the fields of the changing line end where they end, and nothing else 
     CHECK(system(header + "\n") == "none");
     for (const char* between : {"", " ", "\n", "\r\n", "\n\n"})
         CHECK(system(header + between + "a=b; You are X.") == "a=b; You are X.");
+    for (const char* before : {"\n", " \r\n\n", "  "}) CHECK(system(before + header + "\nYou are X.") == "You are X.");
+    CHECK(system("First.\n" + header + "\nYou are X.") == "First.\nYou are X.");
+    CHECK(system("First.\n\n " + header + " You are X.\n" + header + "\nThird") == "First.\n\n You are X.\nThird");
+    CHECK(system("\n" + header) == "none");
     CHECK(system("x-anthropic-billing-header: You are X") == "You are X");
     CHECK(system("The x-anthropic-billing-header: cch=1; is a header") == "The x-anthropic-billing-header: cch=1; is a header");
     CHECK(responses_api::read_items({{"instructions", header + " You are X"}, {"input", "x"}}, Limits()).at(0).at("content") ==
@@ -219,6 +252,57 @@ TEST_CASE("a document has its title, its context and its text, and what is no te
         CAPTURE(odd);
         CHECK(prompt(odd).find("user\n[document is left out: the model reads only text]\nEnd") != std::string::npos);
     }
+}
+
+TEST_CASE("a file is a text if its type says so, or its bytes do") {
+    ScriptedServer server("yes");
+    const auto prompt = [&](const char* type, const char* base64) {
+        const Json part = {{"type", "document"}, {"source", {{"type", "base64"}, {"media_type", type}, {"data", base64}}}};
+        return messages_prompt_of(server, Json::array({{{"role", "user"}, {"content", {part}}}}).dump());
+    };
+    for (const char* type : {"application/yaml", "application/javascript", "application/sql", "application/x-sh", "image/svg+xml",
+                             "application/json; charset=utf-8", "application/octet-stream", ""})
+        CHECK(prompt(type, "YTogMQ==").find("user\na: 1<|im_end|>") != std::string::npos);
+    CHECK(prompt("text/plain", "YfA=").find("user\na\xEF\xBF\xBD<|im_end|>") != std::string::npos);
+    for (const auto& [type, base64] :
+         {std::pair("application/pdf", "YTogMQ=="), {"application/zip", "UEsDBA=="}, {"image/png", "iVBORw=="}})
+        CHECK(prompt(type, base64).find("[document is left out") != std::string::npos);
+}
+
+TEST_CASE("results of other servers' tools are read wherever their text is, and a call without one is left out") {
+    const auto answer = [](const Json& content) {
+        const Json body = {{"messages", {{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"content", content}}}}};
+        return messages_api::read_prompt(body, Limits()).task.messages;
+    };
+    const auto result_of = [&](const char* type, const Json& content) {
+        const Json turns = answer({{{"type", "mcp_tool_use"}, {"id", "s"}, {"name", "f"}, {"input", {{"a", 1}}}},
+                                   {{"type", type}, {"tool_use_id", "s"}, {"content", content}}});
+        if (turns.size() < 3) return std::string("none");
+        CHECK(turns.at(1).at("tool_calls").at(0).at("function") == Json{{"name", "f"}, {"arguments", {{"a", 1}}}});
+        CHECK(turns.at(2).at("role") == "tool");
+        return turns.at(2).at("content").get<std::string>();
+    };
+    CHECK(result_of("mcp_tool_result", {{{"type", "text"}, {"text", "R"}}, {{"type", "text"}, {"text", "S"}}}) == "R\nS");
+    CHECK(result_of("mcp_tool_result", "R") == "R");
+    CHECK(result_of("web_search_tool_result",
+                    {{{"type", "web_search_result"}, {"title", "T"}, {"url", "u"}, {"encrypted_content", "E"}}}) == "T\nu");
+    CHECK(result_of("bash_code_execution_tool_result",
+                    {{"type", "bash_code_execution_result"}, {"stdout", "out"}, {"stderr", ""}, {"return_code", 0}}) == "out");
+    CHECK(result_of("web_search_tool_result", Json::array()) == "none");
+    CHECK(result_of("web_search_tool_result", nullptr) == "none");
+    const auto items = [](const Json& list) { return responses_api::read_items({{"input", list}}, Limits()); };
+    const Json code = items(
+        {{{"type", "code_interpreter_call"}, {"id", "c"}, {"code", "1+1"}, {"outputs", {{{"type", "logs"}, {"logs", "2"}}}}}});
+    CHECK(code.at(0).at("tool_calls").at(0).at("function") ==
+          Json{{"name", "code_interpreter"}, {"arguments", {{"code", "1+1"}}}});
+    CHECK(code.at(1).at("content") == "2");
+    const Json shell = items({{{"type", "local_shell_call"}, {"call_id", "l"}, {"action", {{"command", {"ls"}}}}},
+                              {{"type", "local_shell_call_output"}, {"call_id", "l"}, {"output", "done"}}});
+    CHECK(shell.at(0).at("tool_calls").at(0).at("function").at("name") == "local_shell");
+    CHECK(shell.at(1) == Json{{"role", "tool"}, {"tool_call_id", "l"}, {"content", "done"}});
+    const Json failed =
+        items({{{"type", "mcp_call"}, {"id", "m"}, {"name", "q"}, {"arguments", "{}"}, {"error", "no such page"}}});
+    CHECK(failed.at(1).at("content") == "no such page");
 }
 
 TEST_CASE("a conversation may have more messages than any context holds") {

@@ -263,7 +263,8 @@ TEST_CASE("urgent requests are answered while all threads are busy") {
         if (request.path == "/wait") comes_true([&] { return go_on.load(); });
         return HttpReply{};
     };
-    HttpServer server({.threads = 2, .is_urgent = [](const std::string& path) { return path == "/health"; }}, wait, refuse);
+    HttpServer server({.threads = 2, .is_urgent = [](const std::string&, const std::string& path) { return path == "/health"; }},
+                      wait, refuse);
     std::vector<RawClient> busy;
     for (int i = 0; i < 5; i++) {
         busy.emplace_back(server.port());

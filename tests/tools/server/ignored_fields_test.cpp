@@ -1,6 +1,8 @@
 // Fields that change answers elsewhere: each API says once in the log that it ignores them.
 #include "tests/support/text.h"
 #include "tests/tools/server/scripted_server.h"
+#include "tools/server/openai/messages.h"
+#include <algorithm>
 
 using namespace tq;
 using namespace tq::server;
@@ -62,7 +64,15 @@ TEST_CASE("what has no effect here is said once in the log, by whatever API it c
                          {"typical_p", 0.9},
                          {"dynatemp_range", 0.5},
                          {"top_n_sigma", 1.0},
-                         {"samplers", {"top_k"}}};
+                         {"samplers", {"top_k"}},
+                         {"chat_template", "{{ messages }}"},
+                         {"add_generation_prompt", false},
+                         {"skip_special_tokens", false},
+                         {"logits_processors", {"x"}},
+                         {"stop_regex", "a+"},
+                         {"context_management", {{"edits", {{{"type", "x"}}}}}},
+                         {"truncation", "auto"},
+                         {"of_a_server_to_come", 7}};
     for (const Api& api : apis) {
         const std::string log = log_of(api, fields);
         for (const auto& [name, value] : fields.items()) {
@@ -91,9 +101,52 @@ TEST_CASE("a field that asks for nothing is no news") {
                           {"typical_p", 1.0},
                           {"top_n_sigma", -1.0},
                           {"guided_regex", nullptr},
-                          {"temperature", 0.5}};
+                          {"add_generation_prompt", true},
+                          {"skip_special_tokens", true},
+                          {"truncation", "disabled"},
+                          {"best_of", 1},
+                          {"metadata", {{"a", "b"}}},
+                          {"user", "u"},
+                          {"model", "m"},
+                          {"stream_options", {{"include_usage", true}}},
+                          {"service_tier", "auto"},
+                          {"client_metadata", {{"a", "b"}}}};
     for (const Api& api : apis) {
         CAPTURE(api.name);
         CHECK(log_of(api, neutral) == "");
     }
+    CHECK(log_of(apis[0], {{"temperature", 0.5}}) == "");
+}
+
+TEST_CASE("what is read is no news, with the names of all servers for it") {
+    Json body = {{"messages", {{{"role", "user"}, {"content", "Hi"}}, {{"role", "assistant"}, {"content", "Ho"}}}},
+                 {"continue_final_message", true},
+                 {"add_generation_prompt", false},
+                 {"reasoning_effort", "low"},
+                 {"thinking_budget_tokens", 5},
+                 {"chat_template_kwargs", {{"enable_thinking", false}, {"thinking", false}}},
+                 {"tools", Json::array()},
+                 {"tool_choice", "auto"},
+                 {"parallel_tool_calls", false},
+                 {"response_format", {{"type", "text"}}},
+                 {"max_completion_tokens", 4},
+                 {"logit_bias", Json::object()},
+                 {"seed", 3},
+                 {"stream", false}};
+    CHECK(log_of({"chat", chat_completions, body}, Json::object()) == "");
+    body["chat_template_kwargs"]["date_string"] = "today";
+    CHECK(contains(log_of({"chat", chat_completions, body}, Json::object()), "the argument \"date_string\" of a chat template"));
+    Json many = Json::object();
+    for (int i = 0; i < 1000; ++i) many[fmt::format("field{}", i)] = 1;
+    const std::string log = log_of({"chat", chat_completions, {{"messages", user}}}, many);
+    CHECK(std::ranges::count(log, '\n') <= 64);
+}
+
+TEST_CASE("\"thinking\" among the arguments of a template decides, as \"enable_thinking\" does") {
+    ScriptedServer server("yes", ChatVariant::hybrid);
+    for (const bool think : {false, true})
+        for (const char* name : {"thinking", "enable_thinking"}) {
+            const ChatTask task = read_chat_task(server.service, {{"messages", user}, {"chat_template_kwargs", {{name, think}}}});
+            CHECK(task.think == think);
+        }
 }

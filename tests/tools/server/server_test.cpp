@@ -5,6 +5,7 @@
 #include "tools/server/server.h"
 #include <atomic>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -84,6 +85,27 @@ TEST_CASE("health, loading and readiness") {
     CHECK(body_of(running.ask(get("/health"))) == R"({"status":"ok"})");
     CHECK(status_of(running.ask(post("/v1/chat/completions", "{}"))) == 200);
     CHECK(status_of(running.ask("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == 200);
+}
+
+TEST_CASE("the health is told while all threads are busy, however it is asked") {
+    std::atomic<bool> waits = false, go_on = false;
+    Running running({.http = {.threads = 1}}, false);
+    running.server.ready({{"GET", "/wait", [&](const HttpRequest&) {
+                               waits = true;
+                               while (!go_on) std::this_thread::sleep_for(1ms);
+                               return HttpReply{};
+                           }}});
+    RawClient busy(running.server.port());
+    busy.send(get("/wait"));
+    while (!waits) std::this_thread::sleep_for(1ms);
+    std::vector<RawClient> clients;
+    for (const char* line : {"GET /health", "GET /health/", "HEAD /health", "HEAD /v1/health/"}) {
+        clients.emplace_back(running.server.port());
+        clients.back().send(fmt::format("{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", line));
+        CHECK(status_of(clients.back().read("\r\n\r\n")) == 200);
+    }
+    go_on = true;
+    CHECK(status_of(busy.read()) == 200);
 }
 
 TEST_CASE("paths and methods") {

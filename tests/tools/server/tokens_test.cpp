@@ -1,5 +1,6 @@
 // Texts into tokens and back, as llama.cpp's clients and vLLM's ask.
 #include "tests/support/sanitized.h"
+#include "tests/support/served_model.h"
 #include "tests/tools/server/chat_answers.h"
 #include "tests/tools/server/raw_client.h"
 #include "tools/server/http_server.h"
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #endif
 
@@ -158,6 +160,40 @@ TEST_CASE("a body that cannot be answered takes a few times its bytes") {
     }
 }
 
+TEST_CASE("the tree of a body is gone while its answer is made") {
+    if (test::sanitized) return;
+    constexpr size_t requests = 8, megabytes = 2; // each a tree of some 40 MiB
+    std::string lists = "[[]";
+    while (lists.size() < megabytes << 20) lists += ",[]";
+    std::atomic<bool> go_on = false;
+    const auto wait = [&](uint64_t) { go_on.wait(false); };
+    const struct {
+        HttpReply (*handle)(Service&, const HttpRequest&);
+        std::string begin;
+    } all[] = {{chat_completions, R"({"messages": [{"role": "user", "content": "a"}], "metadata": )"},
+               {responses, R"({"input": "a", "metadata": {"a": )"}};
+    for (const auto& [handle, begin] : all) {
+        CAPTURE(begin);
+        const std::string body = begin + lists + (handle == responses ? "]}}" : "]}");
+        const auto all_wait = [&](ScriptedServer& server) {
+            std::vector<std::thread> clients;
+            for (size_t i = 1; i <= requests; ++i) {
+                clients.emplace_back([&server, &body, handle = handle] { server.post(handle, body); });
+                while (server.scheduler.status().waiting + server.scheduler.status().running < i)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                std::this_thread::sleep_for(std::chrono::milliseconds(200)); // until the handler waits
+            }
+            go_on = true;
+            go_on.notify_all();
+            for (std::thread& client : clients) client.join();
+            return true;
+        };
+        const size_t peak = peak_of_child_mib(all_wait, {.before_pass = wait});
+        CHECK(peak > 0);
+        CHECK(peak < 200);
+    }
+}
+
 TEST_CASE("tokens of requests that wait are within the limit of all bodies") {
     if (test::sanitized) return;
     constexpr uint64_t limit = uint64_t(4) << 20;
@@ -196,4 +232,32 @@ TEST_CASE("what a tokenizer adds is known by its text") {
     CHECK(info.at("eos_token") == "<|im_end|>");
     CHECK(info.at("model_max_length") == server.scheduler.context_size());
     CHECK(info.contains("chat_template"));
+}
+
+TEST_CASE("what is known of a tokenizer is what was loaded") {
+    using Values = std::vector<uint64_t>;
+    for (const auto& [ends, padding, pad_token] :
+         {std::tuple<ModelFile::Value, ModelFile::Value, Json>(uint64_t(1021), int64_t(-1), nullptr),
+          {Values{1021, 1022}, uint64_t(1) << 40, nullptr},
+          {Values{1021}, uint64_t(1021), "<|im_end|>"}}) {
+        Model model = load_model(std::filesystem::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf");
+        auto& keys = model.file.mutable_metadata();
+        keys["tokenizer.ggml.eos_token_id"] = ends;
+        keys["tokenizer.ggml.padding_token_id"] = padding;
+        keys["tokenizer.ggml.add_eos_token"] = true;
+        keys["qwen3.pooling_type"] = int64_t(-1);
+        Tokenizer tokenizer(model.file);
+        const Model named{.file = std::move(model.file),
+                          .config = model.config,
+                          .weights = std::move(model.weights),
+                          .tokenizer = std::move(tokenizer),
+                          .chat = model.chat,
+                          .name = model.name};
+        test::ServedModel served(named);
+        const Json info = served.answer(tokenizer_info, Json::object());
+        CHECK(info.at("eos_token") == "<|im_end|>");
+        CHECK(info.at("pad_token") == pad_token);
+        const auto ids = named.tokenizer.encode("A small cat.");
+        CHECK(served.answer(embeddings, {{"input", "A small cat."}}).at("usage").at("prompt_tokens") == ids.size() + 1);
+    }
 }

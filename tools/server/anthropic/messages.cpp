@@ -1,5 +1,6 @@
 #include "tools/server/anthropic/messages.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/prompt.h"
 
 namespace tq::server {
@@ -23,12 +24,13 @@ std::shared_ptr<Generation> start_message(Service& service, const ChatTask& task
 } // namespace
 
 HttpReply messages(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    messages_api::Request read = messages_api::read(body, service.options.limits);
-    choose_thinking(read.task, service);
-    read_task_sampling(read.task, service, body);
-    auto writer = std::make_shared<messages_api::Writer>(service.model_name(), read.stream);
-    return answer(service, request, start_message(service, read.task, request.tenant), std::move(writer), read.stream);
+    return answer(service, request, read_body(service, request, [&](const Json& body) -> Asked {
+                      messages_api::Request read = messages_api::read(body, service.options.limits);
+                      choose_thinking(read.task, service);
+                      read_task_sampling(read.task, service, body);
+                      return {start_message(service, read.task, request.tenant),
+                              std::make_shared<messages_api::Writer>(service.model_name(), read.stream), read.stream};
+                  }));
 }
 
 HttpReply count_tokens(Service& service, const HttpRequest& request) {

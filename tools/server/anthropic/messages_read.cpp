@@ -4,7 +4,6 @@
 // not here.
 #include "base/printable.h"
 #include "tools/server/anthropic/messages.h"
-#include "tools/server/ignored_fields.h"
 
 namespace tq::server::messages_api {
 namespace {
@@ -69,7 +68,6 @@ Request read_prompt(const Json& body, const Limits& limits) {
         read_message(conversation, object_entry(*messages, i, "messages"), roles, limits, entry_path("messages", i));
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_fields(task.ignored, body);
     read_functions(task, body, limits);
     read_tool_choice(task, body, limits);
     read_thinking(task, body);

@@ -236,7 +236,7 @@ void HttpServer::Loop::take_request(Waiter& waiter) {
     const std::string bytes = connection.take(head_length(connection.received()));
     if (const auto refused = read_head(bytes, limits_, connection.head))
         return end_with(connection, exchanges_.refusal(refused->status, refused->reason, head.path));
-    connection.urgent = head.method == "GET" && options_.is_urgent && options_.is_urgent(head.path);
+    connection.urgent = options_.is_urgent && options_.is_urgent(head.method, head.path);
     if (!head.has_body || head.method != "POST") return dispatch(waiter);
     if (const auto refusal = exchanges_.refusal(head)) return end_with(connection, *refusal);
     connection.begin_body(limits_.body_bytes);

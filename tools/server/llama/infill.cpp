@@ -74,26 +74,27 @@ Json NativeWriter::whole() const {
             {"timings", timings_json(outcome_.timings)}};
 }
 
-HttpReply complete(Service& service, const HttpRequest& request, const Json& body, TextTask task) {
+Asked complete(Service& service, const HttpRequest& request, const Json& body, TextTask task) {
     const bool streams = bool_field(body, "stream").value_or(false);
     task.sampling = read_sampling(service, body);
     task.sampling.choices = 1;
     task.format = read_formats(body);
-    ignore_fields(task.ignored, body);
-    return answer(service, request, std::make_shared<Generation>(service, task, request.tenant),
-                  std::make_shared<NativeWriter>(service, streams), streams);
+    return {std::make_shared<Generation>(service, task, request.tenant), std::make_shared<NativeWriter>(service, streams),
+            streams};
 }
 
 } // namespace
 
 HttpReply infill(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    return complete(service, request, body, read_infill(service, body));
+    return answer(service, request, read_body(service, request, [&](const Json& body) {
+                      return complete(service, request, body, read_infill(service, body));
+                  }));
 }
 
 HttpReply completion(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    return complete(service, request, body, {.prompts = {text_prompt(service, body)}});
+    return answer(service, request, read_body(service, request, [&](const Json& body) {
+                      return complete(service, request, body, {.prompts = {text_prompt(service, body)}});
+                  }));
 }
 
 } // namespace tq::server

@@ -141,15 +141,13 @@ HttpReply tokenize(Service& service, const HttpRequest& request) {
 HttpReply tokenizer_info(Service& service, const HttpRequest&) {
     const ModelFile& file = service.model.file;
     const Tokenizer& tokenizer = service.model.tokenizer;
-    const auto literal = [&](uint64_t id) {
-        return id < tokenizer.size() ? Json(std::string(tokenizer.bytes(uint32_t(id)))) : Json();
-    };
+    const auto literal = [&](std::optional<uint32_t> id) { return id ? Json(std::string(tokenizer.bytes(*id))) : Json(); };
     const std::vector<uint32_t> begin = tokenizer.prompt("");
-    const uint64_t end = tokenizer.special("<|im_end|>").value_or(UINT32_MAX); // if the file names none
+    const auto end = tokenizer.end_id();
     return json_reply({{"tokenizer_class", std::string(file.text("tokenizer.ggml.model", ""))},
                        {"bos_token", begin.empty() ? Json() : literal(begin.front())},
-                       {"eos_token", literal(file.integer("tokenizer.ggml.eos_token_id", end))},
-                       {"pad_token", literal(file.integer("tokenizer.ggml.padding_token_id", UINT64_MAX))},
+                       {"eos_token", literal(end ? end : tokenizer.special("<|im_end|>"))},
+                       {"pad_token", literal(tokenizer.padding_id())},
                        {"model_max_length", service.scheduler.context_size()},
                        {"chat_template", std::string(file.text("tokenizer.chat_template", ""))}});
 }

@@ -3,6 +3,7 @@
 // after Qwen3-Reranker's prompt.
 #include "tools/server/answer_writer.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/prompt.h"
 #include "tools/server/prompt_values.h"
@@ -141,9 +142,10 @@ Json ranked_results(const RerankTask& task, const std::vector<double>& margins) 
 } // namespace
 
 HttpReply rerank(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    require_reranker(service.model);
-    const RerankTask task = read_rerank(service, body);
+    const RerankTask task = read_body(service, request, [&](const Json& body) {
+        require_reranker(service.model);
+        return read_rerank(service, body);
+    });
     const auto& weights = service.model.weights.classifier; // else the logits of two tokens
     const auto classifier = weights ? to_floats(*weights) : std::vector<float>();
     const auto prompts = rerank_prompts(service, task);

@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "tools/server/constraints.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/openai/models.h"
 #include "tools/server/openai/reply.h"
 #include <filesystem>
@@ -21,19 +22,23 @@ constexpr const char* ollama_version_text = "0.13.0";
 
 // A request without a prompt or messages means "load the model" (or, with keep_alive 0, "unload it"); the client waits for a
 // reply with the done_reason of that.
-HttpReply answer_ollama(Service& service, const HttpRequest& request, const ollama_api::Request& read, Form form) {
-    const bool logprobs = std::visit([](const auto& task) { return task.sampling.logprobs; }, read.task);
-    if (read.only_loads) {
-        ollama_api::Writer writer(service, form, read.stream, logprobs, nullptr);
-        writer.end({});
-        Json json = writer.whole();
-        json["done_reason"] = read.unloads ? "unload" : "load";
+HttpReply answer_ollama(Service& service, const HttpRequest& request, Form form) {
+    bool unloads = false;
+    Asked asked = read_body(service, request, [&](const Json& body) -> Asked {
+        const auto read = form == Form::chat ? ollama_api::read_chat(service, body) : ollama_api::read_generate(service, body);
+        const bool logprobs = std::visit([](const auto& task) { return task.sampling.logprobs; }, read.task);
+        const auto begin = [&](const auto& task) { return std::make_shared<Generation>(service, task, request.tenant); };
+        const auto generation = read.only_loads ? nullptr : std::visit(begin, read.task);
+        unloads = read.unloads;
+        return {generation, std::make_shared<ollama_api::Writer>(service, form, read.stream, logprobs, generation), read.stream};
+    });
+    if (!asked.generation) {
+        asked.writer->end({});
+        Json json = asked.writer->whole();
+        json["done_reason"] = unloads ? "unload" : "load";
         return json_reply(json);
     }
-    auto generation =
-        std::visit([&](const auto& task) { return std::make_shared<Generation>(service, task, request.tenant); }, read.task);
-    auto writer = std::make_shared<ollama_api::Writer>(service, form, read.stream, logprobs, generation);
-    HttpReply reply = answer(service, request, std::move(generation), std::move(writer), read.stream);
+    HttpReply reply = answer(service, request, std::move(asked));
     if (reply.stream) reply.type = "application/x-ndjson";
     return reply;
 }
@@ -94,14 +99,10 @@ Json capabilities_of(const Service& service) {
 
 } // namespace
 
-HttpReply ollama_chat(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    return answer_ollama(service, request, ollama_api::read_chat(service, body), Form::chat);
-}
+HttpReply ollama_chat(Service& service, const HttpRequest& request) { return answer_ollama(service, request, Form::chat); }
 
 HttpReply ollama_generate(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    return answer_ollama(service, request, ollama_api::read_generate(service, body), Form::generate);
+    return answer_ollama(service, request, Form::generate);
 }
 
 HttpReply ollama_models(Service& service, const HttpRequest& request) {

@@ -5,7 +5,6 @@
 // Clients send all fields of their forms, also empty ones, so an empty text or list counts as missing.
 #include "base/printable.h"
 #include "tools/server/conversation.h"
-#include "tools/server/ignored_fields.h"
 #include "tools/server/ollama/ollama.h"
 #include "tools/server/openai/messages.h"
 #include "tools/server/prompt.h"
@@ -63,7 +62,6 @@ Sampling read_options(Service& service, const Json& body, std::set<std::string>&
 void read_common(Service& service, ChatTask& task, const Json& body) {
     task.format = read_ollama_format(body);
     read_ollama_think(task, body);
-    ignore_fields(task.ignored, body);
     task.sampling = read_options(service, body, task.ignored);
     read_logprobs(task.sampling, body, service.options.limits);
 }
@@ -78,7 +76,6 @@ void read_loading(Request& request, const Json& body) {
 TextTask raw_task(Service& service, const Json& body, std::vector<uint32_t> prompt) {
     TextTask task{.prompts = {std::move(prompt)}, .format = read_ollama_format(body)};
     task.sampling = read_options(service, body, task.ignored);
-    ignore_fields(task.ignored, body);
     read_logprobs(task.sampling, body, service.options.limits);
     return task;
 }

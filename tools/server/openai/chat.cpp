@@ -5,6 +5,7 @@
 #include "tools/server/answer_writer.h"
 #include "tools/server/call_arguments.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/openai/messages.h"
 #include "tools/server/openai/reply.h"
@@ -169,11 +170,12 @@ Json ChatWriter::whole() const {
 } // namespace
 
 HttpReply chat_completions(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    const bool streams = bool_field(body, "stream").value_or(false), usage = wants_usage(body);
-    const ChatTask task = read_chat_task(service, body);
-    auto generation = std::make_shared<Generation>(service, task, request.tenant);
-    return answer(service, request, std::move(generation), std::make_shared<ChatWriter>(service, task, streams, usage), streams);
+    return answer(service, request, read_body(service, request, [&](const Json& body) -> Asked {
+                      const bool streams = bool_field(body, "stream").value_or(false), usage = wants_usage(body);
+                      const ChatTask task = read_chat_task(service, body);
+                      return {std::make_shared<Generation>(service, task, request.tenant),
+                              std::make_shared<ChatWriter>(service, task, streams, usage), streams};
+                  }));
 }
 
 } // namespace tq::server

@@ -54,7 +54,6 @@ CompletionTask read_completion_task(const Service& service, const Json& body) {
         sampling.top_logprobs = uint32_t(*top);
     }
     task.text.format = read_formats(body);
-    ignore_fields(task.text.ignored, body);
     task.echo = bool_field(body, "echo").value_or(false);
     task.text.prompt_logprobs = task.echo && sampling.logprobs;
     const auto best_of = integer_field(body, "best_of", 1, INT32_MAX);
@@ -220,11 +219,11 @@ std::vector<uint32_t> text_prompt(const Service& service, const Json& body) {
 }
 
 HttpReply completions(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    const CompletionTask task = read_completion_task(service, body);
-    auto generation = std::make_shared<Generation>(service, task.text, request.tenant);
-    auto writer = std::make_shared<TextWriter>(service, task, generation);
-    return answer(service, request, std::move(generation), std::move(writer), task.streams);
+    return answer(service, request, read_body(service, request, [&](const Json& body) -> Asked {
+                      const CompletionTask task = read_completion_task(service, body);
+                      auto generation = std::make_shared<Generation>(service, task.text, request.tenant);
+                      return {generation, std::make_shared<TextWriter>(service, task, generation), task.streams};
+                  }));
 }
 
 } // namespace tq::server

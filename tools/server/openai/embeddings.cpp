@@ -4,6 +4,7 @@
 // No special tokens are found in texts, but in those of llama.cpp's form, as in its other endpoints: these are raw prompts.
 #include "base/printable.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include "tools/server/json_fields.h"
 #include "tools/server/prompt.h"
 #include "tools/server/prompt_values.h"
@@ -39,10 +40,8 @@ void require_last_token(const Model& model) {
 // Returns the id that texts must end with, if any: the file's end token if it says so; if it says nothing and the file is a
 // Qwen3-Embedding, the id that this model needs.
 std::optional<uint32_t> embedding_end(const Model& model) {
-    constexpr const char *key = "tokenizer.ggml.add_eos_token", *end = "tokenizer.ggml.eos_token_id";
-    if (model.file.find(key) != nullptr)
-        return model.file.boolean(key, false) && model.file.find(end) ? std::optional(uint32_t(model.file.integer(end)))
-                                                                      : std::nullopt;
+    constexpr const char* key = "tokenizer.ggml.add_eos_token";
+    if (model.file.find(key)) return model.file.boolean(key, false) ? model.tokenizer.end_id() : std::nullopt;
     const bool embeds = pooling_of(model.file) == Pooling::last || lowercase(model.name).find("embedding") != std::string::npos;
     return embeds ? model.tokenizer.special("<|endoftext|>") : std::nullopt;
 }
@@ -136,42 +135,43 @@ static PromptValues run_embeddings(Service& service, const HttpRequest& request,
 }
 
 // llama.cpp's form: a list of vectors for each text, which for a pooled state has one.
-static HttpReply llama_embeddings(Service& service, const HttpRequest& request, const Json& body) {
-    EmbeddingsTask task = read_embeddings(service, body);
-    task.special = true;
-    task.name = member(body, "input") ? "input" : "content";
-    read_embedding_inputs(task, service, body);
-    const PromptValues results = run_embeddings(service, request, task);
+static std::string llama_embeddings_body(const EmbeddingsTask& task, const PromptValues& results) {
     std::string list;
     for (size_t i = 0; i < results.values.size(); i++)
         list += fmt::format(R"({}{{"index":{},"embedding":[[{}]]}})", i == 0 ? "" : ",", i,
                             fmt::join(embedding_vector(results.values[i], task), ","));
-    return {.body = "[" + list + "]"};
+    return "[" + list + "]";
 }
 
-// As in llama.cpp, "content" instead of "input" asks for its own form.
-HttpReply embeddings(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    require_last_token(service.model);
-    if (!member(body, "input") && member(body, "content")) return llama_embeddings(service, request, body);
-    EmbeddingsTask task = read_embeddings(service, body);
-    read_embedding_inputs(task, service, body);
-    return {.body = embeddings_body(service, task, run_embeddings(service, request, task))};
+// As in llama.cpp, "content" instead of "input" asks for its own form, where a text may name special tokens.
+static HttpReply answer_embeddings(Service& service, const HttpRequest& request, bool of_llama) {
+    const EmbeddingsTask task = read_body(service, request, [&](const Json& body) {
+        require_last_token(service.model);
+        EmbeddingsTask read = read_embeddings(service, body);
+        const bool has_input = member(body, "input");
+        of_llama |= !has_input && member(body, "content");
+        read.special = of_llama;
+        if (of_llama && !has_input) read.name = "content";
+        read_embedding_inputs(read, service, body);
+        return read;
+    });
+    const PromptValues results = run_embeddings(service, request, task);
+    return {.body = of_llama ? llama_embeddings_body(task, results) : embeddings_body(service, task, results)};
 }
 
-HttpReply embedding(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    require_last_token(service.model);
-    return llama_embeddings(service, request, body);
-}
+HttpReply embeddings(Service& service, const HttpRequest& request) { return answer_embeddings(service, request, false); }
+
+HttpReply embedding(Service& service, const HttpRequest& request) { return answer_embeddings(service, request, true); }
 
 // Ollama's two endpoints: /api/embed for one or several texts, and its older /api/embeddings for one.
 HttpReply ollama_embed(Service& service, const HttpRequest& request) {
     const auto began = std::chrono::steady_clock::now();
-    const Json body = parse_body(request.body, service.options.limits);
-    require_last_token(service.model);
-    EmbeddingsTask task = read_embeddings(service, body);
-    read_embedding_inputs(task, service, body);
+    const EmbeddingsTask task = read_body(service, request, [&](const Json& body) {
+        require_last_token(service.model);
+        EmbeddingsTask read = read_embeddings(service, body);
+        read_embedding_inputs(read, service, body);
+        return read;
+    });
     const PromptValues results = run_embeddings(service, request, task);
     std::string vectors;
     for (const auto& state : results.values)
@@ -183,12 +183,14 @@ HttpReply ollama_embed(Service& service, const HttpRequest& request) {
 }
 
 HttpReply ollama_embeddings(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    require_last_token(service.model);
-    const auto prompt = text_field(body, "prompt");
-    if (!prompt) bad_request("prompt", "\"prompt\" is missing: a text");
-    EmbeddingsTask task{.dimensions = service.model.config.hidden_size, .name = "prompt"};
-    read_embedding_inputs(task, service, body);
+    const EmbeddingsTask task = read_body(service, request, [&](const Json& body) {
+        require_last_token(service.model);
+        const auto prompt = text_field(body, "prompt");
+        if (!prompt) bad_request("prompt", "\"prompt\" is missing: a text");
+        EmbeddingsTask read{.dimensions = service.model.config.hidden_size, .name = "prompt"};
+        read_embedding_inputs(read, service, body);
+        return read;
+    });
     const PromptValues results = run_embeddings(service, request, task);
     return {.body = fmt::format(R"({{"embedding":[{}]}})", fmt::join(embedding_vector(results.values.at(0), task), ","))};
 }

@@ -4,8 +4,8 @@
 #include "base/printable.h"
 #include "tools/server/chat_parts.h"
 #include "tools/server/conversation.h"
-#include "tools/server/ignored_fields.h"
 #include "tools/server/openai/reply.h"
+#include <algorithm>
 
 namespace tq::server {
 namespace {
@@ -26,8 +26,19 @@ void read_chat_thinking(ChatTask& task, const Json& body) {
     read_from(body, "");
     if (arguments) read_from(*arguments, "chat_template_kwargs");
     if (const auto think = bool_field(body, "enable_thinking")) task.think = think;
+    for (const char* name : {"thinking", "enable_thinking"})
+        if (const auto think = arguments ? bool_field(*arguments, name, "chat_template_kwargs") : std::nullopt)
+            task.think = think;
+    constexpr std::string_view known[]{"thinking", "enable_thinking", "reasoning_effort", "preserve_thinking"};
     if (arguments)
-        if (const auto think = bool_field(*arguments, "enable_thinking", "chat_template_kwargs")) task.think = think;
+        for (const auto& [name, value] : arguments->items())
+            if (std::ranges::find(known, name) == std::end(known))
+                task.ignored.insert(fmt::format("the argument \"{}\" of a chat template", printable(name, 40)));
+}
+
+// A last message of the assistant is always gone on with, which these fields of vLLM ask for.
+void read_continuation(const Json& body) {
+    if (bool_field(body, "continue_final_message").value_or(false)) bool_field(body, "add_generation_prompt");
 }
 
 } // namespace
@@ -50,10 +61,10 @@ ChatTask read_chat_task(const Service& service, const Json& body) {
     Conversation conversation = read_conversation(body, limits);
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_fields(task.ignored, body);
     read_tools(task, body, limits);
     task.format = read_formats(body);
     read_chat_thinking(task, body);
+    read_continuation(body);
     for (const char* name : {"thinking_budget_tokens", "reasoning_budget", "thinking_budget"})
         if (const auto budget = integer_field(body, name, -1, INT32_MAX)) task.thinking_budget = uint32_t(*budget); // -1: none
     task.sampling = read_sampling(service, body);

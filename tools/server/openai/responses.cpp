@@ -1,5 +1,6 @@
 #include "tools/server/openai/responses.h"
 #include "tools/server/handlers.h"
+#include "tools/server/ignored_fields.h"
 #include <chrono>
 
 namespace tq::server {
@@ -9,15 +10,19 @@ static responses_api::FindItem finder(Service& service, const HttpRequest& reque
 }
 
 HttpReply responses(Service& service, const HttpRequest& request) {
-    const Json body = parse_body(request.body, service.options.limits);
-    responses_api::Request read = responses_api::read_with_items(body, service.options.limits, finder(service, request));
-    read_task_sampling(read.task, service, body);
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    auto generation = std::make_shared<Generation>(service, read.task, request.tenant);
-    auto writer = std::make_shared<responses_api::Writer>(
-        read, service.model_name(), uint64_t(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
-    writer->remember = [&service, tenant = request.tenant](const Json& item) { service.items.put(tenant, item); };
-    return answer(service, request, std::move(generation), std::move(writer), read.stream);
+    return answer(service, request, read_body(service, request, [&](const Json& body) -> Asked {
+                      const Limits& limits = service.options.limits;
+                      responses_api::Request read = responses_api::read_with_items(body, limits, finder(service, request));
+                      read_task_sampling(read.task, service, body);
+                      const auto now = std::chrono::system_clock::now().time_since_epoch();
+                      auto generation = std::make_shared<Generation>(service, read.task, request.tenant);
+                      auto writer = std::make_shared<responses_api::Writer>(
+                          read, service.model_name(), uint64_t(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
+                      writer->remember = [&service, tenant = request.tenant](const Json& item) {
+                          service.items.put(tenant, item);
+                      };
+                      return {std::move(generation), std::move(writer), read.stream};
+                  }));
 }
 
 HttpReply response_input_tokens(Service& service, const HttpRequest& request) {

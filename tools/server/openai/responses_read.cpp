@@ -6,7 +6,6 @@
 // (reasoning_seal), so that the content of other servers is not taken for text.
 #include "base/printable.h"
 #include "tools/server/conversation.h"
-#include "tools/server/ignored_fields.h"
 #include "tools/server/openai/responses.h"
 #include <algorithm>
 
@@ -25,27 +24,39 @@ std::string read_reasoning(const Json& item, const Limits& limits, const std::st
     return text;
 }
 
-// Reads an item of a tool that another server ran. The call says nothing to this model, but its result may.
+// Reads an item of a tool that another server ran, whose result is in the item, or in one that follows (..._output). Without a
+// result a call says nothing to this model.
 void read_foreign(Conversation& conversation, const Json& item, const std::string& type, const Limits& limits,
                   const std::string& path) {
-    if (type.ends_with("_output"))
-        conversation.result(text_field(item, "call_id", path).value_or(""),
-                            read_result(conversation, item, "output", limits, path));
-    else
-        conversation.ignore(fmt::format("items of the type {}", printable(type, 40)));
+    const std::string call_id = shown_text(item, "call_id"), id = call_id.empty() ? shown_text(item, "id") : call_id;
+    if (type.ends_with("_output")) return conversation.result(id, read_result(conversation, item, "output", limits, path));
+    std::string text;
+    for (const char* name : {"output", "outputs", "results", "error"})
+        if (const Json* found = member(item, name))
+            append_text(text, read_foreign_text(conversation, *found, limits, path), "\n");
+    if (!type.ends_with("_call") || (text.empty() && call_id.empty()))
+        return conversation.ignore(fmt::format("items of the type {}", printable(type, 40)));
+    const std::string name = shown_text(item, "name");
+    Json arguments = Json::object();
+    for (const char* key : {"action", "code", "queries", "operation"})
+        if (const Json* found = member(item, key)) arguments[key] = *found;
+    const Json* given = member(item, "arguments");
+    conversation.foreign_call(id, name.empty() ? type.substr(0, type.size() - std::string_view("_call").size()) : name,
+                              given ? given : &arguments);
+    conversation.foreign_result(id, text);
 }
 
 void read_item(Conversation& conversation, const Json& item, const Limits& limits, const std::string& path,
                const FindItem& find_item) {
     constexpr std::string_view roles[]{"user", "assistant", "system", "developer"};
     const std::string type = text_field(item, "type", path).value_or("message");
-    const auto call_id = [&] { return text_field(item, "call_id", path).value_or(""); };
-    const auto name = [&] { return text_field(item, "name", path).value_or(""); };
+    const auto call_id = [&] { return shown_text(item, "call_id"); };
+    const auto name = [&] { return shown_text(item, "name"); };
     if (type == "message") return read_message(conversation, item, roles, limits, path);
     if (type == "reasoning") return conversation.reasoning(read_reasoning(item, limits, path));
     if (type == "function_call") return conversation.call(call_id(), name(), member(item, "arguments"));
     if (type == "custom_tool_call") {
-        const Json arguments = {{"input", text_field(item, "input", path).value_or("")}};
+        const Json arguments = {{"input", shown_text(item, "input")}};
         return conversation.call(call_id(), name(), &arguments);
     }
     if (type == "item_reference") {
@@ -79,6 +90,16 @@ Json member_or(const Json& body, const char* name, Json otherwise) {
     return value ? *value : std::move(otherwise);
 }
 
+// OpenAI's metadata are texts. Others are not repeated: a tree would lie in memory until the answer's end.
+Json texts_of(const Json* metadata) {
+    constexpr size_t max_pairs = 16;
+    Json texts = Json::object();
+    if (metadata)
+        for (const auto& [name, value] : metadata->items())
+            if (value.is_string() && texts.size() < max_pairs) texts[name] = value;
+    return texts;
+}
+
 Json echo_of(const Json& body, const ChatTask& task) {
     return {{"instructions", member_or(body, "instructions", nullptr)},
             {"max_output_tokens", member_or(body, "max_output_tokens", nullptr)},
@@ -92,7 +113,7 @@ Json echo_of(const Json& body, const ChatTask& task) {
             {"top_logprobs", task.sampling.top_logprobs},
             {"truncation", "disabled"},
             {"user", nullptr},
-            {"metadata", member_or(body, "metadata", Json::object())}};
+            {"metadata", texts_of(object_field(body, "metadata"))}};
 }
 
 // "include": what the response holds beyond its text. Names that are not known are for tools that are not offered here.
@@ -137,13 +158,11 @@ Request read_with_items(const Json& body, const Limits& limits, const FindItem& 
     Conversation conversation = read_conversation(body, limits, find_item);
     task.messages = conversation.take();
     task.ignored = conversation.ignored();
-    ignore_fields(task.ignored, body);
     read_tools(task, body, limits);
     read_reasoning(task, body);
     if (const Json* text = object_field(body, "text"))
         task.format = read_format(object_field(*text, "format", "text"), "text.format");
     if (const auto tokens = integer_field(body, "max_output_tokens", 1, INT32_MAX)) task.sampling.max_tokens = uint32_t(*tokens);
-    object_field(body, "metadata");
     request.stream = bool_field(body, "stream").value_or(false);
     read_include(request, body, limits);
     request.echo = echo_of(body, task);

@@ -10,6 +10,7 @@
 #include "model/forward.h"
 #include "model/memory_plan.h"
 #include "tools/server/handlers.h"
+#include "tools/server/prompt_values.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
@@ -75,8 +76,7 @@ server::ServiceOptions service_options(const ServeArguments& a, const Engine& en
     if (a.think || a.no_think) options.think = a.think;
     options.effort = a.effort.effort();
     if (a.reasoning_budget >= 0) options.reasoning_budget = uint32_t(a.reasoning_budget);
-    constexpr uint64_t last_token = 3;
-    options.embeddings = a.embeddings || model.file.integer(model.config.architecture->key("pooling_type"), 0) == last_token;
+    options.embeddings = a.embeddings || server::pooling_of(model.file) == server::Pooling::last;
     options.device_name = engine.device_name;
     options.build = build_description();
     options.prefill = prefill;

@@ -107,10 +107,12 @@ TEST_CASE("objects and lists of zod and pydantic") {
     check(R"({"type":"array","prefixItems":[{"type":"string"}],"items":{"type":"number"},"minItems":1})", {"[\"a\", 1]"}, {"[]"});
     check(R"({"additionalProperties": {"type": "integer"}, "maxProperties": 2, "minProperties": 1, "type": "object"})",
           {"{\"a\": 1}"}, {"{}"});
+    check(R"({"patternProperties": {"^(.*)$": {"type": "integer"}}, "type": "object"})", {"{}", "{\"a\": 1}"},
+          {"{\"a\": true}"}); // TypeBox
     check(R"({"type":"string","pattern":"^id--?\\d+(?:\\.\\d+)?(px|em)$"})", {"\"id-1.5px\""}, {"\"id-px\""});
     for (const auto& [schema, wanted] :
          {std::pair(R"({"items": {"type": "integer"}, "type": "array", "uniqueItems": true})", "uniqueItems"),
-          {R"({"patternProperties": {"^k": {"type": "integer"}}, "type": "object"})", "patternProperties"},
+          {R"({"dependentRequired": {"a": ["b"]}, "type": "object"})", "dependentRequired"},
           {R"({"type":"string","pattern":"\\bfoo\\b"})", "\\b is not supported"}})
         CHECK(contains(error_of(schema), wanted));
 }

@@ -93,6 +93,10 @@ TEST_CASE("strings: lengths, patterns, formats") {
           {"\"2024-02-29\"", "\"2024-02-29T24:00:00Z\"", "\"2024-02-29t23:59:59Z\""});
     check(R"({"format": "time"})", {"\"12:00:00Z\""}, {"\"12:00\""});
     check(R"({"format": "uuid"})", {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567\""});
+    for (const char version : {'1', '3', '4', '5', '6', '7', '8'}) // pydantic's UUID4 and others
+        check(fmt::format(R"({{"format": "uuid{}"}})", version),
+              {fmt::format("\"123e4567-e89b-{}2d3-a456-426614174000\"", version)},
+              {"\"123e4567-e89b-22d3-a456-426614174000\"", "\"123e4567\""});
     check(R"({"format": "email"})", {"\"a.b@example.org\""}, {"\"a@b\"", "\"@b.c\""});
     check(R"({"format": "ipv4"})", {"\"255.0.10.1\""}, {"\"256.0.0.1\"", "\"01.0.0.1\""});
     check(R"({"format": "ipv6"})", {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"fe80::1:2\"", "\"::\""}, {"\"1:2\"", "\"1::2::3\""});
@@ -196,9 +200,8 @@ TEST_CASE("multiples, each of them") {
 }
 
 TEST_CASE("what a grammar cannot say is an annotation where the schema is not strict, and the rest holds") {
-    for (const char* keyword :
-         {R"("not": {})", R"("if": {}, "then": {})", R"("dependentRequired": {"a": ["b"]})", R"("optional": true)",
-          R"("patternProperties": {"^x": {"type": "string"}})", R"("unevaluatedProperties": true)", R"("contains": {})"}) {
+    for (const char* keyword : {R"("not": {})", R"("if": {}, "then": {})", R"("dependentRequired": {"a": ["b"]})",
+                                R"("patternProperties": {"\\bx": {"type": "string"}})", R"("contains": {})"}) {
         CAPTURE(keyword);
         const std::string schema =
             fmt::format(R"({{"type": "object", "properties": {{"a": {{"type": "integer"}}}}, {}}})", keyword);
@@ -298,6 +301,55 @@ TEST_CASE("numbers between bounds, each of a fine grid") {
     check(R"({"type": "number", "exclusiveMaximum": 0})", {"-1", "-0.001"}, {"0", "0.5"});
 }
 
+TEST_CASE("keywords that JSON Schema does not know are ignored") {
+    for (const char* keyword : {"label", "placeholder", "propertyOrdering", "enumNames", "markdownDescription", "optional"})
+        for (const char* value : {"true", "\"Name\"", "[\"a\"]", "null", "{\"properties\": {}}"})
+            check(fmt::format(R"({{"type": "string", "maxLength": 1, "{}": {}}})", keyword, value), {"\"a\""}, {"\"ab\"", "1"});
+}
+
+TEST_CASE("members by the patterns of their names") {
+    check(R"({"type": "object", "patternProperties": {"^(.*)$": {"type": "number"}}, "additionalProperties": false})",
+          {"{}", R"({"x": 1.5})", R"({"x": 1, "y z": 2})"}, {R"({"x": "1"})", R"({"x": 1)"});
+    check(R"({"patternProperties": {"^k": {"type": "integer"}, "\\d$": {"type": "boolean"}}})",
+          {R"({"key": 1})", R"({"n1": true})", R"({"n1": false, "k": 2})"}, {R"({"k1": 1})", R"({"n1": 1})", R"({"other": 1})"});
+    check(R"({"patternProperties": {"^k": {"type": "integer"}}, "additionalProperties": {"type": "string"}})",
+          {R"({"k": 1})", R"({"x": "a", "k": 1})"}, {R"({"k": "a"})", R"({"x": 1})"});
+    check(R"({"properties": {"kind": {"const": "a"}}, "required": ["kind"], "patternProperties": {"^k": {"type": "integer"}}})",
+          {R"({"kind": "a"})", R"({"kind": "a", "kin": 1, "kinds": 2})"}, {R"({"kind": "a", "kind": 1})", R"({"kin": 1})"});
+    check(R"({"type": "object", "patternProperties": {"^x": {}}, "minProperties": 1, "maxProperties": 2})",
+          {R"({"x": null})", R"({"x": 1, "xy": 2})"}, {"{}", R"({"x": 1, "x": 2, "x": 3})"});
+    check(
+        R"({"allOf": [{"patternProperties": {"^a": {"minimum": 1}}}, {"patternProperties": {"^a": {"maximum": 3}, "^b": true}}]})",
+        {R"({"a": 2})", R"({"b": "x"})"}, {R"({"a": 4})", R"({"c": 1})"});
+    check(R"({"properties": {"a": {"type": "integer"}}, "unevaluatedProperties": {"type": "string"}})", {R"({"a": 1, "b": "x"})"},
+          {R"({"b": 1})"});
+    check(R"({"type": "array", "prefixItems": [{"type": "string"}], "unevaluatedItems": {"type": "number"}})", {R"(["a", 1])"},
+          {R"(["a", "b"])"});
+}
+
+TEST_CASE("members that only a keyword describes which was left out are allowed") {
+    for (const char* keyword : {R"("if": {}, "then": {"properties": {"x": {"type": "integer"}}})",
+                                R"("if": {}, "else": {"$ref": "#/$defs/x"}, "$defs": {"x": {}})",
+                                R"("dependentSchemas": {"a": {"properties": {"x": {}}}})",
+                                R"("dependencies": {"a": {"oneOf": [{"properties": {"x": {}}}]}})", R"("$ref": "https://a.b/c")",
+                                R"("allOf": [{"if": {}, "then": {}}, {"if": {}, "then": {"properties": {"x": {}}}}])",
+                                R"("allOf": [{"$ref": "https://a.b/c"}, {"maxProperties": 9}])",
+                                R"("patternProperties": {"\\bx": {}}, "additionalProperties": false)",
+                                R"("patternProperties": {"\\bx": {}}, "additionalProperties": {"type": "boolean"})"}) {
+        CAPTURE(keyword);
+        const std::string schema =
+            fmt::format(R"({{"type": "object", "properties": {{"a": {{"type": "integer"}}}}, {}}})", keyword);
+        check(schema, {"{}", R"({"a": 1})", R"({"x": 1})", R"({"a": 1, "x": 2})"}, {R"({"a": "1"})", R"({"x": 1, "a": "1"})"},
+              false);
+        CHECK(error_of(schema) != "no error");
+    }
+    for (const char* keyword : {R"("if": {"properties": {"x": {}}}, "then": {"required": ["a"]})",
+                                R"("if": {}, "then": {"properties": {"a": {"const": 1}}})", R"("dependencies": {"a": ["b"]})",
+                                R"("if": {}, "then": {"properties": {"x": {}}}, "additionalProperties": false)"})
+        check(fmt::format(R"({{"type": "object", "properties": {{"a": {{"type": "integer"}}}}, {}}})", keyword), {R"({"a": 1})"},
+              {R"({"x": 1})"}, false);
+}
+
 TEST_CASE("what is not supported is named, with its place") {
     for (const auto& [schema, wanted] : {
              std::pair<std::string, std::string>{"{", "it is not JSON"},
@@ -309,7 +361,7 @@ TEST_CASE("what is not supported is named, with its place") {
              {R"({"type": "number", "multipleOf": 1234567})", "'multipleOf' is 1234567, but must be a small number"},
              {R"({"type": "number", "multipleOf": 0})", "'multipleOf' must be a number above 0"},
              {R"({"type": "integer", "multipleOf": 5, "minimum": 6, "maximum": 9})", "no multiple of 5 lies between"},
-             {R"({"patternProperties": {}})", "'patternProperties' is not supported"},
+             {R"({"patternProperties": {"a\\b": {}}})", "at /patternProperties/a\\b: the pattern"},
              {R"({"type": "text"})", "'type' must be"},
              {R"s({"pattern": "(?=a)"})s", "groups that begin with (?"},
              {R"({"pattern": "a\\b"})", "the escape \\b is not supported"},

@@ -89,6 +89,96 @@ TEST_CASE("calls as XML") {
     CHECK(calls.allows(gbnf, "<tool_call>\n<function=now>\n</function>\n</tool_call>"));
 }
 
+TEST_CASE("parameters of a schema without properties at its root") {
+    const Calls calls;
+    const auto call = [](std::initializer_list<std::pair<const char*, const char*>> parameters) {
+        std::string out = "<tool_call>\n<function=f>\n";
+        for (const auto& [name, value] : parameters) out += fmt::format("<parameter={}>\n{}\n</parameter>\n", name, value);
+        return out + "</function>\n</tool_call>";
+    };
+    const auto check = [&](const char* schema, const std::string& text, bool allowed, const char* arguments = "") {
+        CAPTURE(schema);
+        CAPTURE(text);
+        const Json tool = {{{"name", "f"}, {"parameters", Json::parse(schema)}}};
+        CHECK(calls.allows(tool_calls_gbnf(tool, ToolCallForm::xml), text) == allowed);
+        if (!allowed) return;
+        const ParsedAnswer parsed = parse_answer(text, false, ToolTypes(tool));
+        REQUIRE(parsed.calls.size() == 1);
+        CHECK(parsed.calls[0].arguments == arguments);
+    };
+    const std::string one = call({{"n", "5"}}), none = call({}), word = call({{"n", "five"}}),
+                      both = call({{"n", "5"}, {"s", "5"}});
+    for (
+        const char* schema :
+        {R"({"$ref": "#/$defs/P", "$defs": {"P": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}})",
+         R"({"allOf": [{"type": "object", "properties": {"n": {"type": "integer"}}}, {"required": ["n"]}]})",
+         R"({"allOf": [{"$ref": "#/$defs/P"}], "$defs": {"P": {"properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"]},
+             "N": {"type": "integer"}}})"}) {
+        check(schema, one, true, R"({"n": 5})");
+        for (const std::string& wrong : {none, word, both}) check(schema, wrong, false);
+    }
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+        const std::string schema = fmt::format(
+            R"({{"{}": [{{"properties": {{"n": {{"type": "integer"}}}}, "required": ["n"]}}, {{"type": "null"}},
+             {{"properties": {{"s": {{"type": "string"}}}}}}], "type": ["object", "null"]}})",
+            keyword);
+        check(schema.c_str(), one, true, R"({"n": 5})");
+        check(schema.c_str(), call({{"s", "5"}}), true, R"({"s": "5"})");
+        check(schema.c_str(), none, true, "{}");
+        check(schema.c_str(), both, false);
+        check(schema.c_str(), word, false);
+    }
+    for (const char* schema : {R"({"type": "object"})", R"({"type": "object", "additionalProperties": true})"}) {
+        check(schema, none, true, "{}");
+        check(schema, both, true, R"({"n": 5, "s": 5})");
+        check(schema, call({{"a b", "x\ny"}, {"l", "[1, {}]"}}), true, R"({"a b": "x\ny", "l": [1, {}]})");
+        check(schema, call({{"a<b", "x"}}), false);
+        check(schema, call({{"", "x"}}), false);
+    }
+    check(R"({"type": "object", "additionalProperties": {"type": "string"}})", both, true, R"({"n": "5", "s": "5"})");
+    check(R"({"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 1})", one, true, R"({"n": 5})");
+    check(R"({"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 1})", both, false);
+    check(R"({"type": "object", "additionalProperties": {"type": "integer"}})", word, false);
+    check(R"({"patternProperties": {"^n": {"type": "integer"}}})", one, true, R"({"n": 5})");
+    check(R"({"patternProperties": {"^n": {"type": "integer"}}})", both, false);
+    const char* open = R"({"properties": {"n": {"type": "integer"}}, "additionalProperties": {"type": "string"}})";
+    check(open, both, true, R"({"n": 5, "s": "5"})");
+    check(open, call({{"nn", "5"}}), true, R"({"nn": "5"})");
+    check(open, word, false);
+    check(R"({"properties": {}})", none, true, "{}");
+    check(R"({"properties": {}})", one, false);
+}
+
+TEST_CASE("a parameter's type is found behind references and choices") {
+    const Calls calls;
+    const auto check = [&](const char* schema, const char* value, bool allowed, const char* wanted = "") {
+        CAPTURE(schema);
+        CAPTURE(value);
+        const Json parameters = {
+            {"properties", {{"x", Json::parse(schema)}}},
+            {"required", {"x"}},
+            {"$defs", {{"int", {{"type", "integer"}}}, {"hue", {{"type", "string"}, {"enum", {"red", "blue"}}}}}}};
+        const Json tool = {{{"name", "f"}, {"parameters", parameters}}};
+        const std::string text =
+            fmt::format("<tool_call>\n<function=f>\n<parameter=x>\n{}\n</parameter>\n</function>\n</tool_call>", value);
+        CHECK(calls.allows(tool_calls_gbnf(tool, ToolCallForm::xml), text) == allowed);
+        if (allowed) CHECK(parse_answer(text, false, ToolTypes(tool)).calls.at(0).arguments == wanted);
+    };
+    for (const char* schema : {R"({"$ref": "#/$defs/int"})", R"({"anyOf": [{"type": "integer"}, {"type": "null"}]})",
+                               R"({"allOf": [{"$ref": "#/$defs/int"}], "description": "d"})", R"({"enum": [5, 7]})"}) {
+        check(schema, "5", true, R"({"x": 5})");
+        check(schema, "five", false);
+    }
+    for (const char* schema : {R"({"$ref": "#/$defs/hue"})", R"({"anyOf": [{"$ref": "#/$defs/hue"}, {"const": "5"}]})"}) {
+        check(schema, "red", true, R"({"x": "red"})");
+        check(schema, "\"red\"", false);
+        check(schema, "green", false);
+    }
+    check(R"({"anyOf": [{"$ref": "#/$defs/hue"}, {"const": "5"}]})", "5", true, R"({"x": "5"})");
+    check(R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", "null", true, R"({"x": null})");
+    check(R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", "five", true, R"({"x": "five"})");
+}
+
 TEST_CASE("what the grammars allow is read back as calls") {
     const Calls calls;
     std::mt19937 random(11);

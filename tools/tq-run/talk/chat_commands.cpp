@@ -179,7 +179,7 @@ void Chat::restart() {
 
 // The new conversation has another name, so the old one stays on the disk as it was kept last.
 void Chat::clear() {
-    conversation_.clear();
+    turns_.clear();
     restart();
     file_.clear();
     const std::string before = name_;
@@ -191,24 +191,24 @@ void Chat::clear() {
 
 // The old answer comes back if there is no new one.
 void Chat::answer_again() {
-    const Conversation before = conversation_;
-    if (conversation_.take_back_answer())
+    const ChatTurns before = turns_;
+    if (turns_.take_back_answer())
         reply(before);
     else
         write_error("there is no answer yet\n");
 }
 
 void Chat::undo() {
-    if (!conversation_.take_back_answer()) return write_error("there is nothing to take back\n");
-    conversation_.take_back_question();
+    if (!turns_.take_back_answer()) return write_error("there is nothing to take back\n");
+    turns_.take_back_question();
     warned_ = false;
-    const size_t left = conversation_.turns();
+    const size_t left = turns_.turns();
     write_error(fmt::format("the last turn is taken back; {} {} left\n", left, left == 1 ? "is" : "are"));
 }
 
 void Chat::change_system(const std::string& text) {
-    if (!text.empty()) conversation_.set_system(text == "-" ? "" : text);
-    const std::string& now = conversation_.system();
+    if (!text.empty()) turns_.set_system(text == "-" ? "" : text);
+    const std::string& now = turns_.system();
     write_error(now.empty() ? "there is no system prompt\n" : fmt::format("the system prompt is: {}\n", harmless(now)));
 }
 
@@ -245,7 +245,7 @@ void Chat::read_file(const std::string& path) {
 }
 
 void Chat::write_to(const std::string& path) const {
-    save_conversation(path, engine_->model.name, settings_, conversation_, session_.cached_ids());
+    save_conversation(path, engine_->model.name, settings_, turns_, session_.cached_ids());
 }
 
 static std::string file_of(const std::string& name_or_path) {
@@ -275,8 +275,8 @@ void Chat::save(const std::string& given) {
         std::filesystem::remove(utf8_path(conversation_path(name_)), ignored);
     }
     if (is_name) name_ = given;
-    write_error(fmt::format("{}: {} {} saved\n", printable(given, 200), conversation_.turns(),
-                            conversation_.turns() == 1 ? "turn is" : "turns are"));
+    write_error(
+        fmt::format("{}: {} {} saved\n", printable(given, 200), turns_.turns(), turns_.turns() == 1 ? "turn is" : "turns are"));
 }
 
 // Everything is read into copies first, so a damaged file changes nothing. With --resume, flags of the command line have
@@ -284,7 +284,7 @@ void Chat::save(const std::string& given) {
 // first answer runs only what is new. A token is added to them since at least one must be left to run.
 void Chat::load(const std::string& given, bool resumed) {
     ChatSettings settings = settings_;
-    Conversation loaded = conversation_;
+    ChatTurns loaded = turns_;
     const bool is_name = is_conversation_name(given);
     const LoadedConversation file = load_conversation(file_of(given), settings, loaded);
     if (resumed) settings = with_flags(settings);
@@ -292,7 +292,7 @@ void Chat::load(const std::string& given, bool resumed) {
     sampler_ = Sampler(settings.sampling, engine_->unsampled(arguments_.sampling.ignore_end));
     sampler_.constrain(constraint_.get());
     const std::string before = sampling_description(std::exchange(settings_, settings).sampling);
-    conversation_.replace(loaded.messages());
+    turns_.replace(loaded.messages());
     restart();
     name_ = is_name ? given : "";
     file_ = file_of(given);
@@ -302,9 +302,9 @@ void Chat::load(const std::string& given, bool resumed) {
     std::vector<uint32_t> ids = file.tokens;
     ids.push_back(0); // whatever comes next
     const uint32_t found = prefix_ && ids.size() <= context_size() ? session_.resume(ids) : 0;
-    const size_t tokens = conversation_.turns() == 0 ? 0 : conversation_.prompt().size();
-    write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context{}\n", printable(given, 200), conversation_.turns(),
-                            conversation_.turns() == 1 ? "turn is" : "turns are", tokens, context_size(),
+    const size_t tokens = turns_.turns() == 0 ? 0 : turns_.prompt().size();
+    write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context{}\n", printable(given, 200), turns_.turns(),
+                            turns_.turns() == 1 ? "turn is" : "turns are", tokens, context_size(),
                             found > 0 ? fmt::format(", {} in the cache", found) : ""));
     if (const std::string now = sampling_description(settings_.sampling); now != before)
         write_error(fmt::format("sampling  {}\n", now));
@@ -334,7 +334,7 @@ void Chat::print_statistics() const {
                             double(bytes) / (1 << 20), kv_description(*engine_)));
     write_error(
         fmt::format("turns     {}\nanswers   {} of {} tokens in {:.1f} s\nprompts   {} tokens run, {} found in the cache\n",
-                    conversation_.turns(), t.answers, t.tokens, seconds, t.prompt_tokens, t.reused_tokens));
+                    turns_.turns(), t.answers, t.tokens, seconds, t.prompt_tokens, t.reused_tokens));
     if (drafts_)
         write_error(fmt::format("drafts    {} of {} tokens accepted: {}\n", t.accepted, t.drafted, drafts_->description));
     write_error(fmt::format("device    {}\nsampling  {}\n", engine_->device_name, sampling_description(settings_.sampling)));

@@ -25,7 +25,7 @@ ChatSettings Chat::with_flags(const ChatSettings& saved) const {
 }
 
 void Chat::show_conversation() const {
-    for (const auto& message : conversation_.messages()) {
+    for (const auto& message : turns_.messages()) {
         const std::string role = message["role"], text = harmless(message["content"].get<std::string>());
         if (role == "system") continue;
         write_error(role == "user" ? fmt::format("> {}\n", text) : console_.dim(text) + "\n");
@@ -57,10 +57,10 @@ void Chat::keep() {
 // both prompts begin with are run.
 void Chat::run_ahead() {
     constexpr size_t worthwhile = 8; // tokens
-    if (conversation_.turns() == 0 || last_stop_ == Stop::interrupted || leaving_) return;
+    if (turns_.turns() == 0 || last_stop_ == Stop::interrupted || leaving_) return;
     std::vector<uint32_t> prompts[2];
     for (const int i : {0, 1}) { // what is common to any two questions is common to all
-        Conversation next = conversation_;
+        ChatTurns next = turns_;
         next.ask(i == 0 ? "a" : "The");
         prompts[i] = next.prompt();
     }

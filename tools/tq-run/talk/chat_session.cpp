@@ -12,7 +12,7 @@
 #include "model/forward.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/engine/generation_text.h"
-#include "tools/tq-run/talk/answer.h"
+#include "tools/tq-run/talk/answer_printer.h"
 
 namespace tq {
 namespace {
@@ -61,7 +61,7 @@ Chat::Chat(const ChatArguments& arguments, Console& console)
                 arguments.sampling.max_tokens()},
       constraint_(arguments.grammar.constraint(engine_->model.tokenizer, grammar_start(options_))),
       sampler_(settings_.sampling, engine_->unsampled(arguments.sampling.ignore_end)),
-      conversation_(engine_->model.tokenizer, options_, arguments.system.value_or(engine_->model.system)),
+      turns_(engine_->model.tokenizer, options_, arguments.system.value_or(engine_->model.system)),
       prompt_cache_(arguments.prompt_cache, *engine_, session_, console),
       questions_(console, complete_chat_line, !arguments.no_history) {
     sampler_.constrain(constraint_.get());
@@ -88,9 +88,9 @@ void Chat::print_banner() const {
 
 // The text that /read has read stays for the next question if this one gets no answer.
 void Chat::ask(std::string question) {
-    const Conversation before = conversation_;
+    const ChatTurns before = turns_;
     try {
-        conversation_.ask(read_text_.empty() ? std::move(question) : read_text_ + "\n\n" + question);
+        turns_.ask(read_text_.empty() ? std::move(question) : read_text_ + "\n\n" + question);
     } catch (const Error& error) {
         return refuse(error.what());
     }
@@ -106,20 +106,20 @@ void Chat::refuse(const std::string& why) const {
 // Lets the context begin at a later turn: the first with which the prompt has at most three quarters of the context, so that it
 // need not be run again soon; the last turn if no turn qualifies. The search renders few prompts, also of thousands of turns.
 bool Chat::make_room(size_t answered) {
-    const size_t enough = context_size() - context_size() / 4, before = conversation_.prompt().size();
-    const size_t now = conversation_.first_turn_in_context(), last = conversation_.turns() - 1;
+    const size_t enough = context_size() - context_size() / 4, before = turns_.prompt().size();
+    const size_t now = turns_.first_turn_in_context(), last = turns_.turns() - 1;
     if (now >= last) return false;
     size_t begin = now + 1, end = last; // the turn looked for is one of begin .. end
     while (begin < end) {
         const size_t middle = begin + (end - begin) / 2;
-        if (conversation_.prompt_from(middle).size() + answered <= enough)
+        if (turns_.prompt_from(middle).size() + answered <= enough)
             end = middle;
         else
             begin = middle + 1;
     }
-    conversation_.begin_context_at(begin);
+    turns_.begin_context_at(begin);
     dropped_turns_ += begin - now;
-    dropped_tokens_ += before - conversation_.prompt().size();
+    dropped_tokens_ += before - turns_.prompt().size();
     warned_ = false;
     return true;
 }
@@ -133,13 +133,13 @@ void Chat::say_dropped() {
 }
 
 std::string Chat::too_long() const {
-    const size_t tokens = conversation_.prompt().size(), alone = conversation_.prompt_from(conversation_.turns() - 1).size();
+    const size_t tokens = turns_.prompt().size(), alone = turns_.prompt_from(turns_.turns() - 1).size();
     if (alone > context_size())
         return fmt::format(
             "the question does not fit: it has {} tokens{} but the context holds {}: shorten it, or ask for a larger "
             "context with -c",
-            alone, conversation_.system().empty() ? "" : " with the system prompt", context_size());
-    Conversation before = conversation_;
+            alone, turns_.system().empty() ? "" : " with the system prompt", context_size());
+    ChatTurns before = turns_;
     before.take_back_question();
     const size_t earlier = before.prompt().size();
     return fmt::format(
@@ -150,24 +150,24 @@ std::string Chat::too_long() const {
 }
 
 // Returns no ids if the conversation does not fit; it is then `before`.
-std::vector<uint32_t> Chat::prompt(const Conversation& before) {
-    auto ids = conversation_.prompt();
+std::vector<uint32_t> Chat::prompt(const ChatTurns& before) {
+    auto ids = turns_.prompt();
     // If the question has no room even without earlier turns, none is dropped for it.
-    const auto alone = [&] { return conversation_.prompt_from(conversation_.turns() - 1).size(); };
+    const auto alone = [&] { return turns_.prompt_from(turns_.turns() - 1).size(); };
     if (ids.size() > context_size() && arguments_.context_shift && alone() <= context_size() && make_room(0))
-        ids = conversation_.prompt();
+        ids = turns_.prompt();
     if (ids.size() <= context_size()) {
         say_dropped();
         return ids;
     }
     const std::string why = too_long();
-    conversation_ = before;
+    turns_ = before;
     refuse(why);
     return {};
 }
 
 // If the context is full in the middle of an answer, the oldest turns make room for the rest of it.
-Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
+Generated Chat::generate(std::vector<uint32_t> ids, AnswerPrinter& answer) {
     const Tokenizer& tokenizer = engine_->model.tokenizer;
     GenerateOptions options = interruptible(console_);
     options.max_tokens = settings_.max_tokens;
@@ -179,7 +179,7 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
     Generated all = session_.generate(ids, sampler_, options);
     options.on_prompt = {}; // its line would appear where the answer is
     while (all.stop == Stop::context_full && arguments_.context_shift && make_room(all.ids.size())) {
-        ids = conversation_.prompt();
+        ids = turns_.prompt();
         ids.insert(ids.end(), all.ids.begin(), all.ids.end());
         if (ids.size() >= context_size()) continue;
         options.max_tokens = settings_.max_tokens - uint32_t(all.ids.size());
@@ -193,10 +193,10 @@ Generated Chat::generate(std::vector<uint32_t> ids, Answer& answer) {
 // before the first token; the conversation is then `before`.
 // The constraint starts anew with each answer, and Ctrl-C from before is forgotten. What was answered is kept on the disk at once
 // (keep()), and then the idle time is used for the next turn's prompt (run_ahead()).
-bool Chat::reply(const Conversation& before) {
+bool Chat::reply(const ChatTurns& before) {
     const auto ids = prompt(before);
     if (ids.empty()) return false;
-    Answer answer(engine_->model.tokenizer, console_, options_.opens_thinking());
+    AnswerPrinter answer(engine_->model.tokenizer, console_, options_.opens_thinking());
     if (constraint_) constraint_->restart();
     clear_interrupt();
     Generated result;
@@ -205,20 +205,20 @@ bool Chat::reply(const Conversation& before) {
         result = generate(ids, answer);
     } catch (const OutOfMemory& error) {
         console_.clear_status();
-        conversation_ = before;
+        turns_ = before;
         refuse(error.what());
         return false;
     } catch (...) {
-        conversation_ = before;
+        turns_ = before;
         throw;
     }
     answer.finish();
     last_stop_ = result.stop;
     const bool answered = result.stop != Stop::interrupted || !answer.empty();
     if (answered)
-        conversation_.answer(answer.text(), answer.thought());
+        turns_.answer(answer.text(), answer.thought());
     else
-        conversation_ = before;
+        turns_ = before;
     explain(result, answered);
     if (answered) keep();
     clear_interrupt();

@@ -5,7 +5,7 @@
 #include "tools/tq-run/engine/engine.h"
 #include "tools/tq-run/engine/prefix.h"
 #include "tools/tq-run/engine/speculation.h"
-#include "tools/tq-run/talk/conversation.h"
+#include "tools/tq-run/talk/chat_turns.h"
 #include "tools/tq-run/talk/prompt_cache.h"
 #include "tools/tq-run/talk/question_reader.h"
 #include "tools/tq-run/talk/saved_conversation.h"
@@ -31,7 +31,7 @@ struct ChatArguments {
 // destroyed before it. A line is obeyed as a command (obey) or asked as a question (ask). If a question or its answer does not
 // fit, earlier turns leave the context (make_room), though not the conversation, unless --no-context-shift forbids it.
 // Three lists of the same text differ. The conversation has all turns. The context has the turns from
-// Conversation::first_turn_in_context() on, rendered by the template. The session's slot has the ids whose keys and values are
+// ChatTurns::first_turn_in_context() on, rendered by the template. The session's slot has the ids whose keys and values are
 // in the cache. Each prompt is rendered from the conversation anew, and only the part that the slot lacks is run.
 class Chat {
   public:
@@ -72,9 +72,9 @@ class Chat {
     bool make_room(size_t answered); // the context then begins at a later turn; false if it begins at the last already
     void say_dropped();
     std::string too_long() const;
-    std::vector<uint32_t> prompt(const Conversation& before);
-    bool reply(const Conversation& before);
-    Generated generate(std::vector<uint32_t> ids, class Answer& answer);
+    std::vector<uint32_t> prompt(const ChatTurns& before);
+    bool reply(const ChatTurns& before);
+    Generated generate(std::vector<uint32_t> ids, class AnswerPrinter& answer);
     void explain(const Generated& result, bool answered);
     void resume(); // the conversation of --resume
     void show_conversation() const;
@@ -93,7 +93,7 @@ class Chat {
     ChatSettings settings_;
     const std::unique_ptr<GrammarConstraint> constraint_; // null: none
     Sampler sampler_;
-    Conversation conversation_;
+    ChatTurns turns_;
     PromptCache prompt_cache_;
     QuestionReader questions_;
     std::string read_text_;      // by /read, for the next question

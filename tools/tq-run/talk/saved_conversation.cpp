@@ -45,7 +45,7 @@ static void require_own(const std::string& text) {
         fail("{} exists and is not a saved conversation: name another file, or delete it first", printable(text, 200));
 }
 
-void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
+void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const ChatTurns& from,
                        std::span<const uint32_t> tokens) {
     const nlohmann::ordered_json json{{"format", format},
                                       {"version", version},
@@ -76,7 +76,7 @@ nlohmann::json read_conversation(const std::string& path) {
     return json;
 }
 
-LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, Conversation& to) {
+LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, ChatTurns& to) {
     const auto json = read_conversation(path);
     try {
         const ChatSettings read = ChatSettings::from_json(json.value("settings", nlohmann::json::object()), settings);

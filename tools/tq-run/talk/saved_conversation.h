@@ -1,14 +1,14 @@
 // A conversation as a file of readable JSON: /save and /load of chat.
 #pragma once
 #include "tools/tq-run/talk/chat_settings.h"
-#include "tools/tq-run/talk/conversation.h"
+#include "tools/tq-run/talk/chat_turns.h"
 
 namespace tq {
 
 // {"format": "tq-run conversation", "version": 1, "model": NAME, "settings": {...}, "messages": [{"role", "content"}, ...],
 // "tokens": [...]}; written completely or not at all. tokens: the ids that were run; the conversation goes on with them. Throws
 // Error.
-void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const Conversation& from,
+void save_conversation(const std::string& path, const std::string& model, const ChatSettings& settings, const ChatTurns& from,
                        std::span<const uint32_t> tokens);
 
 bool is_saved_conversation(const std::string& path);
@@ -23,6 +23,6 @@ struct LoadedConversation {
 };
 // Replaces both with the file's contents. Throws an Error that names the file if it is damaged or something else; nothing is
 // changed then.
-LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, Conversation& to);
+LoadedConversation load_conversation(const std::string& path, ChatSettings& settings, ChatTurns& to);
 
 } // namespace tq

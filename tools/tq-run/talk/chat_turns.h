@@ -7,10 +7,10 @@
 
 namespace tq {
 
-class Conversation {
+class ChatTurns {
   public:
     // Both throw Error when the text is not valid UTF-8.
-    Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system);
+    ChatTurns(const Tokenizer& tokenizer, ChatOptions options, std::string system);
     void ask(std::string question);
 
     // The thinking is kept if the template has it in the history, too.

@@ -4,7 +4,7 @@
 // their types before anything changes.
 // prompt_from(turn) renders the system prompt and the turns from one on. It does not cut tokens off a longer prompt, since
 // templates treat first and last messages otherwise.
-#include "tools/tq-run/talk/conversation.h"
+#include "tools/tq-run/talk/chat_turns.h"
 #include "base/ensure.h"
 #include "base/error.h"
 #include "model/files/formats/json.h"
@@ -24,50 +24,50 @@ const std::string& text_of(const nlohmann::json& message, const char* what) {
 
 } // namespace
 
-Conversation::Conversation(const Tokenizer& tokenizer, ChatOptions options, std::string system)
+ChatTurns::ChatTurns(const Tokenizer& tokenizer, ChatOptions options, std::string system)
     : tokenizer_(&tokenizer), options_(options), system_(std::move(system)) {
     tokenizer_->encode(system_); // only for its error, whose byte offset then counts from the text's own beginning
     clear();
 }
 
-void Conversation::ask(std::string question) {
+void ChatTurns::ask(std::string question) {
     tokenizer_->encode(question); // for its error
     messages_.push_back(message("user", std::move(question)));
 }
 
-void Conversation::answer(std::string text, std::string thought) {
+void ChatTurns::answer(std::string text, std::string thought) {
     messages_.push_back(message("assistant", std::move(text)));
     if (options_.keeps_thinking() && !thought.empty()) messages_.back()["reasoning_content"] = std::move(thought);
 }
 
-void Conversation::take_back_question() {
+void ChatTurns::take_back_question() {
     ENSURE(!messages_.empty() && messages_.back()["role"] == "user", "no open question");
     messages_.erase(messages_.size() - 1);
 }
 
-bool Conversation::take_back_answer() {
+bool ChatTurns::take_back_answer() {
     if (messages_.empty() || messages_.back()["role"] != "assistant") return false;
     messages_.erase(messages_.size() - 1);
     begin_ = 0;
     return true;
 }
 
-void Conversation::clear() {
+void ChatTurns::clear() {
     begin_ = 0;
     messages_ = nlohmann::ordered_json::array();
     if (!system_.empty()) messages_.push_back(message("system", system_));
 }
 
-size_t Conversation::turns() const { return (messages_.size() - first_message() + 1) / 2; }
+size_t ChatTurns::turns() const { return (messages_.size() - first_message() + 1) / 2; }
 
-void Conversation::set_system(std::string text) {
+void ChatTurns::set_system(std::string text) {
     tokenizer_->encode(text); // for its error
     if (!system_.empty()) messages_.erase(size_t(0));
     system_ = std::move(text);
     if (!system_.empty()) messages_.insert(messages_.begin(), message("system", system_));
 }
 
-void Conversation::replace(const nlohmann::json& messages) {
+void ChatTurns::replace(const nlohmann::json& messages) {
     if (!messages.is_array()) fail("its messages are {}, not a list", kind_of(messages));
     std::string system;
     auto read = nlohmann::ordered_json::array();
@@ -90,7 +90,7 @@ void Conversation::replace(const nlohmann::json& messages) {
     begin_ = 0;
 }
 
-std::vector<uint32_t> Conversation::prompt_from(size_t turn) const {
+std::vector<uint32_t> ChatTurns::prompt_from(size_t turn) const {
     if (turn == 0) return tokenizer_->encode(render_chat(messages_, nullptr, options_));
     auto sent = nlohmann::ordered_json::array();
     if (!system_.empty()) sent.push_back(messages_[0]);

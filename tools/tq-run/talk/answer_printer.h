@@ -7,10 +7,10 @@
 
 namespace tq {
 
-class Answer {
+class AnswerPrinter {
   public:
     // `thinking`: the prompt has opened the thinking block already.
-    Answer(const Tokenizer& tokenizer, Console& console, bool thinking);
+    AnswerPrinter(const Tokenizer& tokenizer, Console& console, bool thinking);
 
     void push(uint32_t id);
     void finish(); // ends the line

@@ -1,8 +1,8 @@
 // The types of tools' parameters, as far as the parser of XML-like calls needs them. <parameter=x>5</parameter> has no quotes:
 // only the schema says whether it is the text "5" or the number 5. A parameter is a text, JSON, or either; in the last case a
-// value that reads as JSON is JSON. So are parameters that a schema allows without a word about their values. Parameters and tools
-// that no schema describes are texts, as nothing is lost then. Models now and then write Python's True, False and None instead of
-// JSON's; these are read as the JSON values.
+// value that reads as JSON is JSON. So are parameters that a schema allows without a word about their values. Parameters and
+// tools that no schema describes are texts, as nothing is lost then. Models now and then write Python's True, False and None
+// instead of JSON's; these are read as the JSON values.
 #include "model/text/tool_types.h"
 #include "base/error.h"
 #include "base/json.h"

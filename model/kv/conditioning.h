@@ -46,8 +46,8 @@ struct HeadConditions {
     bool empty() const { return factors.empty(); }
 };
 
-// The same of the weights of a layer whose heads have no norms (model/weights/channel_scales.h): keys lack the mean of what RoPE
-// makes of their biases. [kv_heads][head_dim] each; no scales: nothing is known, or norms tell.
+// The scaling by the weights of a layer whose heads have no norms (model/weights/channel_scales.h): keys lack the mean of what
+// RoPE makes of their biases. [kv_heads][head_dim] each; no scales: nothing is known, or norms tell.
 struct KeyScaling {
     std::vector<float> scales, means;
 };

@@ -1,4 +1,4 @@
-// Whose pages these are. A page is of use only to a run that would store the same bytes: the same weights, positions, cache
+// The owner of pages. A page is of use only to a run that would store the same bytes: the same weights, positions, cache
 // types, rotation, scale rule and conditioning, and, for equal bits, the same computation. Each is a text, so that a reader can
 // say which of them differs; the name of the owner is a hash of all texts with their lengths.
 // The texts say what is computed, not which flag asked for it: two ways of asking for one thing must give one owner

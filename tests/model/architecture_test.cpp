@@ -26,7 +26,7 @@ const Architecture& named(std::string_view name) {
     return architectures[0];
 }
 
-// The least keys of a model of 2 heads of 64 in one layer.
+// The minimum of keys of a model of 2 heads of 64 in one layer.
 ModelFile keys_of(std::string_view architecture) {
     ModelFile file("model.gguf");
     ModelFile::Metadata& keys = file.mutable_metadata();
@@ -88,16 +88,16 @@ double relative(std::span<const float> a, std::span<const float> b) {
 
 TEST_CASE("keys have the architecture's name, and some have a value where they are absent") {
     for (const char* name : {"qwen2", "llama", "qwen3moe"}) {
-        ModelFile least = keys_of(name);
+        ModelFile minimal = keys_of(name);
         for (const char* key : {".expert_count", ".expert_used_count"})
-            if (named(name).experts) least.mutable_metadata()[name + std::string(key)] = uint64_t(2);
-        const Config c = read_config(least);
+            if (named(name).experts) minimal.mutable_metadata()[name + std::string(key)] = uint64_t(2);
+        const Config c = read_config(minimal);
         CHECK(c.architecture->name == name);
         CHECK(c.head_dim == 64);
         CHECK(c.num_key_value_heads == 2);
         CHECK(c.rope_theta == 10000);
         CHECK(c.head_norm_eps().has_value() == named(name).qk_norm);
-        ModelFile& more = least;
+        ModelFile& more = minimal;
         more.mutable_metadata()[std::string(name) + ".attention.key_length"] = uint64_t(128);
         more.mutable_metadata()[std::string(name) + ".attention.head_count_kv"] = uint64_t(1);
         more.mutable_metadata()[std::string(name) + ".rope.freq_base"] = 5e5;

@@ -1,5 +1,5 @@
-// What each key of a GGUF file does that may change results: it is followed, or refused, or a note says that it is not, or it
-// changes nothing, in llama.cpp neither. tests/compare-keys compares the two programs with the same values.
+// Each key of a GGUF file that may change results is followed, or refused, or a note says that it is not, or it changes nothing,
+// in llama.cpp neither. tests/compare-keys compares the two programs with the same values.
 #include "base/error.h"
 #include "model/cpu/forward.h"
 #include "model/engine/sampling/sampler.h"
@@ -19,7 +19,7 @@ namespace {
 
 using Value = ModelFile::Value;
 
-// What a user gets from a model.
+// A user's results of a model.
 struct Results {
     std::vector<float> logits;
     std::vector<uint32_t> tokens;

@@ -27,7 +27,7 @@ class FieldWatch {
     std::unordered_set<const Json*> read_;
 };
 
-void note_read(const Json& object, const Json& value); // a member of `object`
+void note_read(const Json& object, const Json& value); // tells the watch that a member of `object` was asked for
 
 // Parses the body of a request, and returns what `read` makes of it. The tree, which takes many times the memory of its text, is
 // gone then, and the log has heard of the fields that `read` did not ask for.

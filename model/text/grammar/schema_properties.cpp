@@ -101,7 +101,6 @@ std::string other_names(const std::vector<Property>& properties, GbnfWriter& wri
 
 } // namespace
 
-// The names that `propertyNames` allows, where it lists them.
 std::optional<std::vector<std::string>> listed_names(SchemaRules& rules, const SchemaJson& schema, const std::string& place,
                                                      uint32_t depth) {
     constexpr uint32_t max_depth = 32;

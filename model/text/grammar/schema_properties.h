@@ -25,7 +25,7 @@ struct OtherMembers {
 // How a name is written: as a text of JSON with its quotes, or as it is, without characters of markup.
 enum class NameForm { quoted, bare };
 
-// The names that a schema of texts allows, where it lists them.
+// Returns the names that a schema of texts allows (that of `propertyNames`, or of a parameter) if it lists them.
 std::optional<std::vector<std::string>> listed_names(SchemaRules& rules, const SchemaJson& schema, const std::string& place,
                                                      uint32_t depth = 0);
 

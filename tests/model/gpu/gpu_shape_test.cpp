@@ -153,7 +153,7 @@ TEST_CASE("in a layer a token waits seven times on a GPU, and nine times on a pr
 namespace {
 
 // Kernels of a GPU, and how far off they may be in which cache.
-struct Variant {
+struct KernelChoice {
     std::string name;
     DeviceKernels kernels;
     KvType type;
@@ -162,13 +162,13 @@ struct Variant {
 
 // A code beyond a threshold costs some thousandths: a few are, if sums have another order, and more if a token's attention
 // is of halves. Products of halves move so many that only a cache without codes tells them from wrong ones.
-std::vector<Variant> variants(const gpu::Tuning& own) {
+std::vector<KernelChoice> variants(const gpu::Tuning& own) {
     const auto with = [&](auto&& change) {
         gpu::Tuning tuning = without_halves(own);
         change(tuning);
         return DeviceKernels{tuning};
     };
-    std::vector<Variant> out{
+    std::vector<KernelChoice> out{
         {"fp32", with([](gpu::Tuning&) {}), KvType::f32, exact_limit},
         {"fp32, compressed", with([](gpu::Tuning&) {}), KvType::tq4, 1e-2},
         {"a token's attention of halves", with([](gpu::Tuning& t) { t.decode_subgroups = 2; }), KvType::tq4, 2e-2},

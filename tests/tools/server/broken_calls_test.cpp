@@ -9,7 +9,7 @@ using namespace tq::server;
 
 namespace {
 
-// What a client gets: the text, and "name arguments" of each call.
+// A client's result: the text, and "name arguments" of each call.
 struct Got {
     std::string text;
     std::vector<std::string> calls;
@@ -147,7 +147,7 @@ const Broken table[] = {
      "",
      {"{\"city\": \"Oslo\"}", "{\"city\": Paris}"},
      {"{\"city\":\"Oslo\"}", "{}"}},
-    // What is no call is its text.
+    // Text without a call stays text.
     {"Sunny.</tool_call> Really.", "Sunny. Really.", {}, {}},
     {"<tool_call>\nI cannot.\n</tool_call>", "I cannot.", {}, {}},
     {"The tag <tools> lists them.", "The tag <tools> lists them.", {}, {}},

@@ -52,8 +52,8 @@ class Rig {
     // Runs compare() on the first want.size() elements; fails too when the guard words have changed.
     Outcome check(const Buffer& output, std::span<const float> want, double limit, double norm = 0);
 
-    // shaders/context.glsl: of rows of slots whose pages `tables` gives; or of `tokens` tokens of one slot from `position` on,
-    // with scattered_pages(). rope: a table of `rotary` channels.
+    // Makes the buffer of shaders/context.glsl: for rows of slots with these page tables, or for `tokens` tokens of one slot from
+    // `position` on, with scattered_pages(). rope: a table of `rotary` channels.
     Buffer context(const gpu::PassRows& rows, std::span<const std::vector<uint32_t>> tables, std::span<const float> rope = {},
                    uint32_t rotary = 0);
     Buffer context(uint32_t position, uint32_t tokens, std::span<const float> rope = {}, uint32_t rotary = 0);

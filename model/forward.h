@@ -85,6 +85,8 @@ struct BlockKernels {
     uint32_t block = 0;         // the longest slice of a run; 0: each token is computed as if alone
     uint32_t many = UINT32_MAX; // minimum tokens of a slice; from there on its length does not change a token's bits
 
+    // Returns whether a token has the same bits in every slice.
+    bool tokens_alike() const { return block == 0 || many == 1; }
     // Returns whether a run of at least `many` tokens has no slice of fewer.
     bool evens_slices() const { return many <= block / 2; }
     // Returns the length of the next slice of a run with `left` tokens left: a block, or less if the last slice would have fewer

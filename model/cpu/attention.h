@@ -1,9 +1,11 @@
-// The partial results of attention on the CPU, and the scratch memory of a thread.
+// The division of attention on the CPU into ranges and tiles of positions, its partial results, and the scratch memory of a
+// thread.
 #pragma once
 #include "model/cpu/aligned_floats.h"
 #include "model/host/network.h"
 #include "model/kv/window.h"
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <hwy/cache_control.h>
@@ -19,27 +21,43 @@ inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
 
 static_assert(page_tokens % kv_tile == 0); // no tile crosses a page
 
+// Positions are divided into ranges, each with a softmax of its own, which are added up in order. The bounds are the same for all
+// queries, so that a query's bits depend on nothing but its own position: ranges of 512, and from 8192 on 16 for each doubling.
+constexpr uint32_t range_begin(uint32_t range) { return range < 16 ? 512 * range : (16 + range % 16) << (8 + range / 16); }
+// Returns the range that a position is in.
+constexpr uint32_t range_of(uint32_t position) {
+    if (position < range_begin(16)) return position / 512;
+    const auto bits = uint32_t(std::bit_width(position));
+    return 16 * (bits - 14) + (position >> (bits - 5));
+}
+static_assert(range_begin(15) == 7680 && range_begin(16) == 8192 && range_begin(17) == 8704 && range_begin(32) == 16384);
+static_assert(range_of(8191) == 15 && range_of(8192) == 16 && range_of(8703) == 16 && range_of(16384) == 32);
+
 // The vectors of consecutive tokens, at most kv_tile, of a kv head, within one block of a cache side.
 struct StoredTile {
     host::Place first;
     uint32_t head, count;
 };
 
-// Keys and values of a sequence: vector i is token i % block_tokens of block blocks[i / block_tokens]. Vectors in pages are found
-// by position, those of the window by their place in the ring.
+// Keys and values of a sequence: that of a position is token i % block_tokens of block blocks[i / block_tokens], where i is the
+// position, or its place in the ring of the window.
 struct StoredVectors {
     const CacheSide &k, &v;
     std::span<const uint32_t> blocks;
+    uint32_t ring = UINT32_MAX;
 
-    StoredTile tile(uint32_t head, uint32_t first, uint32_t count) const {
-        return {{blocks[first / k.block_tokens], first % k.block_tokens}, head, count};
+    // Returns the tile of positions from `first` to the end of its tile, but before `end`.
+    StoredTile tile(uint32_t head, uint32_t first, uint32_t end) const {
+        const uint32_t i = first % ring;
+        return {
+            {blocks[i / k.block_tokens], i % k.block_tokens}, head, std::min({kv_tile - first % kv_tile, end - first, ring - i})};
     }
 };
 inline StoredVectors in_pages(const LayerCache& cache, const Row& row) {
     return {cache.k, cache.v, cache.sequences.table(row.slot)};
 }
 inline StoredVectors in_window(const LayerCache& cache, const Row& row) {
-    return {cache.window->k, cache.window->v, std::span(&row.slot, 1)};
+    return {cache.window->k, cache.window->v, std::span(&row.slot, 1), cache.window->k.block_tokens};
 }
 
 // A tile to be read soon, whose vectors are prefetched one by one while those of another are used: hardware prefetchers do not
@@ -66,18 +84,18 @@ class NextTile {
     const size_t bytes_, scale_bytes_; // of a vector
 };
 
+// The largest score of no positions: finite, since minus infinity less itself is NaN.
+inline constexpr float no_score = -1e30f;
+
 // The softmax over some positions for one query: sums = sum of exp(score - largest) * value, total without the value.
 struct Partial {
     alignas(64) std::array<float, 256> sums;
     float largest, total;
 
-    void scale(float by) {
-        for (float& sum : sums) sum *= by;
-    }
-    void reset() {
-        largest = -std::numeric_limits<float>::infinity();
+    void reset(size_t d) {
+        largest = no_score;
         total = 0;
-        sums.fill(0);
+        std::fill_n(sums.begin(), d, 0.0f);
     }
 };
 
@@ -94,13 +112,6 @@ struct QueryPages {
     explicit operator bool() const { return of != nullptr; }
     QueryPages from(size_t query) const { return {of, first + query}; }
     float at(size_t query, uint32_t position) const { return of ? of->of(first + query)[position / page_tokens] : 0; }
-    // Adds them to the scores of `count` positions from `position` on.
-    void add(float* scores, size_t query, uint32_t position, uint32_t count) const {
-        for (uint32_t p = 0, end; of && p < count; p = end) {
-            end = std::min(count, p + page_tokens - (position + p) % page_tokens);
-            for (const float score = at(query, position + p); p < end; p++) scores[p] += score;
-        }
-    }
 };
 
 // The first tokens of a sequence, if they are kept in fp16 (model/kv/window.h): a query's softmax begins with them.
@@ -141,10 +152,9 @@ struct Sinks {
     }
 };
 
-// Some vectors of a kv head: [begin, end); the first is that of `position`. Vectors below `left_out` are left out.
-struct VectorRange {
-    uint32_t head, begin, end, position;
-    uint32_t left_out;
+// Consecutive ranges of a kv head, begin .. end - 1, of the positions before `positions`. Those below `left_out` are left out.
+struct Ranges {
+    uint32_t head, begin, end, positions, left_out;
 };
 
 // The queries begin .. end - 1 of a kv head: query i is head i % group() of the group that shares it, of row i / group().

@@ -45,10 +45,6 @@ HWY_INLINE size_t nibble_of_channel(KvType type, size_t c) {
 // The order of codes is vector by vector, each of one nibble of `lanes` words: the even nibbles of these, then the odd ones.
 constexpr size_t nibble_of_vector(size_t vector) { return vector % 4 * 2 + vector / 4; }
 
-// The quarters of unequal bits in the order in which products are summed: those of the vectors 0 and 2, 1 and 3, 5 and 7, 4
-// and 6.
-inline constexpr size_t quarter_order[KV_QUARTERS] = {0, 2, 3, 1};
-
 // Returns the place of channel c in the order of codes.
 HWY_INLINE size_t place_of(KvType type, size_t c) {
     const size_t nibble = nibble_of_channel(type, c), vector = nibble % 2 * 4 + nibble / 2;

@@ -13,7 +13,7 @@
 #include "model/cpu/attention.h"
 #include "model/cpu/code_levels-inl.h"
 #include "model/cpu/code_tile-inl.h"
-#include "model/cpu/vector-inl.h"
+#include "model/cpu/lane_sums-inl.h"
 #include <algorithm>
 #include <array>
 #include <type_traits>
@@ -26,6 +26,11 @@ namespace tq::cpu::HWY_NAMESPACE {
 
 inline bool multiplies_codes(const KvCodec& codec) {
     return is_turboquant(codec.type) && code_bits(codec.type) <= 4 && codec.head_dim() % (8 * lanes) == 0;
+}
+
+// Returns the place of a channel in the order in which products are summed, lane by lane.
+inline size_t place_in(const KvCodec& codec, size_t channel) {
+    return multiplies_codes(codec) ? place_of(codec.type, channel) : channel;
 }
 
 // Calls use(of, h) for the heads h .. h + of - 1 of a group: as many fours as possible, then twos, then one.
@@ -46,42 +51,28 @@ template <class Make> auto of_kind(CodeWords kind, const Make& make) {
     return make(std::integral_constant<CodeWords, CodeWords::nibbles>());
 }
 
-// Returns in lane i of each block of four lanes the sum of that block of v[i].
-HWY_INLINE V sums_of_blocks(const V (&v)[4]) {
-    using P = hn::Repartition<int64_t, F>;
-    const auto pairs = [](V a, V b) {
-        return hn::BitCast(P(), hn::Add(hn::InterleaveLower(F(), a, b), hn::InterleaveUpper(F(), a, b)));
-    };
-    const auto low = pairs(v[0], v[1]), high = pairs(v[2], v[3]);
-    return hn::Add(hn::BitCast(F(), hn::InterleaveLower(P(), low, high)), hn::BitCast(F(), hn::InterleaveUpper(P(), low, high)));
-}
-
-// Returns in block i the sum of the blocks of v[i].
-HWY_INLINE V sum_blocks(const V (&v)[lanes / 4]) {
-#if HWY_TARGET <= HWY_AVX3
-    const auto halves = [](V a, V b) { return hn::Add(hn::ConcatLowerLower(F(), b, a), hn::ConcatUpperUpper(F(), b, a)); };
-    const V low = halves(v[0], v[1]), high = halves(v[2], v[3]);
-    return hn::Add(V{_mm512_shuffle_f32x4(low.raw, high.raw, 0x88)}, V{_mm512_shuffle_f32x4(low.raw, high.raw, 0xdd)});
-#elif HWY_TARGET == HWY_AVX2
-    return hn::Add(hn::ConcatLowerLower(F(), v[1], v[0]), hn::ConcatUpperUpper(F(), v[1], v[0]));
-#else
-    return v[0];
+// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes. Unequal bits: levels
+// times the scale of their quarter, scales[i][quarter].
+template <CodeWords kind, size_t d, size_t heads, size_t count>
+HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
+                               const NibbleLevels& levels, const float* scales) {
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // they would keep queries in the registers that a trellis's indices need
+    if constexpr (kind == CodeWords::trellis_nibbles) __asm__("" : "+r"(q));
 #endif
-}
-
-// sums[head][i] += q[head] . levels of words[i], of the vectors first, first + step .. end - 1 (nibble_of_vector) of each block
-// of d channels and lane by lane; q is in the order of codes.
-template <CodeWords kind, size_t d, size_t first, size_t end, size_t step, size_t heads, size_t count>
-HWY_INLINE void add_nibbles(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
-                            const NibbleLevels& levels) {
+    HWY_UNROLL(16)
+    for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
     HWY_UNROLL(8)
     for (size_t c = 0; c < d; c += 8 * lanes) {
         HWY_UNROLL(8)
-        for (size_t n = first; n < end; n += step) {
+        for (size_t n = 0; n < 8; n++) {
+            const size_t nibble = nibble_of_vector(n);
             V key[count];
             HWY_UNROLL(4)
-            for (size_t i = 0; i < count; i++)
-                key[i] = WordLevels<kind>(words[i] + word_of(kind, c), levels).of_nibble(nibble_of_vector(n));
+            for (size_t i = 0; i < count; i++) {
+                key[i] = WordLevels<kind>(words[i] + word_of(kind, c), levels).of_nibble(nibble);
+                if constexpr (kind == CodeWords::unequal)
+                    key[i] = hn::Mul(key[i], hn::Set(F(), scales[KV_QUARTERS * i + nibble % KV_QUARTERS]));
+            }
             HWY_UNROLL(4)
             for (size_t h = 0; h < heads; h++) {
                 const V query = hn::LoadU(F(), q + h * d + c + n * lanes);
@@ -89,35 +80,6 @@ HWY_INLINE void add_nibbles(V (&sums)[heads][count], const float* HWY_RESTRICT q
                 for (size_t i = 0; i < count; i++) sums[h][i] = hn::MulAdd(query, key[i], sums[h][i]);
             }
         }
-    }
-}
-
-// sums[head][i] = q[head] . levels of words[i], of d channels and lane by lane; q is in the order of codes. ratios[..][kv_tile]:
-// of unequal bits, by which the sums of earlier quarters are multiplied.
-template <CodeWords kind, size_t d, size_t heads, size_t count>
-HWY_INLINE void multiply_codes(V (&sums)[heads][count], const float* HWY_RESTRICT q, const uint32_t* const (&words)[count],
-                               const NibbleLevels& levels, const float* ratios) {
-#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG // they would keep queries in the registers that a trellis's indices need
-    if constexpr (kind == CodeWords::trellis_nibbles) __asm__("" : "+r"(q));
-#endif
-    HWY_UNROLL(16)
-    for (size_t i = 0; i < heads * count; i++) sums[i / count][i % count] = hn::Zero(F());
-    if constexpr (kind != CodeWords::unequal) {
-        add_nibbles<kind, d, 0, 8, 1>(sums, q, words, levels);
-    } else {
-        const auto next_quarter = [&](size_t quarter) {
-            HWY_UNROLL(16)
-            for (size_t i = 0; i < heads * count; i++)
-                sums[i / count][i % count] =
-                    hn::Mul(sums[i / count][i % count], hn::Set(F(), ratios[quarter * kv_tile + i % count]));
-        };
-        add_nibbles<kind, d, 0, 4, 2>(sums, q, words, levels); // every other even nibble, and so on: quarter_order
-        next_quarter(0);
-        add_nibbles<kind, d, 1, 4, 2>(sums, q, words, levels);
-        next_quarter(1);
-        add_nibbles<kind, d, 5, 8, 2>(sums, q, words, levels);
-        next_quarter(2);
-        add_nibbles<kind, d, 4, 8, 2>(sums, q, words, levels);
     }
 }
 
@@ -140,14 +102,14 @@ template <size_t heads, CodeWords kind, size_t d> void score_codes(float* HWY_RE
                     words[i] = next;
                     next = next == last ? next : next + word_of(kind, d);
                 }
-                multiply_codes<kind, d>(sums, q, words, levels, k.ratios[0] + p + at + first);
+                multiply_codes<kind, d>(sums, q, words, levels, k.scales + KV_QUARTERS * (p + at + first));
                 HWY_UNROLL(16)
                 for (size_t i = 0; i < heads * step; i++) fours[i / step][first + i % step] = sums[i / step][i % step];
             }
             HWY_UNROLL(4)
             for (size_t h = 0; h < heads; h++) partial[h][at / 4] = sums_of_blocks(fours[h]);
         }
-        const V scale = hn::LoadU(F(), k.scales + p);
+        const V scale = kind == CodeWords::unequal ? hn::Set(F(), 1) : hn::Load(F(), k.scales + p);
         HWY_UNROLL(4)
         for (size_t h = 0; h < heads; h++) hn::StoreU(hn::Mul(sum_blocks(partial[h]), scale), F(), scores + h * kv_tile + p);
     }
@@ -184,7 +146,7 @@ template <size_t heads, CodeWords kind> void add_weighted_codes(float* const* y,
                                                                 const NibbleLevels& levels, size_t count, size_t d) {
     constexpr size_t step = std::min<size_t>(8, (many_registers ? 16 : 8) / heads); // vectors whose sums are in registers
     for (size_t i = 0; i < heads * kv_tile; i += lanes)
-        hn::StoreU(hn::Mul(hn::LoadU(F(), weights + i), hn::LoadU(F(), v.scales + i % kv_tile)), F(), weights + i);
+        hn::StoreU(hn::Mul(hn::LoadU(F(), weights + i), hn::Load(F(), v.scales + i % kv_tile)), F(), weights + i);
     for (size_t c = 0; c < d; c += 8 * lanes) {
         const auto add = [&]<size_t... part>(std::index_sequence<part...>) {
             (add_weighted_vectors<heads, kind, part * step, step>(y, c + part * step * lanes, weights, v, levels,
@@ -235,7 +197,9 @@ class CodeScores {
 // Adds weighted tiles of values to the sums of a group of heads, which are in the order of codes until in_order().
 class CodeSums {
   public:
-    explicit CodeSums(const CacheSide& v) : v_(v), kind_(code_words(v.codec.type)), levels_(v.codec.type) {}
+    explicit CodeSums(const CacheSide& v) : v_(v), kind_(code_words(v.codec.type)), levels_(v.codec.type) {
+        for (size_t c = 0; c < v.head_dim(); c++) places_[c] = uint16_t(place_of(v.codec.type, c));
+    }
 
     // parts[..].sums[d] += weights . values; weights[parts][kv_tile] are overwritten, and `next` is prefetched meanwhile.
     void add(std::span<Partial> parts, float* weights, const StoredTile& values, const NextTile& next) const {
@@ -249,8 +213,9 @@ class CodeSums {
 
     void in_order(std::span<Partial> parts) const {
         for (Partial& part : parts) {
-            const auto ordered = part.sums;
-            for (size_t c = 0; c < v_.head_dim(); c++) part.sums[c] = ordered[place_of(v_.codec.type, c)];
+            float ordered[256];
+            std::copy_n(part.sums.data(), v_.head_dim(), ordered);
+            for (size_t c = 0; c < v_.head_dim(); c++) part.sums[c] = ordered[places_[c]];
         }
     }
 
@@ -262,11 +227,13 @@ class CodeSums {
     const CacheSide& v_;
     const CodeWords kind_;
     const NibbleLevels levels_;
+    uint16_t places_[256];
 };
 
 #else
 
 inline bool multiplies_codes(const KvCodec&) { return false; }
+inline size_t place_in(const KvCodec&, size_t channel) { return channel; }
 
 struct CodeScores {
     CodeScores(const CacheSide&, const float*, size_t, float*) {}

@@ -72,10 +72,7 @@ class CodeTile {
     CodeTile(const host::CacheSide& side, const StoredTile& tile, const NextTile& next)
         : next(next), words_(side.codes(tile.first, tile.head).data()),
           words_per_vector_(word_of(code_words(side.codec.type), side.head_dim())), count_(tile.count) {
-        if (is_unequal(side.codec.type))
-            load_four_scales(side.scales(tile.first, tile.head).data());
-        else
-            load_scales(side.scales(tile.first, tile.head).data());
+        load_scales(side.scales(tile.first, tile.head).data(), side.codec.scales());
         if (code_bits(side.codec.type) == 4 || code_words(side.codec.type) == CodeWords::pairs) return;
         const auto* codes = reinterpret_cast<const uint8_t*>(words_);
         if (is_spread_in_order())
@@ -88,35 +85,15 @@ class CodeTile {
     // Returns the words of a position.
     const uint32_t* words(size_t position) const { return words_ + position * words_per_vector_; }
 
-    HWY_ALIGN float scales[kv_tile];
-    HWY_ALIGN float ratios[KV_QUARTERS - 1][kv_tile]; // of unequal bits: of a quarter's scale to the next one's (quarter_order)
+    HWY_ALIGN float scales[kv_tile * KV_QUARTERS]; // of each vector, or of each quarter of a vector
     const NextTile next;
 
   private:
-    void load_scales(const uint16_t* from) {
-        size_t p = 0;
-        for (; p + lanes <= count_; p += lanes)
-            hn::StoreU(load_fp16(reinterpret_cast<const uint8_t*>(from + p)), F(), scales + p);
-        for (; p < kv_tile; p++) scales[p] = p < count_ ? half_to_float(from[p]) : 0;
-    }
-
-    // The scale of the last quarter in quarter_order, and ratios of the others. A scale of 0 is replaced by one that is nothing
-    // beside that of the quarter before, so that there is a ratio.
-    void load_four_scales(const uint16_t* from) {
-        HWY_ALIGN uint16_t of_quarter[KV_QUARTERS][kv_tile] = {};
-        for (size_t p = 0; p < count_; p++)
-            for (size_t i = 0; i < KV_QUARTERS; i++) of_quarter[i][p] = from[KV_QUARTERS * p + quarter_order[i]];
-        for (size_t p = 0; p < kv_tile; p += lanes) {
-            V scale = load_fp16(reinterpret_cast<const uint8_t*>(of_quarter[0] + p));
-            for (size_t i = 1; i < KV_QUARTERS; i++) {
-                const V next = load_fp16(reinterpret_cast<const uint8_t*>(of_quarter[i] + p)),
-                        min_next = hn::Mul(scale, hn::Set(F(), 0x1p-30f));
-                const V positive = hn::IfThenElse(hn::Gt(next, min_next), next, hn::Add(min_next, hn::Set(F(), 0x1p-100f)));
-                hn::StoreU(hn::Div(scale, positive), F(), ratios[i - 1] + p);
-                scale = positive;
-            }
-            hn::StoreU(scale, F(), scales + p);
-        }
+    void load_scales(const uint16_t* from, size_t per_vector) {
+        const size_t count = count_ * per_vector, all = kv_tile * per_vector;
+        size_t i = 0;
+        for (; i + lanes <= count; i += lanes) hn::Store(load_fp16(reinterpret_cast<const uint8_t*>(from + i)), F(), scales + i);
+        for (; i < all; i++) scales[i] = i < count ? half_to_float(from[i]) : 0;
     }
 
     void spread(KvType type, const uint8_t* codes) {

@@ -21,6 +21,10 @@ HWY_INLINE V exp_of(V x) {
     return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(F(), limited));
 }
 
+inline void scale_all(float* x, float by, size_t count) {
+    for (size_t i = 0; i < count; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(F(), x + i), hn::Set(F(), by)), F(), x + i);
+}
+
 // gate = silu(gate) * up
 HWY_INLINE void swiglu(float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, size_t count) {
     const F f;

@@ -27,12 +27,15 @@ struct Product {
     bool accumulate = false;
 };
 
-// Products and attention have two kinds of kernels. If rows are `separate`, each gets the bits that it would get alone, and they
-// share the reading of the weights. Otherwise they are a block: a row gets the same bits whatever the number and content of the
-// others. A pass has at most max_separate_rows separate rows.
+// Products have two kinds of kernels. If rows are `separate`, each gets the bits that it would get alone, and they share the
+// reading of the weights. Otherwise they are a block: a row gets the same bits whatever the number and content of the others. A
+// pass has at most max_separate_rows separate rows, unless has_alike_rows().
 
 // Returns the maximum of separate rows of one product with any of these matrices; it is larger if all have integer products.
 uint32_t max_separate_rows(const Network& net);
+
+// Whether the integer products of all large matrices are as fast for blocks as other products, so that all rows can be separate.
+bool has_alike_rows(const Network& net);
 
 // Names the instruction sets of this processor, on which the kernels and the rounding of their sums depend.
 std::string instruction_set();
@@ -70,9 +73,11 @@ void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, cons
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, std::optional<float> eps, const HeadConditions& k_conditions = {});
 
-// Like ref::attention. The tokens of a slot are consecutive, in rows and in position. q, y: [rows][heads][head_dim]
+// Like ref::attention. The tokens of a slot are consecutive, in rows and in position. Each row has the bits that it has alone,
+// with every kernel: one row after the other, or blocks of a slot's rows. q, y: [rows][heads][head_dim]
+enum class AttentionKernel { fastest, rows, blocks };
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const PageScores& page_scores, const LayerCache& cache,
-               uint32_t heads, std::span<const Row> rows, bool separate);
+               uint32_t heads, std::span<const Row> rows, AttentionKernel kernel = AttentionKernel::fastest);
 
 // gate = silu(gate) * up, element by element
 void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);

@@ -283,20 +283,35 @@ void decode_weights(GgmlType type, std::span<float> y, std::span<const std::byte
     HWY_DYNAMIC_DISPATCH(decode_fast)(type, y, row);
 }
 
+namespace {
+
+// Whether all matrices of a network have a property, but for the small ones: the router, ssm_beta and ssm_alpha.
+template <class Has> bool all_matrices(const Network& net, const Has& has) {
+    const auto all_of = [&](std::initializer_list<const host::Linear*> linears) {
+        return std::ranges::all_of(linears, [&](const host::Linear* l) { return has(l->tensor); });
+    };
+    const auto of_layer = [&](const host::Layer& l) {
+        const auto& r = l.recurrence;
+        return all_of({&l.ffn_gate_up.gate, &l.ffn_gate_up.up, &l.ffn_down}) &&
+               (!l.shared || all_of({&l.shared->gate_up.gate, &l.shared->gate_up.up, &l.shared->down})) &&
+               (r ? all_of({&r->attn_qkv, &r->attn_gate, &r->ssm_out})
+                  : all_of({&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output}));
+    };
+    return has(net.output.tensor) && std::ranges::all_of(net.layers, of_layer) &&
+           (!net.mtp || (has(net.mtp->eh_proj.tensor) && of_layer(net.mtp->layer)));
+}
+
+} // namespace
+
 uint32_t max_separate_rows(const Network& net) {
     constexpr uint32_t max_integer_rows = 16; // which decode them once
     constexpr uint32_t max_decoded_rows = 8;  // every few of them decode the weights anew: a block of more is faster
-    const auto in_fixed_point = [](const host::Linear& l) { return has_fixed_point(l.tensor.type, l.tensor.cols); };
-    const auto all_of = [&](std::initializer_list<const host::Linear*> linears) {
-        return std::ranges::all_of(linears, [&](const host::Linear* l) { return in_fixed_point(*l); });
-    };
-    const bool all = in_fixed_point(net.output) && std::ranges::all_of(net.layers, [&](const host::Layer& l) {
-                         const auto& r = l.recurrence; // whose ssm_beta and ssm_alpha are small
-                         return all_of({&l.ffn_gate_up.gate, &l.ffn_gate_up.up, &l.ffn_down}) &&
-                                (r ? all_of({&r->attn_qkv, &r->attn_gate, &r->ssm_out})
-                                   : all_of({&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output}));
-                     });
+    const bool all = all_matrices(net, [](const Tensor& t) { return has_fixed_point(t.type, t.cols); });
     return all ? max_integer_rows : max_decoded_rows;
+}
+
+bool has_alike_rows(const Network& net) {
+    return all_matrices(net, [](const Tensor& t) { return has_fixed_point_blocks(t.type, t.cols); });
 }
 
 void matmul(ThreadPool& pool, std::span<const Product> products, std::span<const float> x, bool separate) {

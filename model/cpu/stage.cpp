@@ -1,6 +1,7 @@
 // The CPU engine as a Stage: the network, the cache's vectors and a pool of threads. Rows come in two kinds. A block is rows of
 // prompts, whose kernels take many rows at once and whose bits depend on the slice. Separate rows are tokens of answers: each
-// gets the bits that it would get alone, however many run together.
+// gets the bits that it would get alone, however many run together. If all matrices have integer products for blocks, too
+// (has_alike_rows), rows of a block have these bits as well.
 // With a part of the model (halves) the hidden state comes in h and goes out there; without h it stays in x_.
 // A run is stopped between layers by an exception, since all functions between here and there would have to pass a flag on.
 #include "model/cpu/stage.h"
@@ -23,7 +24,7 @@ class CpuStage final : public Stage {
         : options_(options), on_result_(host::named(options_.tap)), pool_(options.threads),
           vectors_(cache, config.num_key_value_heads, host::layer_codecs(config, options.kv), options.batch_size, options.held,
                    cpu::settle, config.mtp ? config.hidden_size : 0),
-          net_(config, std::move(weights), options.kv, vectors_, options.context_size) {}
+          net_(config, std::move(weights), options.kv, vectors_, options.context_size), alike_(cpu::has_alike_rows(net_)) {}
 
     bool run_block(HalfRange halves, const PassRows& rows, uint32_t, std::span<float> h, const KeepGoing& keep_going) override {
         return run(halves, rows, h, false, keep_going);
@@ -53,15 +54,14 @@ class CpuStage final : public Stage {
     ThreadPool pool_;
     host::HostVectors vectors_;
     const host::Network net_;
+    const bool alike_; // a row has the same bits in a block as alone
     host::Activations x_, head_;
 };
 
-// The attention of separate rows is divided among the threads.
 std::string CpuStage::computation() const {
-    const bool separate = limits().kernels.block == 0;
+    const bool alike = limits().kernels.tokens_alike();
     return fmt::format("CPU, {}, {}", cpu::instruction_set(),
-                       separate ? fmt::format("separate rows, {} threads", pool_.threads())
-                                : fmt::format("blocks of {}", options_.batch_size));
+                       alike ? "rows alike" : fmt::format("blocks of {}", options_.batch_size));
 }
 
 // A part of a model gets its hidden state from h and leaves it there.
@@ -80,7 +80,8 @@ bool CpuStage::run(HalfRange halves, const PassRows& rows, std::span<float> h, b
     const std::vector<host::Row> all = host::rows_of(rows);
     x_.ids = rows.ids;
     x_.resize(net_.config, all.size());
-    host::Pass pass(pool_, net_, all, on_result_, separate);
+    host::Pass pass(pool_, net_, all, on_result_, separate || alike_);
+    pass.in_blocks = !separate;
     pass.on_layer = [&] {
         if (keep_going && !keep_going()) throw StoppedBetweenLayers();
     };
@@ -108,7 +109,7 @@ host::Activations& CpuStage::run_head(std::span<const uint32_t> rows, std::span<
     head_.resize_head(net_.config, rows.size());
     for (size_t i = 0; i < rows.size(); i++) std::ranges::copy(from.subspan(rows[i] * cols, cols), &head_.h[i * cols]);
     const std::vector<host::Row> places(rows.size()); // the head has no positions
-    host::Pass pass(pool_, net_, places, on_result_, separate);
+    host::Pass pass(pool_, net_, places, on_result_, separate || alike_);
     head(pass, net_, head_);
     check_mapped_files();
     return head_;
@@ -136,10 +137,11 @@ std::span<const float> CpuStage::run_draft(const PassRows& rows, DraftIds ids) {
 PassLimits CpuStage::limits() const {
     constexpr uint32_t head_rows = 16;
     const uint32_t separate = cpu::max_separate_rows(net_), separate_slice = separate + separate / 2;
-    BlockKernels kernels{.block = options_.batch_size, .many = separate_slice + 1};
-    if (options_.deterministic || options_.batch_size <= separate_slice) kernels = {};
+    BlockKernels kernels{.block = options_.batch_size, .many = alike_ ? 1 : separate_slice + 1};
+    const bool deterministic = options_.deterministic && !alike_; // else it costs nothing
+    if (deterministic || options_.batch_size <= separate_slice) kernels = {};
     return {.kernels = kernels,
-            .deterministic = options_.deterministic,
+            .deterministic = deterministic,
             .batch_size = options_.batch_size,
             .short_block = 0,
             .max_separate_rows = separate,

@@ -51,7 +51,8 @@ void kv_append(Pass& pass, const Layer& l, std::vector<float>& k, std::vector<fl
 }
 
 void attention(Pass& pass, const Layer& l, std::vector<float>& y, const std::vector<float>& q, const PageScores& page_scores) {
-    attention(pass.pool, y, q, page_scores, l.cache, pass.config.num_attention_heads, pass.rows(), pass.separate);
+    attention(pass.pool, y, q, page_scores, l.cache, pass.config.num_attention_heads, pass.rows(),
+              pass.in_blocks ? AttentionKernel::blocks : AttentionKernel::fastest);
     multiply_values(pass, l, y);
     pass.result("attention", y);
 }

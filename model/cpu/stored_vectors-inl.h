@@ -296,16 +296,17 @@ struct CodedVectors {
 
 #endif
 
-// to[tile.count][head_dim] = the vectors of a tile; prefetches those of `next`.
+// to[tile.count][head_dim] = the vectors of a tile, or their levels, if they have one scale each; prefetches those of `next`.
 inline HWY_NOINLINE void load_vectors(float* HWY_RESTRICT to, const host::CacheSide& side, const StoredTile& tile,
-                                      const NextTile& next) {
+                                      const NextTile& next, bool only_levels = false) {
+    constexpr uint16_t one[] = {0x3c00}; // in fp16
     const CodedVectors coded{side.codec};
     host::Place at = tile.first;
     for (uint32_t p = 0; p < tile.count; p++, at.token++, to += side.head_dim()) {
         next.prefetch(p, 1);
         const auto codes = side.codes(at, tile.head);
         if (is_coded(side.codec.type))
-            coded.load(to, codes, side.scales(at, tile.head));
+            coded.load(to, codes, only_levels ? std::span<const uint16_t>(one) : side.scales(at, tile.head));
         else
             load_plain(to, side.codec.type, reinterpret_cast<const uint8_t*>(codes.data()), side.head_dim());
     }

@@ -152,8 +152,9 @@ class Pass {
     ThreadPool& pool;
     const Config& config;
     const Rope rope;
-    const bool separate;  // each row gets the bits that it would get alone: always in the reference
-    const bool from_file; // matrices are read from their file when they are needed
+    const bool separate;    // each row gets the bits that it would get alone: always in the reference
+    bool in_blocks = false; // rows are a block, whose attention has these bits, too
+    const bool from_file;   // matrices are read from their file when they are needed
 
     std::span<const Row> rows() const { return rope.rows; }
 

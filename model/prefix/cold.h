@@ -6,8 +6,9 @@
 //   `many` tokens has only such slices: all its tokens are cold, and all but its last `many` can be reused. A shorter prompt has
 //   none.
 // - Otherwise only whole blocks from position 0 on are alike: a last slice of another length is not cold.
-// - If every row is separate (block == 0), each token has one set of bits, and all are cold.
-// Sampled tokens ran as separate rows. They are not cold, unless every row is. Windows and recurrent states add one more limit: a
+// - If every row is separate (block == 0), or blocks give a token the bits of a separate row (many == 1), each token has one set
+//   of bits, and all are cold.
+// Sampled tokens ran as separate rows. They are not cold, unless all are. Windows and recurrent states add one more limit: a
 // slot can be cut to a checkpoint only (Cache::kept), so a run pauses at lengths that need a checkpoint (checkpoint_positions).
 #pragma once
 #include "model/forward.h"

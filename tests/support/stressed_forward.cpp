@@ -202,7 +202,8 @@ class StressedForward final : public Forward {
         cpu::q_norm_rope(pool_, x_.k, l.head_norms.k, pass.rope, c.num_key_value_heads, c.head_norm_eps(), 1, nullptr);
         door_.store(pass, KvSide::key, x_.k);
         door_.store(pass, KvSide::value, x_.v);
-        cpu::attention(pool_, x_.attn, x_.q, x_.page_scores, door_.cache(l.number), c.num_attention_heads, pass.rows(), false);
+        cpu::attention(pool_, x_.attn, x_.q, x_.page_scores, door_.cache(l.number), c.num_attention_heads, pass.rows(),
+                       cpu::AttentionKernel::blocks);
         cpu::matmul_add(pass, x_.h, l.attn_output, x_.attn);
     }
 

@@ -256,7 +256,7 @@ void Batch::note_run(const Part& part) {
     const uint32_t end = part.end;
     if (end <= part.begin) return;
     const BlockKernels kernels = model_.forward->block_kernels();
-    if (sequence.cold == part.begin && (end <= sequence.prompt_tokens() || kernels.block == 0))
+    if (sequence.cold == part.begin && (end <= sequence.prompt_tokens() || kernels.tokens_alike()))
         sequence.cold = cold_tokens(kernels, part.begin, end);
     count_prompt(sequence, end);
     const bool prompt_ends = end == sequence.prompt_tokens();

@@ -81,10 +81,10 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
     for (float& score : pages.values) score = random.normal() * s.deviation;
     std::vector<float> want(q.size());
     ref::attention(pool, want, q, pages, cache, heads, rows);
-    const auto check = [&](bool separate) {
-        CAPTURE(separate);
+    const auto check = [&](cpu::AttentionKernel kernel) {
+        CAPTURE(int(kernel));
         std::vector<float> got(q.size());
-        cpu::attention(pool, got, q, pages, cache, heads, rows, separate);
+        cpu::attention(pool, got, q, pages, cache, heads, rows, kernel);
         CHECK(relative_error(got, want) < 1e-5 * s.deviation);
         const size_t cols = size_t(heads) * s.head_dim, parts[] = {0, s.tokens / 2, s.tokens}; // in company as alone
         for (size_t i = 0; i < 2; i++) {
@@ -95,13 +95,15 @@ void check_attention(ThreadPool& pool, const Shape& s, Random& random) {
             for (size_t query = 0; query < count * heads; query++)
                 std::ranges::copy(pages.of(first * heads + query).first(of_part.pages), of_part.of(query).begin());
             cpu::attention(pool, part, std::span(q).subspan(first * cols, count * cols), of_part, cache, heads,
-                           std::span(rows).subspan(first, count), separate);
+                           std::span(rows).subspan(first, count), kernel);
             CHECK(std::ranges::equal(part, std::span(got).subspan(first * cols, count * cols)));
         }
+        return got;
     };
-    on_each_target([&] {
-        check(true);
-        check(false);
+    on_each_target([&] { // in a block as alone
+        const std::vector<float> alone = check(cpu::AttentionKernel::rows);
+        CHECK(check(cpu::AttentionKernel::blocks) == alone);
+        CHECK(check(cpu::AttentionKernel::fastest) == alone);
     });
 }
 
@@ -202,6 +204,8 @@ TEST_CASE("attention at every group, length and number of tokens") {
     for (const uint32_t d : {64u, 128u})
         for (const uint32_t position : {0u, 1u, 62u, 63u, 64u, 255u, 256u, 2047u})
             for (const uint32_t tokens : {1u, 3u}) check_attention(pool, {tq3, tq4, d, 2, 1, position, tokens}, random);
+    for (const uint32_t position : {510u, 8189u, 8702u, 16382u}) // ends of ranges
+        check_attention(pool, {tq4, f16, 64, 3, 1, position, 5}, random);
     check_attention(pool, {f16, f16, 64, 1, 1, 0, 300}, random); // more queries than a block has, and a whole prompt
     check_attention(pool, {tq4, tq4, 128, 2, 3, 100, 130}, random);
     for (const uint32_t tokens : {1u, 9u})
@@ -227,7 +231,11 @@ TEST_CASE("a stored vector that is not finite reaches the result") {
     for (const KvType type : {KvType::tq4, KvType::tq3, KvType::q8_0, KvType::q4_0, KvType::f16, KvType::f32, KvType::tq4u})
         for (const uint32_t tokens : {1u, 9u})
             for (const bool is_key : {true, false}) {
-                const Shape s{type, type, 128, 2, 1, 70, tokens};
+                const std::string type_name = name(type);
+                CAPTURE(type_name);
+                CAPTURE(tokens);
+                CAPTURE(is_key);
+                const Shape s{type, values_beside(type), 128, 2, 1, 70, tokens};
                 const auto all = random_cache(pool, s, 80, random);
                 const host::LayerCache& cache = all->layers()[0];
                 std::vector<float> bad(128, 1.0f);
@@ -236,7 +244,7 @@ TEST_CASE("a stored vector that is not finite reaches the result") {
                 const auto q = random.normals(tokens * 2 * 128, 0.1f);
                 on_each_target([&] {
                     std::vector<float> y(q.size());
-                    cpu::attention(pool, y, q, {}, cache, 2, host::make_rows(1, 70, tokens), tokens == 1);
+                    cpu::attention(pool, y, q, {}, cache, 2, host::make_rows(1, 70, tokens));
                     for (size_t at = 0; at < y.size(); at += 128)
                         CHECK(!std::ranges::all_of(std::span(y).subspan(at, 128), [](float f) { return std::isfinite(f); }));
                 });
@@ -253,7 +261,7 @@ TEST_CASE("a query that is not finite reaches its own head's result, and no othe
         on_each_target([&] {
             std::vector<float> x = q, y(q.size());
             x[77] = bad;
-            cpu::attention(pool, y, x, {}, all->layers()[0], 2, host::make_rows(1, 70, 1), true);
+            cpu::attention(pool, y, x, {}, all->layers()[0], 2, host::make_rows(1, 70, 1));
             const auto is_finite = [](float f) { return std::isfinite(f); };
             CHECK(!std::ranges::any_of(std::span(y).first(128), is_finite));
             CHECK(std::ranges::all_of(std::span(y).last(128), is_finite));

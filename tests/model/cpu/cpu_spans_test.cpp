@@ -120,6 +120,27 @@ TEST_CASE("deterministic: however the ids are divided among runs") {
     check_deterministic(make_wide, {all_types()[0], all_types()[3]});
 }
 
+TEST_CASE("with integer products a row has the bits in a block that it has alone") {
+    if (!cpu::has_fixed_point_blocks(GgmlType::Q4_K, 256)) return test::skip("this processor has no such products for blocks");
+    for (const std::string type : {"qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next"}) {
+        CAPTURE(type);
+        Config config = test::small_config(*find_model_type(type));
+        config.hidden_size = 256;
+        config.intermediate_size = 512;
+        if (config.num_experts != 0) config.moe_intermediate_size = 256;
+        if (config.shared_expert_intermediate_size != 0) config.shared_expert_intermediate_size = 256;
+        const test::Hybrid model(config, GgmlType::Q4_K, {}, false);
+        const MakeForward make_blocks = [&](ForwardOptions options) {
+            options.deterministic = false;
+            auto forward = make_cpu_forward(model.config, model.weights, options);
+            CHECK(forward->block_kernels().block == options.batch_size);
+            CHECK(forward->block_kernels().many == 1);
+            return forward;
+        };
+        check_deterministic(make_blocks, all_types());
+    }
+}
+
 TEST_CASE("the ids of short spans give what each gives alone, and blocks the same however long they are") {
     const SmallModel model;
     for (const KvOptions& kv : all_types()) {

@@ -83,7 +83,7 @@ class CpuKernels final : public CacheKernels {
         cpu::kv_append(pool_, host_.cache(), host_.rows(host_.input.k, tokens), host_.rows(host_.input.v, tokens), host_.ones,
                        host_.first(tokens), cache_eps);
     }
-    void attend() { cpu::attention(pool_, y_, q_, {}, host_.cache(), host_.shape.heads, {&row_, 1}, true); }
+    void attend() { cpu::attention(pool_, y_, q_, {}, host_.cache(), host_.shape.heads, {&row_, 1}); }
 
     CpuLayer host_;
     ThreadPool pool_;

@@ -138,10 +138,9 @@ PassLimits CpuStage::limits() const {
     constexpr uint32_t head_rows = 16;
     const uint32_t separate = cpu::max_separate_rows(net_), separate_slice = separate + separate / 2;
     BlockKernels kernels{.block = options_.batch_size, .many = alike_ ? 1 : separate_slice + 1};
-    const bool deterministic = options_.deterministic && !alike_; // else it costs nothing
-    if (deterministic || options_.batch_size <= separate_slice) kernels = {};
+    if (options_.deterministic || options_.batch_size <= separate_slice) kernels = {};
     return {.kernels = kernels,
-            .deterministic = deterministic,
+            .deterministic = options_.deterministic && !alike_, // blocks have the same bits, and are faster
             .batch_size = options_.batch_size,
             .short_block = 0,
             .max_separate_rows = separate,

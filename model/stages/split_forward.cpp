@@ -25,6 +25,7 @@ PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
                                   &PassLimits::max_block_spans, &PassLimits::max_head_rows, &PassLimits::max_hidden_rows})
             (*all).*member = std::min((*all).*member, one.*member);
         all->min_separate_rows = std::max(all->min_separate_rows, one.min_separate_rows);
+        all->deterministic = all->deterministic || one.deterministic;
         all->short_block = std::max(all->short_block, one.short_block);
         all->kernels.many = std::max(all->kernels.many, one.kernels.many);
     }

@@ -2,7 +2,8 @@
 // A stored vector is not decoded to memory, as in stored_vectors-inl.h: its levels are looked up in registers, and multiplied for
 // up to four heads of a group before the next are looked up. Channels are taken in the order of codes (place_of), in which a
 // vector has one nibble each of `lanes` words. Queries are brought into that order before, and sums of values back at the end
-// (in_order). The scale of a vector multiplies its score, or the weight of a value, and not each level.
+// (in_order). The scale of a vector multiplies its score, or the weight of a value, and not each level; only if bits are unequal,
+// levels are multiplied, by the scale of their quarter.
 #if defined(TQ_CPU_CODE_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TQ_CPU_CODE_PRODUCTS_INL_H
 #undef TQ_CPU_CODE_PRODUCTS_INL_H

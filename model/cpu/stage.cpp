@@ -136,7 +136,7 @@ std::span<const float> CpuStage::run_draft(const PassRows& rows, DraftIds ids) {
 // where blocks save attention.
 PassLimits CpuStage::limits() const {
     constexpr uint32_t head_rows = 16;
-    const uint32_t separate = cpu::max_separate_rows(net_), separate_slice = separate + separate / 2;
+    const uint32_t separate = cpu::max_separate_rows(net_), separate_slice = alike_ ? separate : separate + separate / 2;
     BlockKernels kernels{.block = options_.batch_size, .many = alike_ ? 1 : separate_slice + 1};
     if (options_.deterministic || options_.batch_size <= separate_slice) kernels = {};
     return {.kernels = kernels,

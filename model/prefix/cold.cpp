@@ -11,6 +11,7 @@
 namespace tq {
 
 constexpr uint32_t checkpoint_distance = 2048, edited_tokens = 2 * page_tokens;
+constexpr uint32_t min_apart = 16; // a slice of fewer tokens takes hardly less time than one of these
 static_assert(checkpoint_distance % page_tokens == 0);
 
 // If slices are evened, all tokens of a cold run of at least `many` have the same kernels, wherever it is cut; a shorter run has
@@ -59,7 +60,7 @@ std::vector<uint32_t> checkpoint_positions(const BlockKernels& kernels, uint32_t
                                            std::span<const uint32_t> marks) {
     std::vector<uint32_t> out;
     if (total <= begin + 1) return out;
-    const uint32_t apart = kernels.block != 0 && kernels.evens_slices() ? kernels.many : 1;
+    const uint32_t apart = kernels.block != 0 && kernels.evens_slices() ? std::max(kernels.many, min_apart) : 1;
     const auto add = [&](uint32_t n) {
         const auto near = [&](uint32_t other) { return std::max(n, other) - std::min(n, other) < apart; };
         if (n > begin && !near(begin) && std::ranges::none_of(out, near)) out.push_back(n);

@@ -137,7 +137,7 @@ TEST_CASE("with integer products a row has the bits in a block that it has alone
             CHECK(forward->block_kernels().many == 1);
             return forward;
         };
-        check_deterministic(make_blocks, all_types());
+        check_deterministic(make_blocks, type == "qwen3" ? all_types() : std::vector{all_types()[0], all_types()[3]});
     }
 }
 

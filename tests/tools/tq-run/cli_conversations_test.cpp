@@ -111,6 +111,13 @@ TEST_CASE("a conversation that is not there, or is none, is an error before the 
     CHECK(contains(unclear.error, "2 conversations are equally late, so give --resume a name: anna, tom"));
 }
 
+TEST_CASE("a turn that is taken back is no longer in the conversation's file") {
+    const Home home;
+    REQUIRE(home.chat("My name is Anna.\n/save anna\nI like soup.\n/undo\n", {"-n", "2"}).status == 0);
+    REQUIRE(home.read("anna")["messages"].size() == 2);
+    CHECK(home.read("anna")["messages"][0]["content"] == "My name is Anna.");
+}
+
 TEST_CASE("/list has the conversations, the latest first, whatever lies beside them") {
     const Home home;
     CHECK(contains(home.chat("/list\n", {}).error, "there is no conversation yet"));

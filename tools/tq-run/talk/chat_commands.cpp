@@ -2,7 +2,7 @@
 // error is not sent to the model; /usr/bin is text, and so is any line that begins with a space. What is loaded or set is made
 // complete, and checked, before it replaces the old.
 // A conversation at a terminal has a name made of the time until /save gives it another; it is kept after each answer
-// (chat_resume.cpp).
+// and /undo (chat_resume.cpp).
 #include "base/error.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -202,6 +202,7 @@ void Chat::undo() {
     if (!turns_.take_back_answer()) return write_error("there is nothing to take back\n");
     turns_.take_back_question();
     warned_ = false;
+    keep();
     const size_t left = turns_.turns();
     write_error(fmt::format("the last turn is taken back; {} {} left\n", left, left == 1 ? "is" : "are"));
 }

@@ -109,7 +109,8 @@ TEST_CASE("a prediction for a model with a head says what its drafts would gain"
     REQUIRE_MESSAGE(text.status == 0, text.error);
     CHECK(contains(text.output, "\n  drafts, 60 % right "));
     CHECK(contains(text.output, "\n  drafts, 80 % right "));
-    for (const auto& row : nlohmann::json::parse(json.output)["tokens"]) {
+    const auto predicted = nlohmann::json::parse(json.output);
+    for (const auto& row : predicted.at("tokens")) {
         const double plain = row["tokens_per_second"];
         const auto& drafts = row["drafts"];
         REQUIRE(drafts.size() == 2);

@@ -164,7 +164,8 @@ TEST_CASE("rows that are no multiple of 256 are in blocks of 32, which a note sa
     write_random_model(from, {small_config(), GgmlType::F32, true, 1, {}});
     const auto types = [&] {
         std::map<std::string, int> counts;
-        for (const FileTensor& t : open_model_file(to).tensors()) ++counts[type_name(t.type)];
+        const ModelFile file = open_model_file(to);
+        for (const FileTensor& t : file.tensors()) ++counts[type_name(t.type)];
         counts.erase("F32");
         return counts;
     };

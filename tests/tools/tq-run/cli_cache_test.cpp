@@ -68,9 +68,10 @@ TEST_CASE("a prompt is found on the disk by the next process, and the answer is 
     CHECK(again.output == first.output);
     CHECK(found(place.generate(story(25), codes)) > 300);
     CHECK(found(place.generate(story(20), {"-ctk", "tq3"})) == 0);
-    CHECK(found(place.generate(story(20), {"-ctk", "tq4", "-b", "64"})) == 0); // other blocks are rounded otherwise
-    CHECK(found(place.generate(story(20), {"--kv-window", "16"})) == 0);       // what follows a window is another model's state
-    CHECK(found(place.generate(story(20), {"--kv-window", "16"})) == 256);     // where a page ends
+    const Finished smaller = place.generate(story(20), {"-ctk", "tq4", "-b", "64"});
+    CHECK((found(smaller) == 0 || smaller.output == first.output));        // other blocks are rounded otherwise, or no block is
+    CHECK(found(place.generate(story(20), {"--kv-window", "16"})) == 0);   // what follows a window is another model's state
+    CHECK(found(place.generate(story(20), {"--kv-window", "16"})) == 256); // where a page ends
     const std::vector<std::string> promise{"--kv-window", "16", "--deterministic"};
     const Finished cold = place.generate(story(20), promise), warm = place.generate(story(20), promise);
     CHECK(found(warm) == 256);

@@ -73,9 +73,11 @@ void q_norm_rope(ThreadPool&, std::span<float> q, std::span<const float> w, cons
 void kv_append(ThreadPool&, const LayerCache& cache, std::span<const float> k, std::span<const float> v, std::span<const float> w,
                const Rope&, std::optional<float> eps, const HeadConditions& k_conditions = {});
 
-// Like ref::attention. The tokens of a slot are consecutive, in rows and in position. Each row has the bits that it has alone,
-// with every kernel: one row after the other, or blocks of a slot's rows. q, y: [rows][heads][head_dim]
+// One row after the other, or blocks of a slot's rows.
 enum class AttentionKernel { fastest, rows, blocks };
+
+// Like ref::attention. The tokens of a slot are consecutive, in rows and in position. With every kernel each row has the bits
+// that it has alone. q, y: [rows][heads][head_dim]
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const PageScores& page_scores, const LayerCache& cache,
                uint32_t heads, std::span<const Row> rows, AttentionKernel kernel = AttentionKernel::fastest);
 

@@ -132,8 +132,8 @@ std::span<const float> CpuStage::run_draft(const PassRows& rows, DraftIds ids) {
     return x_.logits;
 }
 
-// Slices of up to one and a half passes of separate rows are faster as separate rows than as a block, also at 2000 positions,
-// where blocks save attention.
+// Slices of up to one and a half passes of separate rows are faster as separate rows than as a block in fp32, also at 2000
+// positions, where blocks save attention. In integers a block is faster as soon as a pass is full.
 PassLimits CpuStage::limits() const {
     constexpr uint32_t head_rows = 16;
     const uint32_t separate = cpu::max_separate_rows(net_), separate_slice = alike_ ? separate : separate + separate / 2;

@@ -341,7 +341,7 @@ void add_flags(ArgumentParser& command, ModelArguments& a) {
     add("-t,--threads", a.threads, "threads of --device cpu; default: all cores").transform(thread_number());
     add("-b,--batch-size", a.batch_size, "prompt tokens per block; default: 0 (the device's choice)").check(number(0, 65536));
     add_flag(group, "--deterministic", a.deterministic,
-             "the same logits however a prompt is cut into blocks, and whatever of it was cached; prompts take longer");
+             "the same logits however a prompt is cut into blocks, and whatever of it was cached; prompts may take longer");
     add_flag(group, "--profile", a.profile, "time every kernel; the run is slower");
     add_flags(command, a.kv);
     add_flags(command, a.rope);

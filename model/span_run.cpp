@@ -69,11 +69,9 @@ class SpanRun {
     };
 
     bool keep_going() const { return !progress_ || progress_(done_, total_); }
-    uint32_t slice_of(const SpanRest& rest) const {
-        return limits_.kernels.block == 0 ? std::min(limits_.batch_size, rest.left()) : limits_.kernels.slice(rest.left());
-    }
     bool is_separate(const SpanRest& rest) const {
-        return rest.left() > 0 && (limits_.deterministic || rest.has_drafts() || slice_of(rest) <= limits_.separate_slice);
+        return rest.left() > 0 &&
+               (limits_.deterministic || rest.has_drafts() || limits_.slice(rest.left()) <= limits_.separate_slice);
     }
     void add(SpanRest& rest, uint32_t ids, bool separate);
     size_t head_rows(std::span<const RequestedRow> requested, bool separate) const;
@@ -194,7 +192,7 @@ std::vector<SpanRest*> SpanRun::blocks_together() {
     std::vector<SpanRest*> out;
     uint32_t rows = 0, position = 0;
     for (SpanRest& rest : rests_) {
-        const uint32_t ids = slice_of(rest);
+        const uint32_t ids = limits_.slice(rest.left());
         if (ids == 0 || ids <= limits_.short_block || rows + ids > limits_.batch_size || out.size() == limits_.max_block_spans)
             continue;
         out.push_back(&rest);
@@ -209,9 +207,9 @@ void SpanRun::run_block() {
     const std::vector<SpanRest*> together = blocks_together();
     if (together.empty()) {
         SpanRest& rest = *std::ranges::find_if(rests_, [](const SpanRest& r) { return r.left() > 0; });
-        return run_block_of_one(rest, slice_of(rest));
+        return run_block_of_one(rest, limits_.slice(rest.left()));
     }
-    for (SpanRest* rest : together) add(*rest, slice_of(*rest), false);
+    for (SpanRest* rest : together) add(*rest, limits_.slice(rest->left()), false);
     if (!stage_.run_block(halves_, rows_, rows_.count(), {}, [&] { return keep_going(); })) return stop();
     deliver(take(), false);
 }

@@ -45,8 +45,7 @@ std::vector<Pipeline::Flight> Pipeline::slices_of(const PassRows& rows) {
     const size_t cols = config_.hidden_size;
     for (const RowSpan& span : rows.spans)
         for (uint32_t first = span.first, count; first < span.end; first += count) {
-            const uint32_t left = span.end - first;
-            count = std::min(left, slice_limits_.kernels.slice(left));
+            count = slice_limits_.slice(span.end - first);
             out.push_back({rows.part(first, count), std::span(h_).subspan(first * cols, count * cols)});
         }
     return out;

@@ -4,6 +4,7 @@
 #pragma once
 #include "model/forward.h"
 #include "model/pass_rows.h"
+#include <algorithm>
 #include <memory>
 
 namespace tq {
@@ -21,6 +22,9 @@ struct PassLimits {
     uint32_t max_block_spans;   // spans whose rows share a block
     uint32_t max_head_rows;     // rows of a block that the head takes at once
     uint32_t max_hidden_rows;   // rows of run_last_norm()
+
+    // Returns the length of the next slice of a run with `left` tokens left.
+    uint32_t slice(uint32_t left) const { return kernels.block == 0 ? std::min(batch_size, left) : kernels.slice(left); }
 };
 
 using KeepGoing = std::function<bool()>;

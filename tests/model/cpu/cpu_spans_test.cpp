@@ -3,7 +3,9 @@
 #include "model/cpu/fixed_point.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/kernels.h"
+#include "model/cpu/stage.h"
 #include "model/reference/forward.h"
+#include "model/stages/split_forward.h"
 #include "tests/support/golden.h"
 #include "tests/support/hybrids.h"
 #include "tests/support/skip.h"
@@ -46,6 +48,17 @@ std::unique_ptr<Forward> make_wide(const ForwardOptions& options) {
 
 MakeForward maker(const SmallModel& model) {
     return [&](const ForwardOptions& options) { return make_cpu_forward(model.config, model.weights, options); };
+}
+
+// Half of the layers on each of two stages; the head is with the first.
+std::unique_ptr<Forward> on_two_stages(const test::Hybrid& model, const ForwardOptions& options) {
+    const auto make_stage = [&](const Cache& cache, const ForwardOptions& part) {
+        return make_cpu_stage(model.config, model.weights, cache, part);
+    };
+    const std::array<MakeStage, 2> stages{make_stage, make_stage};
+    std::vector<uint32_t> device_of(2 * model.config.num_hidden_layers + 1);
+    std::fill_n(device_of.begin() + model.config.num_hidden_layers, model.config.num_hidden_layers, 1);
+    return make_split_forward(model.config, model.weights, options, Split(device_of, 2), stages);
 }
 
 } // namespace
@@ -138,6 +151,8 @@ TEST_CASE("with integer products a row has the bits in a block that it has alone
             return forward;
         };
         check_deterministic(make_blocks, type == "qwen3" ? all_types() : std::vector{all_types()[0], all_types()[3]});
+        const MakeForward make_divided = [&](const ForwardOptions& options) { return on_two_stages(model, options); };
+        check_deterministic(make_divided, {all_types()[3]});
     }
 }
 

@@ -11,7 +11,7 @@ using Floats = __m512;
 
 HWY_INLINE Ints bytes(int value) { return _mm512_set1_epi8(char(value)); }
 HWY_INLINE Floats no_floats() { return _mm512_setzero_ps(); }
-HWY_INLINE Floats load_floats(const float* p) { return _mm512_load_ps(p); }
+HWY_INLINE Floats joined(__m256 lower, __m256 upper) { return _mm512_insertf32x8(_mm512_castps256_ps512(lower), upper, 1); }
 HWY_INLINE Ints load_64(const uint8_t* p) { return _mm512_loadu_si512(p); }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(load_32(p)), load_32(q), 1);

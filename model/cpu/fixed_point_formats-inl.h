@@ -88,9 +88,7 @@ struct MXFP4 : BlocksOf32<17, 8> {
     static constexpr bool has_minimum = false;
     static constexpr int offset_bits = 7;
     static HWY_INLINE Scales scales(const uint8_t* block) {
-        alignas(32) float d[8];
-        for (size_t i = 0; i < 8; i++) d[i] = mxfp4_scale(block[17 * i]);
-        return {pairs_of_runs(_mm256_load_ps(d)), no_floats()};
+        return {pairs_of_runs(mxfp4_scales(eight_bytes<17>(block))), no_floats()};
     }
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
         return mxfp4_levels_of(nibbles_of_16(block + 34 * v + 1, block + 34 * v + 18));
@@ -103,9 +101,9 @@ struct NVFP4 {
     static constexpr bool has_minimum = false;
     static constexpr int offset_bits = 7;
     static HWY_INLINE Scales scales(const uint8_t* block) {
-        alignas(64) float d[16]; // in the order of lanes
-        for (size_t lane = 0; lane < 16; lane++) d[lane] = nvfp4_scale(block[36 * (run_of(lane) / 4) + run_of(lane) % 4]);
-        return {load_floats(d), no_floats()};
+        const auto of_64 = [&](size_t i) { return word_at(block + 36 * i); }; // four scales
+        const __m128i d = in_run_order(four_words(of_64, 0));
+        return {joined(nvfp4_scales(d), nvfp4_scales(_mm_srli_si128(d, 8))), no_floats()};
     }
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
         return mxfp4_levels_of(nibbles_of_eights(block + 36 * v + 4));

@@ -30,7 +30,7 @@ template <class Format> HWY_INLINE __m256i less_offset(__m256i sum, const float*
 HWY_INLINE Ints twice(__m256i v) { return {v, v}; }
 HWY_INLINE Ints bytes(int value) { return twice(_mm256_set1_epi8(char(value))); }
 HWY_INLINE Floats no_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-HWY_INLINE Floats load_floats(const float* p) { return {_mm256_load_ps(p), _mm256_load_ps(p + 8)}; }
+HWY_INLINE Floats joined(__m256 lower, __m256 upper) { return {lower, upper}; }
 HWY_INLINE Ints load_64(const uint8_t* p) { return {load_32(p), load_32(p + 32)}; }
 HWY_INLINE Ints two_of_32(const uint8_t* p, const uint8_t* q) { return {load_32(p), load_32(q)}; }
 HWY_INLINE Ints twice_32(const uint8_t* p) { return twice(load_32(p)); }

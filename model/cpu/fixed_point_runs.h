@@ -56,6 +56,35 @@ template <size_t stride> HWY_INLINE __m256 eight_fp16(const uint8_t* p) {
     return _mm256_cvtph_ps(_mm_set_epi64x(int64_t(packed[1]), int64_t(packed[0])));
 }
 
+HWY_INLINE uint32_t word_at(const uint8_t* p) {
+    uint32_t word;
+    std::memcpy(&word, p, 4);
+    return word;
+}
+
+// Loads the bytes at p, p + stride, ...
+template <size_t stride> HWY_INLINE __m128i eight_bytes(const uint8_t* p) {
+    uint64_t packed = 0;
+    for (size_t i = 0; i < 8; i++) packed |= uint64_t(p[i * stride]) << 8 * i;
+    return _mm_cvtsi64_si128(int64_t(packed));
+}
+
+// Scales of eight bytes as mxfp4_scale() and nvfp4_scale() have them (model/files/formats/block_reader.h), bit for bit.
+HWY_INLINE __m256 mxfp4_scales(__m128i bytes) {
+    const __m256i e = _mm256_cvtepu8_epi32(bytes), small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    const __m256i of_small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e); // subnormal
+    const __m256i others = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i nan = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255));
+    const __m256i scale = _mm256_blendv_epi8(others, of_small, small);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(scale, _mm256_set1_epi32(0x7fc00000), nan));
+}
+HWY_INLINE __m256 nvfp4_scales(__m128i bytes) {
+    const __m128i number =
+        _mm_andnot_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(0x7f)), _mm_and_si128(bytes, _mm_set1_epi8(0x7f)));
+    const __m128i fp16 = _mm_slli_epi16(_mm_cvtepu8_epi16(number), 7); // of the same fraction, whose exponent is 7 less
+    return _mm256_mul_ps(_mm256_cvtph_ps(fp16), _mm256_set1_ps(0x1p7f));
+}
+
 HWY_INLINE __m256 to_floats(__m128i eight_bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes)); }
 
 // Prefetches `count` bytes that lie `distance` bytes after p into the L2 cache, which has more misses in flight than the L1:

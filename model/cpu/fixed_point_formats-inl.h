@@ -43,17 +43,19 @@ struct Q8_0 : ScaledBlocks<34, 8> {
     }
 };
 
-struct Q4_0 : ScaledBlocks<18, 4> {
+// Blocks of 32 weights with 16 bytes of nibbles, the low ones first: those of the first block are at `at`.
+template <class Format, size_t at, size_t stride> struct Nibbles {
+    static constexpr size_t nibbles_at = at, nibbles_stride = stride;
+    static HWY_INLINE Ints of_nibbles(Ints nibbles) { return nibbles; } // unless Format has its own
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        return nibbles_of_16(block + 36 * v + 2, block + 36 * v + 20);
+        const uint8_t* const p = block + at + 2 * v * stride;
+        return Format::of_nibbles(nibbles_of_16(p, p + stride));
     }
 };
 
-struct Q4_1 : ScaledBlocksWithMinimum<20, 4> {
-    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        return nibbles_of_16(block + 40 * v + 4, block + 40 * v + 24);
-    }
-};
+struct Q4_0 : ScaledBlocks<18, 4>, Nibbles<Q4_0, 2, 18> {};
+
+struct Q4_1 : ScaledBlocksWithMinimum<20, 4>, Nibbles<Q4_1, 4, 20> {};
 
 // Unpacks two blocks at p and p + stride that have 32 fifth bits and 16 bytes of nibbles.
 template <size_t stride> HWY_INLINE Ints five_bits(const uint8_t* p) {
@@ -75,8 +77,8 @@ HWY_INLINE Ints iq4_levels_of(Ints nibbles) {
     return in_table(nibbles, _mm_setr_epi32(int(IQ4_LEVELS_0), int(IQ4_LEVELS_1), int(IQ4_LEVELS_2), int(IQ4_LEVELS_3)), 128);
 }
 
-struct IQ4_NL : ScaledBlocks<18, 8> {
-    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) { return iq4_levels_of(Q4_0::levels(block, v)); }
+struct IQ4_NL : ScaledBlocks<18, 8>, Nibbles<IQ4_NL, 2, 18> {
+    static HWY_INLINE Ints of_nibbles(Ints nibbles) { return iq4_levels_of(nibbles); }
 };
 
 HWY_INLINE Ints mxfp4_levels_of(Ints nibbles) {
@@ -84,14 +86,12 @@ HWY_INLINE Ints mxfp4_levels_of(Ints nibbles) {
                     128);
 }
 
-struct MXFP4 : BlocksOf32<17, 8> {
+struct MXFP4 : BlocksOf32<17, 8>, Nibbles<MXFP4, 1, 17> {
+    static HWY_INLINE Ints of_nibbles(Ints nibbles) { return mxfp4_levels_of(nibbles); }
     static constexpr bool has_minimum = false;
     static constexpr int offset_bits = 7;
     static HWY_INLINE Scales scales(const uint8_t* block) {
         return {pairs_of_runs(mxfp4_scales(eight_bytes<17>(block))), no_floats()};
-    }
-    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        return mxfp4_levels_of(nibbles_of_16(block + 34 * v + 1, block + 34 * v + 18));
     }
 };
 
@@ -196,7 +196,8 @@ struct Q3_K {
     }
 };
 
-struct IQ4_XS {
+struct IQ4_XS : Nibbles<IQ4_XS, 8, 16> {
+    static HWY_INLINE Ints of_nibbles(Ints nibbles) { return iq4_levels_of(nibbles); }
     static constexpr size_t bytes_of_256 = 136;
     static constexpr int level_bits = 8;
     static constexpr bool has_minimum = false;
@@ -212,9 +213,6 @@ struct IQ4_XS {
             _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)), _mm256_and_si256(high, _mm256_set1_epi32(48)));
         const __m256 scale = _mm256_cvtepi32_ps(_mm256_sub_epi32(six, _mm256_set1_epi32(32)));
         return {pairs_of_runs(_mm256_mul_ps(scale, _mm256_set1_ps(half_at(block)))), no_floats()};
-    }
-    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
-        return iq4_levels_of(nibbles_of_16(block + 8 + 32 * v, block + 24 + 32 * v));
     }
 };
 
@@ -234,6 +232,9 @@ template <class Blocks> struct GridBlocks {
     }
     static HWY_INLINE void steps_of(Ints (&to)[steps], const uint8_t* block) { steps_of_grid<Blocks>(to, block); }
 };
+
+template <class Format>
+concept HasNibbles = requires { Format::nibbles_at; };
 
 // A format that gives its levels in steps.
 template <class Format>

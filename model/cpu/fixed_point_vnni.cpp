@@ -68,7 +68,30 @@ template <class Format> HWY_INLINE void load_steps(Ints (&levels)[steps], const 
                   {Format::levels(block, 0), Format::levels(block, 1), Format::levels(block, 2), Format::levels(block, 3)});
 }
 
-// Turns nibbles before they are unpacked, half as many: the low ones are those of the lower lanes.
+// Loads 16 bytes at p, p + stride, ...
+template <size_t stride> HWY_INLINE Ints four_of_16(const uint8_t* p) {
+    Ints v = _mm512_castsi128_si512(load_16(p));
+    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load_16(p + stride));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load_16(p + 2 * stride));
+    return _mm512_mask_broadcast_i32x4(v, 0xf000, load_16(p + 3 * stride));
+}
+
+// These two turn nibbles before they are unpacked, half as many.
+template <class Format>
+    requires HasNibbles<Format>
+HWY_INLINE void load_steps(Ints (&levels)[steps], const uint8_t* block) {
+    const uint8_t* const p = block + Format::nibbles_at;
+    const Ints lower = four_of_16<Format::nibbles_stride>(p),
+               upper = four_of_16<Format::nibbles_stride>(p + 4 * Format::nibbles_stride);
+    const Ints word = _mm512_setr_epi32(0, 8, 16, 24, 0, 8, 16, 24, 4, 12, 20, 28, 4, 12, 20, 28);
+    const Ints shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+    HWY_UNROLL(4)
+    for (size_t s = 0; s < steps; s++) {
+        const Ints packed = _mm512_permutex2var_epi32(lower, _mm512_add_epi32(word, _mm512_set1_epi32(int(s))), upper);
+        levels[s] = Format::of_nibbles(low_bits(_mm512_srlv_epi32(packed, shift), 4));
+    }
+}
+
 template <> HWY_INLINE void load_steps<Q4_K>(Ints (&levels)[steps], const uint8_t* block) {
     const Ints lower = load_64(block + 16), upper = load_64(block + 80);
     const Ints word = _mm512_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28, 0, 8, 16, 24, 4, 12, 20, 28);

@@ -9,6 +9,21 @@ namespace tq::cpu::vnni {
 using Ints = __m512i;
 using Floats = __m512;
 
+// Takes four fp16 numbers at p, p + stride, ... out of two loads, which end with the byte before p + 4 stride - 2. That is a
+// third of the instructions of loads one by one, which took a sixth of a token's time.
+template <size_t stride> HWY_INLINE __m128i four_fp16(const uint8_t* p) {
+    constexpr size_t second = std::min<size_t>(64, 4 * stride - 66); // byte where the second load begins
+    const auto word = [](size_t i) { return short(i * stride + 2 <= 64 ? i * stride / 2 : 32 + (i * stride - second) / 2); };
+    static_assert(stride % 2 == 0 && 2 * stride + 2 <= second + 64 && 3 * stride + 2 <= second + 64);
+    const Ints words = _mm512_castsi128_si512(_mm_setr_epi16(word(0), word(1), word(2), word(3), 0, 0, 0, 0));
+    return _mm512_castsi512_si128(_mm512_permutex2var_epi16(_mm512_loadu_si512(p), words, _mm512_loadu_si512(p + second)));
+}
+
+// Loads the fp16 numbers at p, p + stride, ... of a group of 256 columns.
+template <size_t stride> HWY_INLINE __m256 eight_fp16(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_unpacklo_epi64(four_fp16<stride>(p), four_fp16<stride>(p + 4 * stride)));
+}
+
 HWY_INLINE Ints bytes(int value) { return _mm512_set1_epi8(char(value)); }
 HWY_INLINE Floats no_floats() { return _mm512_setzero_ps(); }
 HWY_INLINE Floats joined(__m256 lower, __m256 upper) { return _mm512_insertf32x8(_mm512_castps256_ps512(lower), upper, 1); }

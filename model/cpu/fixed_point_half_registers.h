@@ -27,6 +27,17 @@ template <class Format> HWY_INLINE __m256i less_offset(__m256i sum, const float*
         return _mm256_sub_epi32(sum, _mm256_slli_epi32(load_sums(of_digits), Format::offset_bits));
 }
 
+// Loads the fp16 numbers at p, p + stride, ... through integer registers, since a gather takes longer.
+template <size_t stride> HWY_INLINE __m256 eight_fp16(const uint8_t* p) {
+    uint64_t packed[2] = {};
+    for (size_t i = 0; i < 8; i++) {
+        uint16_t half;
+        std::memcpy(&half, p + i * stride, 2);
+        packed[i / 4] |= uint64_t(half) << 16 * (i % 4);
+    }
+    return _mm256_cvtph_ps(_mm_set_epi64x(int64_t(packed[1]), int64_t(packed[0])));
+}
+
 HWY_INLINE Ints twice(__m256i v) { return {v, v}; }
 HWY_INLINE Ints bytes(int value) { return twice(_mm256_set1_epi8(char(value))); }
 HWY_INLINE Floats no_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }

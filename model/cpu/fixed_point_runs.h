@@ -45,17 +45,6 @@ HWY_INLINE float half_at(const uint8_t* p) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
 }
 
-// Loads the fp16 numbers at p, p + stride, ... through integer registers, since a gather takes longer.
-template <size_t stride> HWY_INLINE __m256 eight_fp16(const uint8_t* p) {
-    uint64_t packed[2] = {};
-    for (size_t i = 0; i < 8; i++) {
-        uint16_t half;
-        std::memcpy(&half, p + i * stride, 2);
-        packed[i / 4] |= uint64_t(half) << 16 * (i % 4);
-    }
-    return _mm256_cvtph_ps(_mm_set_epi64x(int64_t(packed[1]), int64_t(packed[0])));
-}
-
 HWY_INLINE uint32_t word_at(const uint8_t* p) {
     uint32_t word;
     std::memcpy(&word, p, 4);

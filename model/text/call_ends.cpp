@@ -4,7 +4,6 @@
 // nobody. A name or arguments that cannot be told apart from the rest make no call: then the text between the tags is content.
 #include "base/error.h"
 #include "base/json.h"
-#include "model/text/match.h"
 #include "model/text/python_json.h"
 #include "model/text/tool_calls.h"
 

@@ -9,6 +9,7 @@ namespace tq {
 
 inline constexpr size_t max_tag_name_bytes = 256;
 inline constexpr std::string_view call_tag = "<tool_call>", end_call_tag = "</tool_call>";
+inline constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>"; // with the name, and >
 inline constexpr std::string_view tools_tag = "<tools>", end_tools_tag = "</tools>"; // which Qwen2.5-Coder writes instead
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/text/fence.h"
-#include "model/text/match.h"
 #include "model/text/python_json.h"
 #include <algorithm>
 
@@ -21,8 +20,8 @@ namespace {
 using Kind = AnswerPart::Kind;
 
 constexpr std::string_view think_tag = "<think>", end_think_tag = "</think>";
-constexpr std::string_view function_tag = "<function=", end_function_tag = "</function>",
-                           parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
+constexpr std::string_view parameter_tag = "<parameter=", end_parameter_tag = "</parameter>";
+
 // Returns the number of bytes at the end of `text` that may be the beginning of `tag`.
 size_t begun_tag(std::string_view text, std::string_view tag) {
     size_t n = std::min(text.size(), tag.size() - 1);
@@ -30,20 +29,22 @@ size_t begun_tag(std::string_view text, std::string_view tag) {
     return n;
 }
 
-// Whether a text begins with a call that names a tool.
+// Whether the name of a tool follows, up to its quote, if what is before it is there.
+Match match_tool(std::string_view text, Match before, char quote, const ToolTypes& types) {
+    if (before.found != Match::yes) return before;
+    const size_t end = std::min(text.find(quote, before.end), text.size());
+    const std::string_view name = text.substr(before.end, end - before.end);
+    if (end == text.size()) return {types.has_beginning(name) ? Match::more : Match::no};
+    return {types.has(std::string(name)) ? Match::yes : Match::no, end + 1};
+}
+
+// Whether a text begins with a call that names a tool; <tool_call> may be missing before <function=...>.
 decltype(Match::found) match_call(std::string_view text, const ToolTypes& types) {
-    const Match tag = match_word(text, 0, call_tag);
-    if (tag.found != Match::yes) return tag.found;
-    const auto name_of = [&](Match before, char quote) {
-        if (before.found != Match::yes) return before.found;
-        const size_t end = std::min(text.find(quote, before.end), text.size());
-        const std::string_view name = text.substr(before.end, end - before.end);
-        if (end == text.size()) return types.has_beginning(name) ? Match::more : Match::no;
-        return types.has(std::string(name)) ? Match::yes : Match::no;
-    };
-    const auto xml = name_of(match_words(text, tag.end, {function_tag}), '>'),
-               json = name_of(match_words(text, tag.end, {"{", "\"name\"", ":", "\""}), '"');
-    return std::max(xml, json);
+    const Match tag = match_word(text, 0, call_tag), bare = match_word(text, 0, function_tag);
+    if (bare.found == Match::yes) return match_tool(text, bare, '>', types).found;
+    if (tag.found != Match::yes) return std::max(tag.found, bare.found);
+    const Match xml = match_words(text, tag.end, {function_tag}), json = match_words(text, tag.end, {"{", "\"name\"", ":", "\""});
+    return std::max(match_tool(text, xml, '>', types).found, match_tool(text, json, '"', types).found);
 }
 
 } // namespace
@@ -167,7 +168,7 @@ bool AnswerParser::step_content() {
     if (open == std::string_view::npos) return false;
     call_text_.clear();
     if (line < tag) return step_mark(line - shown);
-    const Match opens = match_open_tag(rest(), 0);
+    const Match opens = match_open(rest(), 0);
     if (opens.found == Match::no) return take(spaces(rest()) + end_call_tag.size()), true; // a tag that ends nothing
     if (opens.found == Match::more) return false;
     before_call_ = rest().substr(0, spaces(rest()));
@@ -180,15 +181,25 @@ size_t AnswerParser::find_tag(std::string_view text) const {
     const size_t open = text.find(call_tag);
     if (types_.empty()) return open;
     const size_t tag = std::min(open, text.find(end_call_tag));
-    for (size_t at = text.find(tools_tag); at < tag; at = text.find(tools_tag, at + 1))
-        if (match_open_tag(rest(), at).found != Match::no) return at;
+    for (size_t at = text.find('<'); at < tag; at = text.find('<', at + 1)) {
+        const bool is_begun = text.substr(at).starts_with(tools_tag) || text.substr(at).starts_with(function_tag);
+        if (is_begun && match_open(rest(), at).found != Match::no) return at;
+    }
     return tag;
+}
+
+// A tag that begins calls, with white space before it. <function=...> does so alone if it names a tool.
+Match AnswerParser::match_open(std::string_view text, size_t at) const {
+    const Match tag = match_open_tag(text, at),
+                bare = types_.empty() ? Match{Match::no} : match_tool(text, match_words(text, at, {function_tag}), '>', types_);
+    return tag.found < bare.found ? bare : tag;
 }
 
 // Returns the number of bytes at the end of `text` that may be the beginning of a call.
 size_t AnswerParser::begun_mark(std::string_view text) const {
     size_t begun = begun_tag(text, call_tag);
-    if (!types_.empty()) begun = std::max({begun, begun_tag(text, end_call_tag), begun_tag(text, tools_tag)});
+    if (!types_.empty())
+        for (const std::string_view tag : {end_call_tag, tools_tag, function_tag}) begun = std::max(begun, begun_tag(text, tag));
     return untagged_ == UntaggedCalls::none ? begun : std::max(begun, begun_tag(text, fence_mark));
 }
 
@@ -196,8 +207,9 @@ size_t AnswerParser::begun_mark(std::string_view text) const {
 void AnswerParser::open_tagged(size_t before) {
     take(before);
     in_call_ = true;
-    end_tag_ = rest().starts_with(tools_tag) ? end_tools_tag : end_call_tag;
-    take(rest().starts_with(tools_tag) ? tools_tag.size() : call_tag.size());
+    const bool bare = rest().starts_with(function_tag), tools = rest().starts_with(tools_tag);
+    end_tag_ = bare ? end_function_tag : tools ? end_tools_tag : end_call_tag;
+    take(bare ? 0 : tools ? tools_tag.size() : call_tag.size());
     state_ = State::call;
 }
 
@@ -367,7 +379,7 @@ bool AnswerParser::step_text_value() {
 bool AnswerParser::step_call_close() {
     const Match close = match_words(rest(), 0, {end_call_tag});
     if (close.found == Match::more) return false;
-    if (close.found == Match::no) return state_ = State::broken, true;
+    if (close.found == Match::no && end_tag_ != end_function_tag) return state_ = State::broken, true;
     take(close.end);
     end_call(true);
     return true;

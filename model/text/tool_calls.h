@@ -2,8 +2,10 @@
 //   <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>                                              Qwen3 (Hermes)
 //   <tool_call><function=f><parameter=x>1</parameter></function></tool_call>                                 Qwen3-Coder, Qwen3.5
 //   {"name": "f", "parameters": {"x": 1}}             Llama 3.1: the whole answer, or several with semicolons between them
-// What Qwen2.5-Coder makes of the first is known, too: <tools> for <tool_call>, or only the tag at the end.
+// What models make of them is known, too: <tools> for <tool_call>, or only the tag at the end (Qwen2.5-Coder); no <tool_call>
+// before the function (Qwen3-Coder).
 #pragma once
+#include "model/text/match.h"
 #include "model/text/tool_types.h"
 #include <optional>
 #include <string>
@@ -92,6 +94,7 @@ class AnswerParser {
     bool step_until_close();
     bool step_json_end();
     size_t find_tag(std::string_view text) const;
+    Match match_open(std::string_view text, size_t at) const;
     size_t begun_mark(std::string_view text) const;
     bool step_function();
     bool step_value();

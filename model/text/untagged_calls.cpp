@@ -4,7 +4,6 @@
 // parameters or function, whose value is the call, so JSON that is the answer itself is known at its first key, and streams from
 // there on. A list of calls is several.
 #include "model/text/fence.h"
-#include "model/text/match.h"
 #include "model/text/tool_calls.h"
 #include <algorithm>
 #include <utility>
@@ -115,7 +114,7 @@ void AnswerParser::open_untagged(size_t before, bool native) {
 
 // Behind a call with tags in a fence. Returns whether it cannot be known yet if that ends.
 bool AnswerParser::step_fence_end() {
-    const Match end = match_words(rest(), 0, {fence_mark}), next = match_open_tag(rest(), 0);
+    const Match end = match_words(rest(), 0, {fence_mark}), next = match_open(rest(), 0);
     if (end.found == Match::yes) take(end.end);
     const bool unknown = end.found == Match::more || next.found == Match::more;
     fence_around_ = unknown || next.found == Match::yes;
@@ -127,7 +126,7 @@ bool AnswerParser::step_untagged() {
     const std::string_view text = rest();
     const Match fence = match_fence(text);
     if (fence.found == Match::more) return false;
-    if (const Match tag = match_open_tag(text, fence.end); fence.found == Match::yes && tag.found != Match::no) {
+    if (const Match tag = match_open(text, fence.end); fence.found == Match::yes && tag.found != Match::no) {
         if (tag.found == Match::more) return false;
         fence_around_ = true;
         before_call_ += text.substr(0, spaces(text, fence.end));

@@ -36,7 +36,11 @@ std::string parse(std::string_view text, size_t step, bool in_thinking, const To
     AnswerParser parser(in_thinking, types, untagged);
     std::vector<AnswerPart> parts;
     const auto take = [&](std::vector<AnswerPart> more) { parts.insert(parts.end(), more.begin(), more.end()); };
-    for (size_t i = 0; i < text.size(); i += step) take(parser.push(text.substr(i, step)));
+    for (size_t begin = 0, end; begin < text.size(); begin = end) {
+        end = std::min(begin + step, text.size());
+        while (end < text.size() && (uint8_t(text[end]) & 0xC0) == 0x80) ++end; // complete characters
+        take(parser.push(text.substr(begin, end - begin)));
+    }
     take(parser.finish(cut));
     return described(parts);
 }
@@ -228,6 +232,30 @@ TEST_CASE("calls as XML: types by the tool's schema") {
           false, types);
     check("<tool_call><function=f><parameter=text>a",
           "F 0 f\nA 0 {\"text\": \"a\nE 0 invalid <tool_call><function=f><parameter=text>a", false, types);
+}
+
+TEST_CASE("calls as XML whose <tool_call> is missing name a tool") {
+    const ToolTypes types(Json::parse(tools));
+    const std::string call = "<function=f>\n<parameter=n>\n42\n</parameter>\n</function>",
+                      is_call = "F 0 f\nA 0 {\"n\": 42}\nE 0 valid";
+    for (const auto untagged : {UntaggedCalls::none, UntaggedCalls::alone, UntaggedCalls::several}) {
+        check(call, is_call, false, types, untagged);
+        check(call + "\n</tool_call>", is_call, false, types, untagged);
+        check("I look.\n\n" + call + "\n", "C I look.\n" + is_call, false, types, untagged);
+        check("I look: " + call + "\n</tool_call>\nDone.", "C I look:\n" + is_call + "\nC \nDone.", false, types, untagged);
+        check(call + "\n" + call, is_call + "\nF 1 f\nA 1 {\"n\": 42}\nE 1 valid", false, types, untagged);
+        check(call + "\n<tool_call>\n" + call + "\n</tool_call>", is_call + "\nF 1 f\nA 1 {\"n\": 42}\nE 1 valid", false, types,
+              untagged);
+        check("Thoughts " + call + "</tool_call>", "R Thoughts \n" + is_call, true, types, untagged);
+        check("<function=f><parameter=text>a", "F 0 f\nA 0 {\"text\": \"a\nE 0 invalid <function=f><parameter=text>a", false,
+              types, untagged, true);
+        check("<function=f>oops</function>b", "F 0 f\nA 0 {\nE 0 invalid <function=f>oops</function>\nC b", false, types,
+              untagged);
+        for (const char* other : {"<function=h>\n</function>", "<function f>", "a <function=", "a <function=ff>b"})
+            check(other, std::string("C ") + other, false, types, untagged);
+    }
+    check("```xml\n" + call + "\n```", is_call, false, types, UntaggedCalls::alone);
+    check(call, "C " + call);
 }
 
 TEST_CASE("a call of a known tool ends the thinking, and a </think> behind it is nothing") {

@@ -19,7 +19,7 @@ using host::CacheSide, host::LayerCache, host::PageScores, host::Row;
 inline constexpr uint32_t kv_tile = 64;    // positions that are decoded together; tiles begin at multiples of it
 inline constexpr uint32_t query_tiles = 4; // tiles of queries that share them
 
-static_assert(page_tokens % kv_tile == 0); // no tile crosses a page
+static_assert(page_tokens % kv_tile == 0 && host::ring_step % kv_tile == 0); // no tile crosses a page, or the end of a ring
 
 // Positions are divided into ranges, each with a softmax of its own, which are added up in order. The bounds are the same for all
 // queries, so that a query's bits depend on nothing but its own position: ranges of 512, and from 8192 on 16 for each doubling.
@@ -49,8 +49,7 @@ struct StoredVectors {
     // Returns the tile of positions from `first` to the end of its tile, but before `end`.
     StoredTile tile(uint32_t head, uint32_t first, uint32_t end) const {
         const uint32_t i = first % ring;
-        return {
-            {blocks[i / k.block_tokens], i % k.block_tokens}, head, std::min({kv_tile - first % kv_tile, end - first, ring - i})};
+        return {{blocks[i / k.block_tokens], i % k.block_tokens}, head, std::min(kv_tile - first % kv_tile, end - first)};
     }
 };
 inline StoredVectors in_pages(const LayerCache& cache, const Row& row) {

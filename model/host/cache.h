@@ -67,6 +67,8 @@ struct CacheSide {
     size_t index(Place at, uint32_t head) const { return (size_t(at.block) * heads + head) * block_tokens + at.token; }
 };
 
+inline constexpr uint32_t ring_step = 64; // the size of a ring is a multiple of it: no tile of positions crosses the end
+
 // The full-precision windows, in fp16 (model/kv/window.h): a ring for each slot, in which position p is at p % block_tokens; a
 // ring holds the kept tokens and those of a pass.
 struct WindowVectors {

@@ -42,7 +42,7 @@ void check_hidden(const MakeForward& make, uint32_t slots);
 // A fork, cut anywhere, or with a window if that is kept, goes on as a serial run.
 void check_fork(const MakeForward& make, const std::vector<KvOptions>& types);
 
-// Deterministic: however the ids are divided among runs.
+// Deterministic: however the ids are divided among runs, and runs into blocks.
 void check_deterministic(const MakeForward& make, const std::vector<KvOptions>& types);
 
 // Restores what was stored into another slot, with its window: the sequence goes on as it would have in its own slot.

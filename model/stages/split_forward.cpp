@@ -21,16 +21,18 @@ PassLimits common_limits(const Stages& stages, const ForwardOptions& options) {
         if (!stage) continue;
         const PassLimits one = stage->limits();
         if (!all) all = one;
-        for (const auto member : {&PassLimits::batch_size, &PassLimits::max_separate_rows, &PassLimits::separate_room,
-                                  &PassLimits::max_block_spans, &PassLimits::max_head_rows, &PassLimits::max_hidden_rows})
+        for (const auto member :
+             {&PassLimits::batch_size, &PassLimits::max_separate_rows, &PassLimits::separate_room, &PassLimits::separate_slice,
+              &PassLimits::max_block_spans, &PassLimits::max_head_rows, &PassLimits::max_hidden_rows})
             (*all).*member = std::min((*all).*member, one.*member);
         all->min_separate_rows = std::max(all->min_separate_rows, one.min_separate_rows);
         all->deterministic = all->deterministic || one.deterministic;
         all->short_block = std::max(all->short_block, one.short_block);
         all->kernels.many = std::max(all->kernels.many, one.kernels.many);
     }
-    all->separate_slice = all->max_separate_rows;
-    all->kernels.block = options.deterministic ? 0 : all->batch_size;
+    all->kernels.block = all->batch_size;
+    all->deterministic = all->deterministic || all->batch_size <= all->separate_slice; // no slice is longer
+    if (options.deterministic || all->deterministic) all->kernels = {};
     return *all;
 }
 
@@ -66,16 +68,21 @@ Stages make_stages(const Config& config, const Cache& cache, const ForwardOption
 
 } // namespace
 
-std::unique_ptr<Forward> make_split_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
-                                            const Split& split, std::span<const MakeStage> make) {
+void require_no_head(const Config& config) {
     if (config.mtp)
         fail("a head for multi-token prediction runs where the whole model is on one device: choose other drafts, or a placement "
-             "on "
-             "one device");
+             "on one device");
+}
+
+std::unique_ptr<Forward> make_split_forward(const Config& config, const Weights& weights, const ForwardOptions& options,
+                                            const Split& split, std::span<const MakeStage> make) {
+    require_no_head(config);
     return make_staged_forward(config, options, [&](const Cache& cache, const ForwardOptions& all) {
         Stages stages = make_stages(config, cache, all, split, make);
-        const PassLimits of_slice = common_limits(stages, all),
-                         of_block = block_limits(of_slice, split.parts().size() > 1 ? slices_of_block : 1, split);
+        const PassLimits of_slice = common_limits(stages, all);
+        // Slices of a block have the kernels of blocks, so none may be as short as those that one device computes otherwise.
+        const bool divides = of_slice.kernels.evens_slices() || of_slice.kernels.tokens_alike();
+        const PassLimits of_block = block_limits(of_slice, split.parts().size() > 1 && divides ? slices_of_block : 1, split);
         return std::make_unique<Pipeline>(config, weights.token_embd, split, std::move(stages), of_slice, of_block, all.tap);
     });
 }

@@ -51,7 +51,7 @@ MakeForward maker(const SmallModel& model) {
 }
 
 // Half of the layers on each of two stages; the head is with the first.
-std::unique_ptr<Forward> on_two_stages(const test::Hybrid& model, const ForwardOptions& options) {
+template <class Model> std::unique_ptr<Forward> on_two_stages(const Model& model, const ForwardOptions& options) {
     const auto make_stage = [&](const Cache& cache, const ForwardOptions& part) {
         return make_cpu_stage(model.config, model.weights, cache, part);
     };
@@ -131,6 +131,23 @@ TEST_CASE("a fork, cut anywhere, goes on as a serial run") { check_fork(make, al
 TEST_CASE("deterministic: however the ids are divided among runs") {
     check_deterministic(make, all_types());
     check_deterministic(make_wide, {all_types()[0], all_types()[3]});
+}
+
+TEST_CASE("a model on two stages has the bits of one, however its prompts are divided") {
+    const SmallModel small;
+    const WideModel wide(GgmlType::Q4_K);
+    for (const uint32_t batch : {2u, 7u, 8u, 12u, 13u, 24u, 64u})
+        for (const uint32_t count : {1u, 8u, 9u, 12u, 13u, 16u, 17u, 33u, 100u}) {
+            CAPTURE(batch);
+            CAPTURE(count);
+            std::mt19937 random(count);
+            ForwardOptions options = options_of({KvType::tq4, KvType::tq4}, 1);
+            options.batch_size = batch;
+            const Ids ids = random_ids(random, count);
+            CHECK(run_one(*on_two_stages(small, options), 0, ids) == run_one(*maker(small)(options), 0, ids));
+            const auto whole = make_cpu_forward(wide.config, wide.weights, options);
+            CHECK(run_one(*on_two_stages(wide, options), 0, ids) == run_one(*whole, 0, ids));
+        }
 }
 
 TEST_CASE("with integer products a row has the bits in a block that it has alone") {

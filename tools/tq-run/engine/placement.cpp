@@ -113,9 +113,10 @@ ForwardOptions Placing::with_slices(const ForwardOptions& options) const {
 MemoryPlan Placing::plan_on(size_t device, const Config& config, const Weights& weights, const ForwardOptions& options) const {
     if (device == count()) {
         ForwardOptions own = options;
-        own.memory_bytes = UINT64_MAX; // the limit is that of devices
+        if (count() != 0) own.memory_bytes = UINT64_MAX; // the limit is that of devices
         MemoryPlan plan = plan_cpu_memory(config, held_weights(weights, own.held), own);
         if (!imagined.empty()) plan.available = std::max(plan.available, plan.total());
+        if (count() == 0 && memory_limit_bytes != 0) plan.available = std::min(plan.available, memory_limit_bytes);
         return plan;
     }
     MemoryPlan plan = imagined.empty() ? gpu::plan_memory(*devices[device], config, weights, options)

@@ -17,6 +17,7 @@
 #include "model/stages/ranks/mpi_transport.h"
 #include "model/stages/ranks/rank_group.h"
 #include "model/stages/ranks/stage_host.h"
+#include "model/stages/split_forward.h"
 #include "tools/check/conformance/subject.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/console.h"
@@ -132,6 +133,7 @@ static RankGroup& gather(Setup& setup, RankFacts own) {
 }
 
 void share_with_ranks(Setup& setup) {
+    require_no_head(setup.model.config);
     if (job().transport->rank() != 0) return;
     Console quiet(ColorMode::off, true);
     setup.ranks = &gather(setup, facts_of(setup, quiet));

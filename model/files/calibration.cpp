@@ -102,11 +102,15 @@ KeyCalibration read_calibration(const std::filesystem::path& path, const Config&
     return k;
 }
 
+void require_file(const KeyConditioning& conditioning) {
+    if (conditioning.kind == KeyConditioning::Kind::measured && !is_there(utf8_path(conditioning.file)))
+        fail("--kv-condition must be auto, none, norms or an existing file, not {}", printable(conditioning.file));
+}
+
 void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights, const LoadProgress& on_hash) {
     if (conditioning.kind != KeyConditioning::Kind::measured || conditioning.calibration) return;
+    require_file(conditioning);
     const std::filesystem::path path = utf8_path(conditioning.file);
-    if (!is_there(path))
-        fail("--kv-condition must be auto, none, norms or an existing file, not {}", printable(conditioning.file));
     const auto fingerprint = [&] { return model_fingerprint(config, weights, on_hash); };
     conditioning.calibration = std::make_shared<const KeyCalibration>(read_calibration(path, config, weights, fingerprint));
 }

@@ -27,6 +27,8 @@ std::string calibration_bytes(const KeyCalibration& calibration, const std::stri
 KeyCalibration read_calibration(const std::filesystem::path& path, const Config& config, const Weights& weights,
                                 const std::function<std::string()>& fingerprint);
 
+// Throws Error if the conditioning names a file that is not there.
+void require_file(const KeyConditioning& conditioning);
 // Reads the file that the conditioning names, if it names one. `on_hash`: see fingerprint.h. Throws as read_calibration does.
 void load_conditioning(KeyConditioning& conditioning, const Config& config, const Weights& weights,
                        const LoadProgress& on_hash = {});

@@ -11,6 +11,7 @@
 #include "model/text/unicode.h"
 #include "tools/server/chat_parts.h"
 #include <algorithm>
+#include <cctype>
 
 namespace tq::server {
 namespace {
@@ -37,7 +38,10 @@ std::string_view after_billing(std::string_view text) {
 // Routers put other text before it, and behind it also without a line break.
 std::string without_billing(std::string_view text) {
     std::string out;
-    for (size_t at = 0; (at = text.find(billing, at)) != text.npos;) {
+    const auto same = [](char a, char b) { return std::tolower(uint8_t(a)) == b; };
+    for (size_t at = 0;;) {
+        at = size_t(std::search(text.begin() + ptrdiff_t(at), text.end(), billing.begin(), billing.end(), same) - text.begin());
+        if (at == text.size()) break;
         const std::string_view before = text.substr(0, at);
         const size_t last = before.find_last_not_of(blanks);
         if (last != before.npos && before[last] != '\n') { // it does not begin a line

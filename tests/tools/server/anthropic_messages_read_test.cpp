@@ -64,6 +64,7 @@ TEST_CASE("trip-wire 8: the billing header, new with every request, is not in th
     CHECK(messages({{"system", blocks}}).at(0) == system);
     CHECK(messages({{"system", header + "\nYou are Claude Code\n\nBe brief"}}).at(0) == system);
     CHECK(messages({{"system", {text(header)}}}) == hello);
+    CHECK(messages({{"system", "X-Anthropic-Billing-Header: cch=1;\nYou are Claude Code\n\nBe brief"}}).at(0) == system);
     CHECK(messages({{"system", "The x-anthropic-billing-header: is a header"}}).at(0).at("content") ==
           "The x-anthropic-billing-header: is a header");
 }

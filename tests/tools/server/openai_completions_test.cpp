@@ -216,6 +216,7 @@ TEST_CASE("a stop string ends a text; usage comes where it was asked for") {
     const auto events = data_events(server.stream(completions, body));
     CHECK(events.back()["choices"] == Json::array());
     CHECK(events.back()["usage"]["prompt_tokens"] == 1);
+    CHECK(data_events(server.last_part).at(0)["choices"][0]["finish_reason"] == "stop"); // clients close before [DONE]
 }
 
 TEST_CASE("wrong completions are refused with the name of the field") {

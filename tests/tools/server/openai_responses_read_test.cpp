@@ -53,6 +53,7 @@ TEST_CASE("trip-wire 7: a previous response is refused, since none is stored") {
     CHECK(refused({{"prompt", {{"id", "pmpt_1"}}}}) == "prompt");
     CHECK(refused({{"background", true}}) == "background");
     CHECK(refused({{"input", {{{"type", "item_reference"}, {"id", "msg_1"}}}}}) == "input[0]");
+    CHECK(refused({{"input", {{{"id", "msg_1"}}}}}) == "input[0]");
     CHECK(messages({{"previous_response_id", nullptr}, {"background", false}, {"store", true}}).size() == 1);
 }
 

@@ -52,6 +52,7 @@ class ScriptedServer {
         reply.stream(Send([&](std::string_view part, bool) {
             CHECK(!part.empty()); // it would end the body
             bytes += part;
+            last_part = part;
             return true;
         }));
         return bytes;
@@ -61,6 +62,7 @@ class ScriptedServer {
     serving::Scheduler scheduler;
     Service service;
     bool disconnected = false;
+    std::string last_part; // of a stream
 
   private:
     // `special_tokens`: else the model spells its markup with tokens of plain text.

@@ -152,8 +152,13 @@ TEST_CASE("serve: refuses what would be unsafe or cannot be") {
     CHECK(refused({"--api-key", ""}).find("--api-key: it is empty") != std::string::npos);
     CHECK(refused({"--port", "70000"}).find("--port") != std::string::npos);
     CHECK(refused({"--seed", "1"}).find("each request") != std::string::npos);
-    for (const char* file : {"/nonexistent.gguf", "/dev/null"}) { // nobody is told that the server listens
-        const std::string error = refused({"-m", file, "--port", "0"});
+    const std::pair<const char*, const char*> unreadable[] = {{"-m", "/nonexistent.gguf"},
+                                                              {"-m", "/dev/null"},
+                                                              {"-md", "/nonexistent.gguf"},
+                                                              {"--kv", "/nonexistent.kv.json"},
+                                                              {"--kv-condition", "/nonexistent"}};
+    for (const auto& [flag, file] : unreadable) { // nobody is told that the server listens
+        const std::string error = refused({flag, file, "--port", "0"});
         CHECK(error.find(file) != std::string::npos);
         CHECK(error.find("listening") == std::string::npos);
     }

@@ -155,6 +155,7 @@ class TextWriter final : public AnswerWriter {
     const std::shared_ptr<const Generation> generation_;
     std::vector<TextChoice> choices_;
     std::vector<Json> list_; // of an answer that is sent as one: the choices that are at their end
+    std::string ends_;       // of a stream: their last events, sent with the end, behind which clients may close
     Outcome outcome_;
 };
 
@@ -190,7 +191,7 @@ std::string TextWriter::write(const std::vector<Event>& events) {
         const size_t sent = text.offset + characters(text.text);
         text = {.begun = true, .offset = sent};
         if (task_.streams)
-            out += event(std::move(json));
+            (one.finish ? ends_ : out) += event(std::move(json));
         else
             list_[one.choice] = std::move(json);
     }
@@ -199,7 +200,7 @@ std::string TextWriter::write(const std::vector<Event>& events) {
 
 std::string TextWriter::end(const Outcome& outcome) {
     outcome_ = outcome;
-    return task_.streams ? end_of_events(head_, task_.usage ? &outcome.usage : nullptr) : std::string();
+    return task_.streams ? ends_ + end_of_events(head_, task_.usage ? &outcome.usage : nullptr) : std::string();
 }
 
 Json TextWriter::whole() const {

@@ -49,7 +49,8 @@ void read_foreign(Conversation& conversation, const Json& item, const std::strin
 void read_item(Conversation& conversation, const Json& item, const Limits& limits, const std::string& path,
                const FindItem& find_item) {
     constexpr std::string_view roles[]{"user", "assistant", "system", "developer"};
-    const std::string type = text_field(item, "type", path).value_or("message");
+    const bool refers = member(item, "id") && !member(item, "role"); // to an item, whose type may be left out
+    const std::string type = text_field(item, "type", path).value_or(refers ? "item_reference" : "message");
     const auto call_id = [&] { return shown_text(item, "call_id"); };
     const auto name = [&] { return shown_text(item, "name"); };
     if (type == "message") return read_message(conversation, item, roles, limits, path);

@@ -6,7 +6,9 @@
 // have a minute. A second signal ends the process at once.
 #include "base/interrupt.h"
 #include "model/cache.h"
+#include "model/files/calibration.h"
 #include "model/files/formats/open.h"
+#include "model/files/kv_file.h"
 #include "model/forward.h"
 #include "model/memory_plan.h"
 #include "tools/server/handlers.h"
@@ -38,8 +40,9 @@ constexpr double pool_share = 0.9;                      // of the memory, beyond
 // context for each slot. Slots share the pool, so four slots need not have four contexts.
 void size_cache(Setup& setup, const ServeArguments& arguments) {
     ForwardOptions& options = setup.options;
-    options.speculative = true;        // tokens that the device samples ahead have the same bits as others
-    const bool alone = !setup.split(); // more slots and pages must not push layers off the device, which are slow elsewhere
+    options.speculative = true; // tokens that the device samples ahead have the same bits as others
+    // More slots and pages must not push layers off the device, which are slow elsewhere.
+    const bool alone = !setup.ranks && !setup.split();
     const auto with = [&](uint32_t context, uint32_t slots, uint32_t tokens) {
         ForwardOptions changed = options;
         changed.context_size = context;
@@ -177,16 +180,20 @@ struct StopAtEnd {
     ~StopAtEnd() { server.stop(); }
 };
 
-// Throws Error if the file cannot be read, before anybody is told that the server listens.
-void check_file(const ModelArguments& arguments, Console& console) {
-    if (arguments.synthetic.empty() && arguments.model.repository.empty()) open_model_file(find_model(arguments.model, console));
+// Throws Error if a file cannot be read, before anybody is told that the server listens.
+void check_files(const ServeArguments& arguments, Console& console) {
+    const ModelArguments& model = arguments.model;
+    if (model.synthetic.empty() && model.model.repository.empty()) open_model_file(find_model(model.model, console));
+    if (!arguments.speculation.model.empty()) open_model_file(utf8_path(arguments.speculation.model));
+    if (is_kv_file(model.kv.preset)) read_kv_file(utf8_path(model.kv.preset));
+    if (!model.kv.conditioning.empty()) require_file(parse_key_conditioning(model.kv.conditioning));
 }
 
 int run(const ServeArguments& arguments) {
     if (const auto status = run_as_rank(arguments.model)) return *status;
     Console console = arguments.console.console();
     arguments.speculation.check();
-    check_file(arguments.model, console);
+    check_files(arguments, console);
     catch_interrupts();
     catch_termination();
     server::Server server(server_options(arguments));

@@ -66,6 +66,16 @@ test('each message has the direction of its own text', () => withPage(async (pag
     await say(page, 'rich שלום');
     assert.equal(await direction(page.locator('.bubble').last()), 'ltr');
     assert.equal(await direction(lastAnswer(page).locator('.markdown p').first()), 'ltr');
+    assert.equal(await direction(page.locator('.conversation.shown .name')), 'rtl');
+    const drawn = await page.evaluate(async () => {
+        const { Markdown } = await import('/markdown.js');
+        const markdown = new Markdown();
+        document.body.append(markdown.element);
+        markdown.show('- עברית\n\n- שתיים\n\n      code\n\n> ציטוט\n\n- one\n\n- two');
+        return [...markdown.element.querySelectorAll('ul, li, p, blockquote, .code-block')].map((node) => `${node.tagName} ${getComputedStyle(node).direction}`);
+    });
+    const list = (direction) => [`UL ${direction}`, `LI ${direction}`, `P ${direction}`, `LI ${direction}`, `P ${direction}`];
+    assert.deepEqual(drawn, [...list('rtl'), 'DIV ltr', 'BLOCKQUOTE rtl', 'P rtl', ...list('ltr')]);
 }));
 
 test('text made to be slow or deep is drawn', () => withPage(async (page) => {

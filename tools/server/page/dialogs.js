@@ -81,7 +81,7 @@ export async function settingsDialog() {
     const conversation = state.current;
     if (!conversation) return; // the page loads
     const { settings } = conversation;
-    const system = h('textarea', { id: 'set-system', rows: '4', placeholder: 'How the model is to answer' });
+    const system = h('textarea', { id: 'set-system', rows: '4', dir: 'auto', placeholder: 'How the model is to answer' });
     system.value = settings.system ?? '';
     let content;
     const read = () => {

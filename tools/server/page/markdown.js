@@ -20,7 +20,7 @@ function inline(text) {
 
 function codeBlock(block) {
     const code = h('code', {}, block.closed ? highlight(block.text, block.language) : block.text);
-    return h('div', { class: 'code-block' },
+    return h('div', { class: 'code-block', dir: 'ltr' },
         h('div', { class: 'code-bar' }, h('span', {}, block.language || 'text'), copyButton('Copy code', () => code.textContent)),
         h('pre', { tabindex: '0', 'aria-label': 'Code' }, code));
 }
@@ -37,14 +37,7 @@ function table({ head, align, rows }) {
         h('table', {}, h('thead', {}, row(head, 'th')), h('tbody', {}, rows.map((cells) => row(cells, 'td')))));
 }
 
-// Each block has the direction of its first letters; code reads from left to right.
 function blockNode(block) {
-    const node = undirected(block);
-    node.dir = block.type === 'code' ? 'ltr' : 'auto';
-    return node;
-}
-
-function undirected(block) {
     switch (block.type) {
         // The page has its own h1 and h2.
         case 'heading': return h(`h${Math.min(block.level + 2, 6)}`, { class: `level-${block.level}` }, inline(block.text));
@@ -80,6 +73,7 @@ export class Markdown {
                 return;
             }
             const node = blockNode(block);
+            node.dir ||= 'auto'; // that of its first letters; of a list, or a quote, those of all its blocks
             if (old) old.node.replaceWith(node);
             else this.element.append(node);
             this.drawn[i] = { key, node, open: block.type === 'code' && !block.closed };

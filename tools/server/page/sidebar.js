@@ -81,7 +81,7 @@ async function removeAfterQuestion(conversation) {
 
 function rename(conversation) {
     const row = list.querySelector(`[data-id="${conversation.id}"]`);
-    const field = h('input', { class: 'rename', 'aria-label': 'Name of the conversation', maxlength: '120' });
+    const field = h('input', { class: 'rename', 'aria-label': 'Name of the conversation', maxlength: '120', dir: 'auto' });
     field.value = conversation.title;
     let ended = false;
     const done = (wanted) => {
@@ -112,7 +112,7 @@ function rowOf(conversation) {
         show(conversation);
         if (narrow.matches) setOpen(false, false);
         emit('compose');
-    }, ondblclick: () => rename(conversation) }, h('span', { class: 'name' }, conversation.title));
+    }, ondblclick: () => rename(conversation) }, h('span', { class: 'name', dir: 'auto' }, conversation.title));
     const more = iconButton('more', `More of “${conversation.title}”`, (event) => {
         event.stopPropagation();
         if (menu && row.contains(menu)) closeMenu();

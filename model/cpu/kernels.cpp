@@ -1,4 +1,4 @@
-// Norms, rotary positions, activations and storing into the cache, one vector at a time.
+// Norms, rotary positions and storing into the cache, one vector at a time.
 // The first part is compiled once for each instruction set, the second (HWY_ONCE) once; HWY_DYNAMIC_DISPATCH takes the best that
 // the processor has. Norms, RoPE and codes are computed a vector at a time, each by one thread.
 #include "model/cpu/kernels.h"
@@ -25,8 +25,6 @@ void norm_and_rope_vector(std::span<float> x, std::span<const float> w, std::spa
     norm_and_rope(x.data(), w.data(), turns.data(), x.size(), turns.size(), eps);
 }
 
-void swiglu_range(float* gate, const float* up, size_t count) { swiglu(gate, up, count); }
-
 // Like encode_window of model/kv/window.h, but overwrites x.
 void encode_window_vector(const KvCodec& codec, uint32_t* words, std::span<float> x) {
     if (is_turboquant(codec.type)) rotate(x, codec.rotation);
@@ -44,7 +42,6 @@ namespace {
 
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_and_rope_vector);
-HWY_EXPORT(swiglu_range);
 HWY_EXPORT(encode_window_vector);
 
 // Stores vector i of x[rows][kv heads][head_dim], a key or value: norm and RoPE (keys), conditioning, coding. The exact vector is
@@ -124,12 +121,6 @@ void kv_append(ThreadPool& pool, const LayerCache& cache, std::span<const float>
             append(cache, KvSide::key, k, w, rope, eps, k_conditions, i);
             append(cache, KvSide::value, v, {}, rope, {}, {}, i);
         }
-    });
-}
-
-void swiglu(ThreadPool& pool, std::span<float> gate, std::span<const float> up) {
-    pool.each(uint32_t(gate.size()), 1024, [&](uint32_t begin, uint32_t end) {
-        HWY_DYNAMIC_DISPATCH(swiglu_range)(&gate[begin], &up[begin], end - begin);
     });
 }
 

@@ -81,7 +81,4 @@ enum class AttentionKernel { fastest, rows, blocks };
 void attention(ThreadPool&, std::span<float> y, std::span<const float> q, const PageScores& page_scores, const LayerCache& cache,
                uint32_t heads, std::span<const Row> rows, AttentionKernel kernel = AttentionKernel::fastest);
 
-// gate = silu(gate) * up, element by element
-void swiglu(ThreadPool&, std::span<float> gate, std::span<const float> up);
-
 } // namespace tq::cpu

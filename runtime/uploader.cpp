@@ -2,6 +2,7 @@
 #include "runtime/uploader.h"
 #include "base/ensure.h"
 #include "runtime/device_impl.h"
+#include <algorithm>
 #include <optional>
 
 namespace tq {
@@ -91,9 +92,25 @@ void Uploader::end() {
 
 void Uploader::cancel() { impl_->piece.reset(); }
 
+void Uploader::write(const Buffer& dst, std::span<const std::byte> content) {
+    for (size_t at = 0; at < content.size(); at += max_piece_bytes()) {
+        const auto piece = content.subspan(at, std::min(max_piece_bytes(), content.size() - at));
+        std::ranges::copy(piece, begin(View(dst, at, piece.size())).begin());
+        end();
+    }
+}
+
 void Uploader::finish() {
     ENSURE(!impl_->piece, "a piece is not ended");
     for (Half& half : impl_->halves) impl_->wait_for(half);
+}
+
+Buffer upload(Device& device, std::string label, std::span<const std::byte> content) {
+    Buffer buffer = device.allocate(std::move(label), content.size());
+    Uploader uploader(device);
+    uploader.write(buffer, content);
+    uploader.finish();
+    return buffer;
 }
 
 } // namespace tq

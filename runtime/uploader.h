@@ -4,6 +4,7 @@
 #include "runtime/device.h"
 #include <memory>
 #include <span>
+#include <string>
 
 namespace tq {
 
@@ -22,11 +23,18 @@ class Uploader {
     std::span<std::byte> begin(View dst);
     void end();    // ends the piece begun
     void cancel(); // gives the piece up after its filling failed: its content is undefined
-    void finish(); // returns when all pieces have been copied
+    void write(const Buffer& dst, std::span<const std::byte> content); // to the beginning of dst, piece by piece
+    void finish();                                                     // returns when all pieces have been copied
 
   private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
+
+// Returns a new buffer with this content, which is there.
+Buffer upload(Device&, std::string label, std::span<const std::byte> content);
+inline Buffer upload(Device& device, std::string label, std::span<const float> values) {
+    return upload(device, std::move(label), std::as_bytes(values));
+}
 
 } // namespace tq

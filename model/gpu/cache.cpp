@@ -13,7 +13,6 @@
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 
 namespace tq::gpu {
@@ -35,15 +34,6 @@ uint64_t slice_words(KvTypes types, uint32_t head_dim, uint32_t heads, uint32_t 
         words +=
             code_part(type, head_dim, vectors) + scale_part(type, head_dim, vectors) + sink_part(types, head_dim, heads, pages);
     return words;
-}
-
-Buffer upload(Device& device, std::span<const float> content) {
-    Buffer buffer = device.allocate("rotation", content.size_bytes());
-    Uploader uploader(device);
-    std::memcpy(uploader.begin(buffer).data(), content.data(), content.size_bytes());
-    uploader.end();
-    uploader.finish();
-    return buffer;
 }
 
 // Returns the maximum number of kv heads in a slice. Throws Error when not even one fits.
@@ -160,7 +150,7 @@ CacheLayout::CacheLayout(KvTypes types, uint32_t head_dim, uint32_t heads, uint3
 }
 
 CacheCodec::CacheCodec(Device& device, KvCodec codec) : KvCodec(std::move(codec)) {
-    if (rotation.matrix) matrix = upload(device, *rotation.matrix);
+    if (rotation.matrix) matrix = upload(device, "rotation", *rotation.matrix);
 }
 
 DeviceStorage::DeviceStorage(Device& device, const Config& config, const KvOptions& kv, uint32_t pages, const HeldHalves& held)

@@ -4,7 +4,6 @@
 #include "model/rope.h"
 #include "runtime/uploader.h"
 #include <algorithm>
-#include <cstring>
 
 namespace tq::gpu {
 
@@ -55,16 +54,7 @@ Buffer make_context(Device& device, const Config& config, const ContextLayout& l
                  (PAGE + 1));
     std::vector<std::byte> content(layout.bytes());
     layout.write_rope(content, rope_table(config, layout.positions));
-
-    Buffer context = device.allocate("context", layout.bytes());
-    Uploader uploader(device);
-    for (uint64_t at = 0; at < content.size(); at += Uploader::max_piece_bytes()) {
-        const uint64_t piece = std::min<uint64_t>(Uploader::max_piece_bytes(), content.size() - at);
-        std::memcpy(uploader.begin(View(context, at, piece)).data(), content.data() + at, piece);
-        uploader.end();
-    }
-    uploader.finish();
-    return context;
+    return upload(device, "context", content);
 }
 
 } // namespace tq::gpu

@@ -66,15 +66,7 @@ RecurrentStates::RecurrentStates(Device& device, const Config& config, uint32_t 
                 buffer = device.allocate(fmt::format("states of layer {}", layer), bytes, Memory::device, Placement::own);
         }
     if (config.mtp) hidden_ = device.allocate("last hidden states", slots * hidden_ring(pending) * hidden_bytes_);
-    const uint64_t first = std::max(slot_bytes_, hidden_ring(pending) * hidden_bytes_);
-    zeros_ = device.allocate("first state", first);
-    Uploader uploader(device);
-    for (uint64_t at = 0; at < first; at += Uploader::max_piece_bytes()) {
-        const uint64_t piece = std::min<uint64_t>(Uploader::max_piece_bytes(), first - at);
-        std::ranges::fill(uploader.begin(View(*zeros_, at, piece)), std::byte(0));
-        uploader.end();
-    }
-    uploader.finish();
+    zeros_ = upload(device, "first state", std::vector<std::byte>(std::max(slot_bytes_, hidden_ring(pending) * hidden_bytes_)));
     for (uint32_t slot = 0; slot < slots; slot++) clear(device, slot);
 }
 

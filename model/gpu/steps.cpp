@@ -9,7 +9,6 @@
 #include "model/gpu/steps.h"
 #include "base/ensure.h"
 #include "runtime/uploader.h"
-#include <cstring>
 #include <fmt/format.h>
 
 namespace tq::gpu {
@@ -26,8 +25,7 @@ void project(ForwardPass& pass, View y, const Matrix& w, Inputs& x, bool accumul
 
 Buffer upload(Uploader& uploader, Device& device, std::span<const float> values) {
     Buffer buffer = device.allocate("head norm", values.size_bytes());
-    std::memcpy(uploader.begin(buffer).data(), values.data(), values.size_bytes());
-    uploader.end();
+    uploader.write(buffer, std::as_bytes(values));
     return buffer;
 }
 

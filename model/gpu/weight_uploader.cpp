@@ -113,8 +113,7 @@ std::vector<float> WeightUploader::floats(const Tensor& tensor) {
 
 Buffer WeightUploader::vector(const std::string& name, std::span<const float> values) {
     Buffer buffer = device_.allocate(name, values.size() * 4);
-    std::memcpy(uploader_.begin(buffer).data(), values.data(), values.size() * 4);
-    uploader_.end();
+    uploader_.write(buffer, std::as_bytes(values));
     return buffer;
 }
 

@@ -126,11 +126,7 @@ Outcome compare_words(std::span<const uint32_t> got, std::span<const uint32_t> a
 Buffer Rig::upload(std::span<const std::byte> content) {
     Buffer result = device.allocate("conformance", std::max<size_t>(content.size(), 16));
     Uploader uploader(device);
-    for (size_t at = 0; at < content.size(); at += Uploader::max_piece_bytes()) {
-        const auto piece = content.subspan(at, std::min(Uploader::max_piece_bytes(), content.size() - at));
-        std::ranges::copy(piece, uploader.begin(View(result, at, piece.size())).begin());
-        uploader.end();
-    }
+    uploader.write(result, content);
     uploader.finish();
     return result;
 }

@@ -15,22 +15,6 @@
 namespace tq::bench {
 namespace {
 
-Buffer upload(Device& device, const char* label, std::span<const std::byte> content) {
-    Buffer buffer = device.allocate(label, content.size());
-    Uploader uploader(device);
-    for (size_t at = 0; at < content.size(); at += Uploader::max_piece_bytes()) {
-        const size_t piece = std::min(Uploader::max_piece_bytes(), content.size() - at);
-        std::memcpy(uploader.begin(View(buffer, at, piece)).data(), content.data() + at, piece);
-        uploader.end();
-    }
-    uploader.finish();
-    return buffer;
-}
-
-Buffer upload(Device& device, const char* label, std::span<const float> content) {
-    return upload(device, label, std::as_bytes(content));
-}
-
 // The layout for a single slot, whose pages are in order.
 gpu::ContextLayout context_layout(const CacheShape& shape, uint32_t positions) {
     return {.max_rows = first_block,

@@ -9,6 +9,7 @@
 #include "model/text/grammar/gbnf.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/text/grammar/char_ranges.h"
 #include "model/text/grammar/check.h"
 #include "model/text/grammar/interrupt.h"
 #include "model/text/unicode.h"
@@ -20,7 +21,6 @@ namespace tq::grammar {
 namespace {
 
 constexpr uint32_t max_groups = 100, max_rules = 65536, max_repeat = 100'000'000;
-constexpr char32_t max_code_point = 0x10FFFF;
 
 bool is_name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -128,7 +128,7 @@ class GbnfParser {
         if (c == '[') return parse_class();
         if (c == '.') {
             ++pos_;
-            return add({.kind = Expr::Kind::chars, .chars = {{0, 0xD7FF}, {0xE000, max_code_point}}});
+            return add({.kind = Expr::Kind::chars, .chars = {{0, 0xD7FF}, {0xE000, last_code_point}}});
         }
         if (c == '(') return parse_group(depth);
         if (c == '<') return parse_token();
@@ -168,7 +168,7 @@ class GbnfParser {
             if (at_end() || digit == std::string_view::npos) refuse(fmt::format("expected {} hexadecimal digits", digits));
             value = value * 16 + char32_t(digit % 16);
         }
-        if (value > max_code_point || (value >= 0xD800 && value <= 0xDFFF)) refuse("this number is not a code point of Unicode");
+        if (value > last_code_point || (value >= 0xD800 && value <= 0xDFFF)) refuse("this number is not a code point of Unicode");
         return value;
     }
 
@@ -230,30 +230,9 @@ class GbnfParser {
 
     // In order, merged and without surrogates.
     static std::vector<CharRange> normalised(std::vector<CharRange> ranges, bool negated) {
-        std::ranges::sort(ranges, {}, &CharRange::first);
-        std::vector<CharRange> merged;
-        for (const CharRange& r : ranges) {
-            if (!merged.empty() && r.first <= merged.back().last + 1)
-                merged.back().last = std::max(merged.back().last, r.last);
-            else
-                merged.push_back(r);
-        }
-        if (negated) {
-            std::vector<CharRange> others;
-            char32_t next = 0;
-            for (const CharRange& r : merged) {
-                if (r.first > next) others.push_back({next, r.first - 1});
-                next = r.last + 1;
-            }
-            if (next <= max_code_point) others.push_back({next, max_code_point});
-            merged = std::move(others);
-        }
-        std::vector<CharRange> scalars;
-        for (const CharRange& r : merged) {
-            if (r.first < 0xD800) scalars.push_back({r.first, std::min<char32_t>(r.last, 0xD7FF)});
-            if (r.last > 0xDFFF) scalars.push_back({std::max<char32_t>(r.first, 0xE000), r.last});
-        }
-        return scalars;
+        if (!negated) ranges = complement(std::move(ranges));
+        ranges.push_back({0xD800, 0xDFFF});
+        return complement(std::move(ranges));
     }
 
     uint32_t parse_number() {

@@ -8,6 +8,7 @@
 #include "model/text/grammar/regex.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/text/grammar/char_ranges.h"
 #include "model/text/grammar/interrupt.h"
 #include "model/text/unicode.h"
 #include <algorithm>
@@ -20,22 +21,8 @@ namespace tq::grammar {
 namespace {
 
 constexpr uint32_t max_regex_depth = 24, max_repeat = 32768;
-constexpr char32_t last_code_point = 0x10FFFF;
 
 using Ranges = std::vector<CharRange>;
-
-// Ranges may overlap and be out of order.
-Ranges complement(Ranges ranges) {
-    std::ranges::sort(ranges, {}, &CharRange::first);
-    Ranges others;
-    char32_t next = 0;
-    for (const CharRange& r : ranges) {
-        if (r.first > next) others.push_back({next, r.first - 1});
-        next = std::max<char32_t>(next, r.last + 1);
-    }
-    if (next <= last_code_point) others.push_back({next, last_code_point});
-    return others;
-}
 
 const Ranges digits{{'0', '9'}}, word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
     spaces{{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}, {0x2028, 0x2029}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
@@ -52,14 +39,9 @@ Ranges characters_of(std::string_view name) {
         return runs;
     }();
     Ranges ranges;
-    for (const auto& [category, range] : categories) {
-        if (name.empty() || !category.starts_with(name)) continue;
-        if (!ranges.empty() && ranges.back().last + 1 == range.first)
-            ranges.back().last = range.last;
-        else
-            ranges.push_back(range);
-    }
-    return ranges;
+    for (const auto& [category, range] : categories)
+        if (!name.empty() && category.starts_with(name)) ranges.push_back(range);
+    return merged(std::move(ranges));
 }
 
 class RegexParser {

@@ -5,6 +5,7 @@
 // Characters that no expression tells apart are one letter of the alphabet; characters that JSON cannot write without \u are
 // none. Everything has a limit, since a product may be as large as the product of its parts' sizes.
 #include "model/text/grammar/regex_product.h"
+#include "model/text/grammar/char_ranges.h"
 #include "model/text/grammar/interrupt.h"
 #include <algorithm>
 #include <fmt/format.h>
@@ -184,7 +185,7 @@ class Product {
                 Ranges ranges;
                 for (const size_t letter : letters)
                     ranges.insert(ranges.end(), alphabet_.letter(letter).begin(), alphabet_.letter(letter).end());
-                (body += body.empty() ? "" : " | ") += json_chars(joined(std::move(ranges))) + " " + names[next];
+                (body += body.empty() ? "" : " | ") += json_chars(merged(std::move(ranges))) + " " + names[next];
             }
             writer.define(names[i], body);
         }
@@ -197,18 +198,6 @@ class Product {
     void add(const Regex& regex, bool negated) {
         ways_.emplace_back(regex, alphabet_, steps_);
         negated_.push_back(negated);
-    }
-
-    static Ranges joined(Ranges ranges) {
-        std::ranges::sort(ranges, {}, &CharRange::first);
-        Ranges all;
-        for (const CharRange& range : ranges) {
-            if (!all.empty() && all.back().last + 1 == range.first)
-                all.back().last = range.last;
-            else
-                all.push_back(range);
-        }
-        return all;
     }
 
     bool may_end(const State& state) const {

@@ -28,12 +28,6 @@
 namespace tq::bench {
 namespace {
 
-// Says on a line of its own what went wrong.
-void complain(Console& console, const std::string& what) {
-    console.clear_status();
-    write_error(fmt::format("tq-run: {}\n", what));
-}
-
 // Returns the work in units of a pass that generates a token of one sequence.
 // It only weighs the tests in the estimate of the time left (Schedule), so rough factors do. A prompt's token costs a tenth,
 // because the tokens of a block share the weights that are read. A pass of n sequences costs 0.8 + 0.2 n: the weights are read
@@ -128,7 +122,7 @@ TestRun::TestRun(const Arguments& arguments, Subject& subject, Console& console,
                                [this](const conformance::CutModel& model, const ForwardOptions& options) {
                                    return make_forward(model.config, model.weights, options);
                                },
-                               [this](const std::string& what) { complain(console_, what); }),
+                               [this](const std::string& what) { console_.complain(what); }),
       meter_(pci_id(setup_)) {
     if (arguments.together()) return;
     if (arguments.profile && !setup_.device)
@@ -224,7 +218,7 @@ std::vector<Test> TestRun::choose_tests(const KvOptions& kv) {
     std::vector<Test> fitting;
     for (const Test& test : arguments_.tests())
         if (const auto why = problem(test, kv)) {
-            complain(console_, fmt::format("{}: {}", test.name(), *why));
+            console_.complain(fmt::format("{}: {}", test.name(), *why));
             good_ = false;
         } else {
             fitting.push_back(test);
@@ -312,7 +306,7 @@ int run_subjects(const Arguments& arguments, Console& console, const std::functi
 bool run_caches(const Arguments& arguments, const Setup& setup, Console& console, const std::function<void(KvOptions)>& run) {
     bool good = true;
     const auto fail_with = [&](const std::string& what) {
-        complain(console, what);
+        console.complain(what);
         good = false;
     };
     for (KvOptions& kv : arguments.caches()) try {

@@ -59,37 +59,25 @@ std::vector<Model> models(const Arguments& arguments, Console& console) {
     return out;
 }
 
-class Progress {
-  public:
-    Progress(Console& console, bool verbose) : console_(console), verbose_(verbose) {}
-    void show(const std::string& what) {
-        if (verbose_)
-            write_error(what + "\n");
-        else
-            console_.status(what);
-    }
-    void complain(const std::string& what) {
-        console_.clear_status();
-        write_error(fmt::format("tq-run: {}\n", what));
-    }
+void show(Console& console, const std::string& what) {
+    if (console.verbose())
+        write_error(what + "\n");
+    else
+        console.status(what);
+}
 
-  private:
-    Console& console_;
-    const bool verbose_;
-};
-
-gpu::Found search(Trials& trials, Device& device, const Stopwatch& clock, double budget, Progress& progress) {
+gpu::Found search(Trials& trials, Device& device, const Stopwatch& clock, double budget, Console& console) {
     return gpu::search_tuning(
         device.capabilities(),
         {.make = [&](const Tuning& tuning, gpu::Workload workload) { return trials.make(tuning, workload); },
          .seconds_left = [&] { return budget - clock.seconds(); },
          .on_try =
              [&](const gpu::TuningGroup& group, const std::string& what) {
-                 progress.show(fmt::format("tuning, {:.0f} s of {:.0f}: {}: {}", clock.seconds(), budget, group.name, what));
+                 show(console, fmt::format("tuning, {:.0f} s of {:.0f}: {}: {}", clock.seconds(), budget, group.name, what));
              },
          .on_refused =
              [&](const Tuning& tuning, const std::string& why) {
-                 progress.complain(fmt::format("not chosen: {}: {}", gpu::describe(tuning, gpu::tuning_fields()), why));
+                 console.complain(fmt::format("not chosen: {}: {}", gpu::describe(tuning, gpu::tuning_fields()), why));
              }});
 }
 
@@ -165,12 +153,12 @@ std::vector<std::string> untried(const gpu::Found& found) {
 }
 
 // Throws Error if nothing was tried: the result is then no tuning.
-void check_tried(const gpu::Found& found, uint32_t seconds, Progress& progress) {
+void check_tried(const gpu::Found& found, uint32_t seconds, Console& console) {
     const std::vector<std::string> names = untried(found);
     if (names.empty()) return;
     if (std::ranges::all_of(found.groups, [](const GroupChoice& choice) { return choice.tried == 0; }))
         fail("{} s were too short to try any variant, so no tuning is stored: give more with --tune-seconds", seconds);
-    progress.complain(
+    console.complain(
         fmt::format("{} s were too short to try variants of {}: these keep their defaults; give more with --tune-seconds",
                     seconds, fmt::join(names, ", ")));
 }
@@ -212,23 +200,22 @@ int run_tune(const Arguments& arguments, Console& console) {
     Device& device = *opened;
     gpu::check_storable(device.capabilities());
     device.memory_limit_bytes = arguments.model.memory_limit_bytes;
-    Progress progress(console, arguments.console.verbose);
     const std::vector<Model> all = models(arguments, console);
     catch_interrupts();
     try {
         Trials trials(device, kv, arguments.tune_seconds / runs_in_budget);
         for (const Model& model : all) {
-            progress.show(fmt::format("tuning: preparing {}", model.name));
+            show(console, fmt::format("tuning: preparing {}", model.name));
             trials.add(model.name, model.config, model.weights);
         }
-        const gpu::Found found = search(trials, device, clock, arguments.tune_seconds, progress);
-        check_tried(found, arguments.tune_seconds, progress);
+        const gpu::Found found = search(trials, device, clock, arguments.tune_seconds, console);
+        check_tried(found, arguments.tune_seconds, console);
         const Json what = measured(trials, found, kv, clock.seconds());
         gpu::store_tuning(device.capabilities(), found.tuning, what);
         console.clear_status();
         print(device, what, arguments.output());
     } catch (const LoadStopped&) {
-        progress.complain("stopped: nothing is stored");
+        console.complain("stopped: nothing is stored");
         return 130;
     }
     return 0;

@@ -290,8 +290,7 @@ int run(const AblateArguments& given) {
     write_text(conclusion(findings, setup));
     const auto& shown = findings.winner ? findings.winner : findings.bug;
     if (findings.stopped || (arguments.samples && shown && !ablation.show_samples(shown->trial.kv))) {
-        console.clear_status();
-        write_error(fmt::format("tq-run: {}\n", ablation.where_stopped()));
+        console.complain(ablation.where_stopped());
         return 130;
     }
     return findings.bug ? 1 : 0;

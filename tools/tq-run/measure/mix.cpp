@@ -154,8 +154,7 @@ int run(const MixArguments& arguments) {
     uint64_t budget = memory ? memory->bytes() : arguments.budget;
     search.check(budget);
     const auto stopped = [&] {
-        console.clear_status();
-        write_error(fmt::format("tq-run: {}\n", search.where_stopped()));
+        console.complain(search.where_stopped());
         return 130;
     };
     if (!search.measure_probes()) return stopped();

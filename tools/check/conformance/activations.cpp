@@ -179,7 +179,6 @@ void add_activations(Rows& rows, const Capabilities& device) {
                                   (at.rotary_dim == 0 ? "" : fmt::format(", RoPE on {} channels", at.rotary_dim)),
                          .run = [=, keys = keys,
                                  rotation = rotation](Rig& rig) { return q_norm_rope(rig, tuning, at, keys, rotation); },
-                         .device_bytes = 0,
                          .full_only = at.conditioned_kv_heads != 0 && rotation == RotationKind::haar});
     }
 }

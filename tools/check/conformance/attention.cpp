@@ -84,7 +84,6 @@ void add_attention(Rows& rows, const NamedTuning& variant, const AttentionCase& 
                     .variant = fmt::format("{}, {}", describe(shape.kv), variant.name),
                     .shape = shape.text(),
                     .run = [=, tuning = variant.tuning](Rig& rig) { return attention(rig, tuning, shape); },
-                    .device_bytes = 0,
                     .full_only = full});
 }
 
@@ -190,9 +189,6 @@ void add_decode(Rows& rows, const Capabilities& device) {
         rows.push_back({.kernel = "attention_decode",
                         .variant = "every type",
                         .shape = "every shape",
-                        .run = {},
-                        .device_bytes = 0,
-                        .full_only = false,
                         .lacks = "the device has no fp16 arithmetic, or no subgroup operations"});
         return;
     }
@@ -289,9 +285,6 @@ void add_matrices(Rows& rows, const Capabilities& device) {
         rows.push_back({.kernel = "attention_coopmat",
                         .variant = "every type",
                         .shape = "every tile",
-                        .run = {},
-                        .device_bytes = 0,
-                        .full_only = false,
                         .lacks = TQ_COOPERATIVE_MATRIX ? "the device does not multiply matrices of fp16 in a subgroup"
                                                        : "the shader compiler of this build knows no cooperative matrices"});
 }

@@ -283,7 +283,6 @@ void add_format(Rows& rows, const NamedTuning& variant, const Format& format, ui
                         .variant = fmt::format("{}, {}", format.text(), variant.name),
                         .shape = fmt::format("{}, head_dim {}", what, d),
                         .run = [=, tuning = variant.tuning](Rig& rig) { return body(rig, tuning, format, d); },
-                        .device_bytes = 0,
                         .full_only = full || shown});
     };
     add("kv_append", "values of every kind", values);

@@ -401,13 +401,11 @@ void add_recurrent(Rows& rows, const Capabilities& device) {
                                 .variant = variant.name,
                                 .shape = what,
                                 .run = [=](Rig& rig) { return delta_inputs(rig, tuning, shape, each); },
-                                .device_bytes = 0,
                                 .full_only = full_only});
                 rows.push_back({.kernel = "delta_rule",
                                 .variant = variant.name,
                                 .shape = what,
                                 .run = [=](Rig& rig) { return delta_rule(rig, tuning, shape, each, Gates::usual); },
-                                .device_bytes = 0,
                                 .full_only = full_only});
                 if (large || is_long || shape.value_heads < 2) continue;
                 rows.push_back({"delta_inputs", variant.name, what + ", with NaNs and squares that overflow",

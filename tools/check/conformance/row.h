@@ -27,7 +27,7 @@ Outcome worse(Outcome a, Outcome b);
 
 struct Row {
     std::string kernel, variant, shape;
-    std::function<Outcome(Rig&)> run;
+    std::function<Outcome(Rig&)> run{};
     uint64_t device_bytes = 0; // the memory it needs; the row is left out if the device has less
     bool full_only = false;    // long: only with --full
     std::string lacks{};       // the missing feature of the device or the build: the row is left out, for this reason

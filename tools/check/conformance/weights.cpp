@@ -307,13 +307,7 @@ void add_weights(Rows& rows, const Capabilities& device) {
         for (const GgmlType type : weight_formats) add_tiles(rows, with_table(variant, type), type);
     const auto none = [&](const char* kernel, bool gpu::Tuning::*has, const char* why) {
         if (std::ranges::none_of(tiled, [&](const NamedTuning& variant) { return variant.tuning.*has; }))
-            rows.push_back({.kernel = kernel,
-                            .variant = "every format",
-                            .shape = "every tile",
-                            .run = {},
-                            .device_bytes = 0,
-                            .full_only = false,
-                            .lacks = why});
+            rows.push_back({.kernel = kernel, .variant = "every format", .shape = "every tile", .lacks = why});
     };
     none("matmul_dot", &gpu::Tuning::matmul_dot, "the device has no dot products of int8 numbers");
     none("matmul_coopmat", &gpu::Tuning::matmul_coopmat,

@@ -7,10 +7,9 @@
 // The official template allows one call for each message. Several are written here with "; " between them, as vLLM's parser of
 // this form reads them.
 #include "model/text/llama_template.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "model/text/python_json.h"
-#include <array>
-#include <ctime>
 
 namespace tq {
 namespace {
@@ -23,19 +22,6 @@ constexpr std::string_view tools_request = "Given the following functions, pleas
                                            "given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": "
                                            "dictionary of argument name and its value}.Do "
                                            "not use variables.\n\n";
-
-// "26 Jul 2024", in the local time zone and in English.
-std::string today() {
-    constexpr std::array months{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-    const std::time_t now = std::time(nullptr);
-    std::tm date{};
-#ifdef _WIN32
-    localtime_s(&date, &now);
-#else
-    localtime_r(&now, &date);
-#endif
-    return fmt::format("{:02} {} {}", date.tm_mday, months.at(size_t(date.tm_mon)), date.tm_year + 1900);
-}
 
 void begin_turn(PromptPieces& prompt, std::string_view role) {
     prompt.markup("<|start_header_id|>");
@@ -102,7 +88,7 @@ void system_turn(PromptPieces& prompt, std::string_view content, bool has_tools,
     if (has_tools) prompt.markup("Environment: ipython\n");
     prompt.markup(fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n", !of_today ? "26 Jul 2024"
                                                                                            : options.date.empty()
-                                                                                               ? today()
+                                                                                               ? local_time_text("%d %b %Y")
                                                                                                : options.date));
     prompt.content(python_strip(content));
     prompt.markup(end_of_turn);

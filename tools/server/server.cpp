@@ -8,12 +8,12 @@
 // long as its request, a stream's to the end of the stream; the server waits for all of them before it ends, and each has its
 // line in the log.
 #include "tools/server/server.h"
+#include "base/clock.h"
 #include "base/printable.h"
 #include "model/text/grammar/interrupt.h"
 #include "tools/server/access.h"
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <random>
 #include <thread>
 
@@ -31,17 +31,6 @@ std::string new_request_id() {
     static std::atomic<uint64_t> counter = 0;
     thread_local std::mt19937_64 random{std::random_device{}()};
     return fmt::format("req_{:016x}{:08x}", random(), uint32_t(counter++));
-}
-
-std::string time_of_day() {
-    const std::time_t now = std::time(nullptr);
-    std::tm parts = {};
-#ifdef _WIN32
-    ::localtime_s(&parts, &now);
-#else
-    ::localtime_r(&now, &parts);
-#endif
-    return fmt::format("{:02}:{:02}:{:02}", parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 // The names that clients of these APIs switch on.
@@ -172,7 +161,7 @@ bool Server::wait_until_idle(std::chrono::milliseconds timeout) {
 void Server::stop() { http_.stop(); }
 
 void Server::log(const std::string& line) const {
-    if (options_.log) options_.log(fmt::format("{} {}", time_of_day(), line));
+    if (options_.log) options_.log(fmt::format("{} {}", local_time_text("%H:%M:%S"), line));
 }
 
 HttpReply Server::answer(const HttpRequest& request) {

@@ -2,9 +2,8 @@
 // needs: a cost that was not finite comes back as the exception that it was, and the protocol goes the same way again. A number
 // that is not finite is null, as JSON has no other form of it, and is read as infinite.
 #include "tools/check/quality/ablation_record.h"
-#include <chrono>
+#include "base/clock.h"
 #include <cmath>
-#include <ctime>
 
 namespace tq::quality {
 namespace {
@@ -35,18 +34,11 @@ double number(const json& object, const char* key) {
 
 } // namespace
 
-std::string time_stamp() {
-    const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    std::array<char, 32> text{};
-    std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-    return text.data();
-}
-
 ordered_json to_json(const Outcome& outcome, const Evaluation& evaluation) {
     const KvOptions& kv = outcome.trial.kv;
     const Summary s = outcome.cost ? outcome.cost->summary : Summary();
     const auto known = [&](double value) { return outcome.cost ? number(value) : ordered_json(); };
-    ordered_json line{{"ts", time_stamp()},
+    ordered_json line{{"ts", utc_text()},
                       {"run", outcome.trial.run},
                       {"isolates", outcome.trial.isolates},
                       {"config", config_json(kv, evaluation.config.head_dim)},

@@ -13,9 +13,6 @@ struct Evaluation {
     nlohmann::json more; // an object of further fields
 };
 
-// UTC, as in 2026-04-18T11:40:00Z.
-std::string time_stamp();
-
 // Numbers that are not finite are null.
 nlohmann::ordered_json to_json(const Outcome& outcome, const Evaluation& evaluation);
 

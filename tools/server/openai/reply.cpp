@@ -75,14 +75,6 @@ const char* finish_name(FinishReason reason) {
     return "stop";
 }
 
-std::string utc_text(std::chrono::system_clock::time_point time) {
-    const auto day = std::chrono::floor<std::chrono::days>(time);
-    const std::chrono::year_month_day date(day);
-    const std::chrono::hh_mm_ss clock(std::chrono::floor<std::chrono::seconds>(time) - day);
-    return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", int(date.year()), unsigned(date.month()), unsigned(date.day()),
-                       clock.hours().count(), clock.minutes().count(), clock.seconds().count());
-}
-
 std::string data_event(const Json& json) { return sse::event("", json); }
 HttpReply json_reply(const Json& json) { return {.body = dump_text(json)}; }
 

@@ -1,7 +1,7 @@
 // Common parts of OpenAI's chat and text completions: their envelope, usage, timings and events.
 #pragma once
+#include "base/clock.h"
 #include "tools/server/generation.h"
-#include <chrono>
 
 namespace tq::server {
 
@@ -14,9 +14,6 @@ const char* finish_name(FinishReason reason);
 // The tokens of an event of the content with their logprobs, as chat completions and responses list them; of other events [].
 Json content_logprobs(const Event& event);
 void append(Json& list, Json more); // the entries of a list to another
-
-// The time in RFC 3339's form, to the second, UTC.
-std::string utc_text(std::chrono::system_clock::time_point time);
 
 std::string data_event(const Json& json);
 std::string error_event(const ApiError& error);

@@ -5,6 +5,7 @@
 // A row is written as soon as its test is done, so Ctrl-C loses one test only. Profiles are made in a run of their own after the
 // timed ones, because timestamps serialise the kernels.
 #include "tools/tq-run/bench/run.h"
+#include "base/clock.h"
 #include "base/interrupt.h"
 #include "model/cpu/forward.h"
 #include "model/files/calibration.h"
@@ -12,7 +13,6 @@
 #include "model/gpu/tuning_file.h"
 #include "model/load.h"
 #include "model/stages/ranks/rank_group.h"
-#include "tools/check/quality/ablation_record.h"
 #include "tools/tq-run/bench/tables.h"
 #include "tools/tq-run/cli/progress.h"
 #include "tools/tq-run/cli/time_left.h"
@@ -251,11 +251,8 @@ void TestRun::measure(ForwardOptions options, std::span<const Test> tests, const
 // Energy counts only if all repetitions were run: the meter runs over them all, and a stopped one would be in the joules but not
 // in the tokens. The profile comes last, in passes of its own.
 Result TestRun::measure(Sequences& sequences, const Test& test, const ForwardOptions& options) {
-    Result result{.test = test,
-                  .kv = options.kv,
-                  .batch_size = options.batch_size,
-                  .threads = options.threads,
-                  .test_time = quality::time_stamp()};
+    Result result{
+        .test = test, .kv = options.kv, .batch_size = options.batch_size, .threads = options.threads, .test_time = utc_text()};
     const auto step = [&](const std::string& what) {
         report(fmt::format("{}: {}, {}: {}", schedule_.text(), describe(options.kv), test.name(), what));
     };

@@ -3,6 +3,7 @@
 // "2026-01-31-1405", with -2 and so on if two begin within a minute. --resume without a name takes the latest by the file's
 // time; if several are equally late, it asks for a name instead of guessing.
 #include "tools/tq-run/talk/kept_conversation.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file_system.h"
 #include "base/path_text.h"
@@ -13,7 +14,6 @@
 #include "tools/tq-run/talk/history.h"
 #include "tools/tq-run/talk/saved_conversation.h"
 #include <algorithm>
-#include <ctime>
 #include <span>
 
 namespace tq {
@@ -118,9 +118,7 @@ std::string conversation_to_resume(const std::string& name) {
 }
 
 std::string new_conversation_name() {
-    const std::time_t now = std::time(nullptr);
-    char text[32] = "";
-    if (const std::tm* local = std::localtime(&now)) std::strftime(text, sizeof text, "%Y-%m-%d-%H%M", local);
+    const std::string text = local_time_text("%Y-%m-%d-%H%M");
     std::string name = text;
     for (int i = 2; is_there(utf8_path(conversation_path(name))); i++) name = fmt::format("{}-{}", text, i);
     return name;

@@ -1,4 +1,4 @@
-// The steps of model/reference/steps.h, recorded: the kernels of kernels.h with arguments of a pass, a layer and its weights.
+// The steps of model/host/step_list-inl.h, recorded: the kernels of kernels.h with arguments of a pass, a layer and its weights.
 #pragma once
 #include "model/gpu/experts.h"
 #include "model/gpu/plan.h"

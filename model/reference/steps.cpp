@@ -4,7 +4,7 @@ namespace tq::ref {
 
 #include "model/host/steps-inl.h"
 
-void matmul(Pass& pass, std::initializer_list<Product> products, const std::vector<float>& x) {
+void matmul(Pass& pass, std::initializer_list<NamedProduct> products, const std::vector<float>& x) {
     for (const auto& [y, w] : products) {
         if (!w.bias.empty()) broadcast(y, w.bias);
         matmul(pass.pool, y, w.tensor, x, !w.bias.empty());

@@ -65,6 +65,8 @@ struct Raw32 {
 #endif
     uint w[RAW_WORDS];
 };
+// Fetches the first two words of `raw`.
+#define FETCH_PAIR(name, pair) const uvec2 name = (pair); raw.w[0] = (name).x; raw.w[1] = (name).y
 
 // Fetches the levels of 32 weights, if a row begins with its levels.
 Raw32 fetch_levels(uint row, uint s, uint j) {
@@ -166,9 +168,7 @@ Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[0
 uint row_vectors(uint cols) { return cols / 32 + (cols / 32 + 1) / 2; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw = fetch_levels(row, s, j);
-    const uvec2 header = pair_at(row, h.cols / 32 + s * 4 + j / 2, j & 1);
-    raw.w[0] = header.x;
-    raw.w[1] = header.y;
+    FETCH_PAIR(header, pair_at(row, h.cols / 32 + s * 4 + j / 2, j & 1));
     return raw;
 }
 uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k) | bits_of(raw.w[1], k, 4); }
@@ -224,9 +224,7 @@ uint row_vectors(uint cols) { return cols / 256 * 5 + (cols / 256 + 3) / 4; }
 uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 5 : cols / 256 * 5 + s / 4; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 pairs = pair_at(row, s * 5 + 1 + j / 2, j & 1);
-    raw.w[0] = pairs.x;
-    raw.w[1] = pairs.y;
+    FETCH_PAIR(pairs, pair_at(row, s * 5 + 1 + j / 2, j & 1));
     raw.w[2] = header_word(row, h, s, 0, j >> 1);
     raw.w[3] = header_word(row, h, s, 1, s & 3);
     return raw;
@@ -254,9 +252,7 @@ uint scale_word(uint row, Header h, uint s, uint i) {
 }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 pairs = pair_at(row, s * 6 + 2 + j / 2, j & 1);
-    raw.w[0] = pairs.x;
-    raw.w[1] = pairs.y;
+    FETCH_PAIR(pairs, pair_at(row, s * 6 + 2 + j / 2, j & 1));
     raw.w[2] = word_at(row, s * 6 + j / 4, j & 3);
     raw.w[3] = header_word(row, h, s, 2, (s & 7) >> 1);
     raw.w[4] = scale_word(row, h, s, j >> 2);
@@ -279,9 +275,7 @@ uint row_vectors(uint cols) { return cols / 256 * 4 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 256 * 4 + s / 8; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 pairs = pair_at(row, s * 4 + j / 2, j & 1);
-    raw.w[0] = pairs.x;
-    raw.w[1] = pairs.y;
+    FETCH_PAIR(pairs, pair_at(row, s * 4 + j / 2, j & 1));
     raw.w[2] = header_word(row, h, s, 0, (s & 7) >> 1);
     return raw;
 }
@@ -294,9 +288,7 @@ uint row_vectors(uint cols) { return cols / 32 + (cols / 256 + 1) / 2; }
 uint header_at(uint cols, uint s, uint k) { return cols / 32 + s / 2; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw = fetch_levels(row, s, j);
-    const uvec2 header = header_pair(row, h, s, 0, s & 1); // d and high bit pairs; low nibbles
-    raw.w[0] = header.x;
-    raw.w[1] = header.y;
+    FETCH_PAIR(header, header_pair(row, h, s, 0, s & 1)); // d and high bit pairs; low nibbles
     return raw;
 }
 uint codes4(Raw32 raw, uint k) { return nibbles_of(raw.v[0], k); }
@@ -345,9 +337,7 @@ uint row_vectors(uint cols) { return cols / 256 * 13 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 13 + 12 : cols / 256 * 13 + s / 8; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 pairs = pair_at(row, s * 13 + 8 + j / 2, j & 1);
-    raw.w[0] = pairs.x;
-    raw.w[1] = pairs.y;
+    FETCH_PAIR(pairs, pair_at(row, s * 13 + 8 + j / 2, j & 1));
     raw.w[2] = header_word(row, h, s, 0, j >> 1);
     raw.w[3] = header_word(row, h, s, 1, (s & 7) >> 1);
     raw.v[0] = vector_at(row, s * 13 + j);

@@ -78,9 +78,7 @@ uint row_vectors(uint cols) { return cols / 256 * 4 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 256 * 4 + s / 8; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 both = pair_at(row, s * 4 + j / 2, j & 1);
-    raw.w[0] = both.x;
-    raw.w[1] = both.y;
+    FETCH_PAIR(both, pair_at(row, s * 4 + j / 2, j & 1));
     raw.w[2] = header_word(row, h, s, 0, (s & 7) >> 1);
     return raw;
 }
@@ -100,9 +98,7 @@ uint header_at(uint cols, uint s, uint k) {
 }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 both = pair_at(row, s * 4 + j / 2, j & 1);
-    raw.w[0] = both.x;
-    raw.w[1] = both.y;
+    FETCH_PAIR(both, pair_at(row, s * 4 + j / 2, j & 1));
     raw.w[2] = header_word(row, h, s, 0, 2 * (s & 1) + j / 4);
     raw.w[3] = header_word(row, h, s, 1, (s & 7) >> 1);
     return raw;
@@ -123,9 +119,7 @@ uint row_vectors(uint cols) { return cols / 256 * 5 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return k == 0 ? s * 5 + 4 : cols / 256 * 5 + s / 8; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 both = pair_at(row, s * 5 + j / 2, j & 1);
-    raw.w[0] = both.x;
-    raw.w[1] = both.y;
+    FETCH_PAIR(both, pair_at(row, s * 5 + j / 2, j & 1));
     raw.w[2] = header_word(row, h, s, 0, j >> 1) >> (16 * (j & 1));
     raw.w[3] = header_word(row, h, s, 1, (s & 7) >> 1);
     return raw;
@@ -144,9 +138,7 @@ uint row_vectors(uint cols) { return cols / 256 * 6 + (cols / 256 + 7) / 8; }
 uint header_at(uint cols, uint s, uint k) { return cols / 256 * 6 + s / 8; }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 indices = pair_at(row, s * 6 + j / 2, j & 1);
-    raw.w[0] = indices.x;
-    raw.w[1] = indices.y;
+    FETCH_PAIR(indices, pair_at(row, s * 6 + j / 2, j & 1));
     raw.w[2] = word_at(row, s * 6 + 4 + j / 4, j & 3);
     raw.w[3] = header_word(row, h, s, 0, (s & 7) >> 1);
     return raw;
@@ -172,9 +164,7 @@ uint scale_word(uint row, Header h, uint s, uint i) {
 }
 Raw32 fetch32(uint row, Header h, uint s, uint j) {
     Raw32 raw;
-    const uvec2 indices = pair_at(row, s * 6 + j / 2, j & 1);
-    raw.w[0] = indices.x;
-    raw.w[1] = indices.y;
+    FETCH_PAIR(indices, pair_at(row, s * 6 + j / 2, j & 1));
     raw.w[2] = word_at(row, s * 6 + 4 + j / 4, j & 3);
     raw.w[3] = header_word(row, h, s, 2, (s & 7) >> 1);
     raw.w[4] = scale_word(row, h, s, j >> 2) >> (8 * (j & 3));

@@ -58,6 +58,21 @@ TEST_CASE("flags of the command line have precedence over a resumed conversation
     CHECK(contains(loaded.error, "temp               0.5\n"));
 }
 
+TEST_CASE("a seed is kept to its last digit, and -1 is another one each time, by flag and by /set") {
+    const Home home;
+    const std::string seed = "9000000000000000000", smaller = "8999999999999999999";
+    REQUIRE(home.chat("Hi\n/save talk\n", {"-n", "2", "-s", smaller}).status == 0);
+    const Finished again =
+        home.chat("/set\n/set seed " + seed + "\n/set\n/set seed -1\n/set\n/set seed -2\n/set seed 1.5\n", {"--resume", "talk"});
+    CAPTURE(again.error);
+    CHECK(again.status == 0);
+    CHECK(contains(again.error, "seed               " + smaller + "\n"));
+    const std::string later = again.error.substr(again.error.rfind(seed));
+    CHECK(contains(later, "seed               "));
+    CHECK_FALSE(contains(later.substr(seed.size()), seed));
+    CHECK(contains(later, "seed must be a whole number from -1 to 9e+18"));
+}
+
 TEST_CASE("a question behind twice as many turns does not take four times as long") {
     const Home home;
     REQUIRE(home.chat("Hi\n/save talk\n", {"-n", "2"}).status == 0);

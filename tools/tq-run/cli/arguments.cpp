@@ -182,6 +182,8 @@ std::optional<GgmlType> weight_format(const ModelArguments& arguments) {
     return arguments.weights == "q8_0" ? GgmlType::Q8_0 : GgmlType::Q4_0;
 }
 
+uint64_t sampler_seed(int64_t number) { return number < 0 ? std::random_device{}() : uint64_t(number); }
+
 SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
     SamplerOptions o = recommended;
     o.temperature = temperature.value_or(o.temperature);
@@ -192,7 +194,7 @@ SamplerOptions SamplingArguments::options(SamplerOptions recommended) const {
     o.presence_penalty = presence_penalty.value_or(o.presence_penalty);
     o.frequency_penalty = frequency_penalty.value_or(o.frequency_penalty);
     if (repeat_last_n) o.repeat_last_n = *repeat_last_n < 0 ? UINT32_MAX : uint32_t(*repeat_last_n);
-    o.seed = seed.value_or(-1) < 0 ? std::random_device{}() : uint64_t(*seed);
+    o.seed = sampler_seed(seed.value_or(-1));
     return o;
 }
 
@@ -367,7 +369,7 @@ void add_flags(ArgumentParser& command, SamplingArguments& a) {
     };
     add("-n,--predict,--n-predict", a.predict, -2, 1'000'000'000,
         "maximum number of tokens to generate; default: -1 (until the answer ends)");
-    add("-s,--seed", a.seed, -1, 9'000'000'000'000'000'000.0, "seed of the sampler; default: -1 (random)");
+    add("-s,--seed", a.seed, -1, max_seed, "seed of the sampler; default: -1 (random)");
     add("--temp", a.temperature, 0, 100,
         "temperature; 0: greedy; default: the model's own, else 0.6 (Qwen3.5: 1; without thinking 0.7)");
     add("--top-k", a.top_k, -1, 1'000'000'000,

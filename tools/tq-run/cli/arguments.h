@@ -116,10 +116,13 @@ struct EffortArguments { // how much a model thinks that can be told
     std::optional<ReasoningEffort> effort() const;
 };
 
+constexpr double max_seed = 9e18;      // a sampler's, whole
+uint64_t sampler_seed(int64_t number); // -1: a different one each time
+
 struct SamplingArguments {
     std::optional<float> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     std::optional<int64_t> top_k, repeat_last_n;
-    std::optional<int64_t> seed;    // -1: a different one each time, as is none
+    std::optional<int64_t> seed;    // none: as -1
     std::optional<int64_t> predict; // -1: until the answer ends, as is none
 
     bool ignore_end = false;

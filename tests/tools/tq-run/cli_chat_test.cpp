@@ -106,6 +106,20 @@ TEST_CASE("a full context: the oldest turns go and that is said, or the conversa
     CHECK(contains(again.error, ": 4 turns are loaded"));
     CHECK(contains(again.output, "Anna"));
 
+    // Asked again, a question finds the context that it had, and no turn is dropped twice. What is taken back leaves it at once.
+    const Finished regen =
+        chat(questions + "What is my name?\nHow old are you?\n/regen\n/undo\n/undo\n/undo\n/undo\n/undo\n/stats\n",
+             {"-c", "96", "--device", "cpu"});
+    CAPTURE(regen.error);
+    REQUIRE(lines(regen.output).size() == 7);
+    CHECK(lines(regen.output)[5] == lines(regen.output)[6]);
+    CHECK_FALSE(contains(regen.error, "4 oldest turns"));
+    CHECK(regen.error.rfind("dropped from it") < regen.error.find("the last turn is taken back; 5 are left"));
+    CHECK(contains(regen.error, "context   27 of 96 tokens"));
+    const Finished order =
+        chat(questions, {"-c", "60", "--device", "cpu"}); // in the third answer one turn goes, then none is left
+    CHECK(order.error.find("29 tokens, is dropped") < order.error.find("the context of 60 tokens is full"));
+
     for (const std::vector<std::string>& off : {std::vector<std::string>{"--context-shift", "off"}, {"--no-context-shift"}}) {
         std::vector<std::string> flags{"-c", "40", "--device", "cpu"};
         flags.insert(flags.end(), off.begin(), off.end());

@@ -303,9 +303,8 @@ void Chat::load(const std::string& given, bool resumed) {
     std::vector<uint32_t> ids = file.tokens;
     ids.push_back(0); // whatever comes next
     const uint32_t found = prefix_ && ids.size() <= context_size() ? session_.resume(ids) : 0;
-    const size_t tokens = turns_.turns() == 0 ? 0 : turns_.prompt().size();
     write_error(fmt::format("{}: {} {} loaded, {} of {} tokens of context{}\n", printable(given, 200), turns_.turns(),
-                            turns_.turns() == 1 ? "turn is" : "turns are", tokens, context_size(),
+                            turns_.turns() == 1 ? "turn is" : "turns are", conversation_tokens(), context_size(),
                             found > 0 ? fmt::format(", {} in the cache", found) : ""));
     if (const std::string now = sampling_description(settings_.sampling); now != before)
         write_error(fmt::format("sampling  {}\n", now));
@@ -330,8 +329,10 @@ void Chat::fork(const std::string& name) {
 void Chat::print_statistics() const {
     const Totals& t = totals_;
     const double seconds = double(t.ns) * 1e-9;
-    const uint64_t bytes = engine_->forward->kv_bytes_per_token() * session_.cached_ids().size();
-    write_error(fmt::format("context   {} of {} tokens, {:.1f} MiB of cache: {}\n", session_.cached_ids().size(), context_size(),
+    const size_t tokens =
+        std::min(session_.cached_ids().size(), conversation_tokens()); // the cache may still have turns taken back
+    const uint64_t bytes = engine_->forward->kv_bytes_per_token() * tokens;
+    write_error(fmt::format("context   {} of {} tokens, {:.1f} MiB of cache: {}\n", tokens, context_size(),
                             double(bytes) / (1 << 20), kv_description(*engine_)));
     write_error(
         fmt::format("turns     {}\nanswers   {} of {} tokens in {:.1f} s\nprompts   {} tokens run, {} found in the cache\n",

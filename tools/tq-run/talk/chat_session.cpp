@@ -229,6 +229,7 @@ bool Chat::reply(const ChatTurns& before) {
 // Says below an answer why it ended early, what was dropped from the context for it, and its numbers, which are added to the
 // totals.
 void Chat::explain(const Generated& result, bool answered) {
+    say_dropped();
     if (result.stop == Stop::interrupted)
         note(answered ? "[ interrupted ]" : "[ interrupted: the conversation is as it was before ]");
     if (result.stop == Stop::length) note(fmt::format("[ stopped after {} tokens (-n) ]", result.ids.size()));
@@ -238,7 +239,6 @@ void Chat::explain(const Generated& result, bool answered) {
             "larger context ]",
             context_size()));
     if (result.stop == Stop::memory_full) note(fmt::format("[ {} ]", result.reason));
-    say_dropped();
     totals_.answers += 1;
     totals_.tokens += result.ids.size();
     totals_.prompt_tokens += result.timings.prompt_tokens;

@@ -72,6 +72,7 @@ class Chat {
     bool make_room(size_t answered); // the context then begins at a later turn; false if it begins at the last already
     void say_dropped();
     std::string too_long() const;
+    size_t conversation_tokens() const { return turns_.turns() == 0 ? 0 : turns_.prompt().size(); } // in the context
     std::vector<uint32_t> prompt(const ChatTurns& before);
     bool reply(const ChatTurns& before);
     Generated generate(std::vector<uint32_t> ids, class AnswerPrinter& answer);

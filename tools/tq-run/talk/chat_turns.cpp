@@ -33,6 +33,7 @@ ChatTurns::ChatTurns(const Tokenizer& tokenizer, ChatOptions options, std::strin
 void ChatTurns::ask(std::string question) {
     tokenizer_->encode(question); // for its error
     messages_.push_back(message("user", std::move(question)));
+    begins_.push_back(begin_);
 }
 
 void ChatTurns::answer(std::string text, std::string thought) {
@@ -43,17 +44,19 @@ void ChatTurns::answer(std::string text, std::string thought) {
 void ChatTurns::take_back_question() {
     ENSURE(!messages_.empty() && messages_.back()["role"] == "user", "no open question");
     messages_.erase(messages_.size() - 1);
+    begins_.pop_back();
 }
 
 bool ChatTurns::take_back_answer() {
     if (messages_.empty() || messages_.back()["role"] != "assistant") return false;
     messages_.erase(messages_.size() - 1);
-    begin_ = 0;
+    begin_ = begins_.back();
     return true;
 }
 
 void ChatTurns::clear() {
     begin_ = 0;
+    begins_.clear();
     messages_ = nlohmann::ordered_json::array();
     if (!system_.empty()) messages_.push_back(message("system", system_));
 }
@@ -88,6 +91,7 @@ void ChatTurns::replace(const nlohmann::json& messages) {
     system_ = std::move(system);
     messages_ = std::move(read);
     begin_ = 0;
+    begins_.assign(turns(), 0);
 }
 
 std::vector<uint32_t> ChatTurns::prompt_from(size_t turn) const {

@@ -22,7 +22,7 @@ class ChatTurns {
     size_t turns() const; // questions
 
     // The context may begin at a later turn than the first: prompt() leaves earlier ones out, messages() keeps them. Taking back
-    // an answer, or another conversation, lets it begin at the first again.
+    // an answer lets it begin where it did before the question, and another conversation at the first.
     size_t first_turn_in_context() const { return begin_; }
     void begin_context_at(size_t turn) { begin_ = turn; } // less than turns()
 
@@ -48,6 +48,7 @@ class ChatTurns {
     std::string system_;
     nlohmann::ordered_json messages_; // all of them
     size_t begin_ = 0;                // turns before the context's first
+    std::vector<size_t> begins_;      // begin_ when each turn was asked
 };
 
 } // namespace tq

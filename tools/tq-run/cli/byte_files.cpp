@@ -1,6 +1,6 @@
 // Files are replaced whole or not at all. The bytes go to a draft beside the target, NAME.XXXXXXXX.part; commit() flushes it to
 // the disk, gives it the permissions of the file that it replaces, and renames it. If the process dies before, the target is
-// unchanged and the draft stays; the next writer of the same file removes it.
+// unchanged and the draft stays; the next writer of the same file, or a reader that keeps it, removes it.
 // How a dead draft is told from one that is being written: its writer holds a lock on it, which ends with the process. A sweeper
 // may hold that lock for a moment, so take_draft() tries again with another name.
 // A symbolic link is followed first, so that it stays a link. A pipe or a device is written directly.
@@ -37,8 +37,10 @@ bool is_draft_of(const std::string& target, std::string_view name) {
     return number.size() == 8 && number.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Removes the drafts whose writers did not finish: nobody holds their locks.
-void sweep_drafts(const fs::path& target) {
+} // namespace
+
+// The drafts whose writers did not finish: nobody holds their locks.
+void remove_dead_drafts(const fs::path& target) {
     const fs::path directory = target.has_parent_path() ? target.parent_path() : fs::path(".");
     const std::string name = utf8_text(target.filename());
     std::error_code error;
@@ -52,8 +54,6 @@ void sweep_drafts(const fs::path& target) {
         }
     }
 }
-
-} // namespace
 
 ByteInput::ByteInput(std::string path) : path_(std::move(path)) {
     if (path_ == "-") return;
@@ -95,7 +95,7 @@ ByteOutput::ByteOutput(std::string path, const ByteInput& input) : path_(std::mo
              printable(utf8_text(fs::read_symlink(target_, error)), 200));
     if (exists) target_ = fs::canonical(target_); // a link stays a link
     if (!exists || fs::is_regular_file(target_)) {
-        sweep_drafts(target_);
+        remove_dead_drafts(target_);
         take_draft();
     }
     errno = 0;

@@ -27,6 +27,9 @@ class ByteInput {
     std::optional<uint64_t> length_;
 };
 
+// Removes what writers of the file have left beside it that did not finish and no longer run.
+void remove_dead_drafts(const std::filesystem::path& target);
+
 // A file is complete after commit(), and unchanged without it: until then the data is in a temporary file beside it, which the
 // next output to the same file removes if this process did not. "-" (standard output) and files that are not regular, such
 // as pipes, are written directly.

@@ -54,9 +54,12 @@ void PromptCacheArguments::check() const {
     const auto status = std::filesystem::status(utf8_path(path), error);
     if (exists(status) && !is_regular_file(status) && !is_directory(status))
         fail("{} is not a regular file, so --prompt-cache could not read it back: name another", printable(path));
-    if (!read_only)
-        ByteOutput(path, ByteInput("-")); // throws if it cannot be opened
-    else if (!holds_something(utf8_path(path)))
+    if (!read_only) {
+        ByteOutput(path, ByteInput("-")); // throws if it cannot be opened; removes dead drafts
+        return;
+    }
+    remove_dead_drafts(std::filesystem::weakly_canonical(utf8_path(path), error));
+    if (!holds_something(utf8_path(path)))
         fail("{} does not exist, and --prompt-cache-ro only reads: save it first, without that flag", printable(path));
 }
 

@@ -356,8 +356,9 @@ SchemaGrammar json_schema_rules(const SchemaJson& document, const std::vector<st
 std::string json_schema_gbnf(std::string_view schema, bool strict) {
     if (schema.size() > max_gbnf_bytes)
         fail("the JSON schema has {} bytes: at most {} are supported", schema.size(), max_gbnf_bytes);
-    return json_schema_gbnf(build_json<SchemaJson>(schema, "the JSON schema", {.max_depth = 100, .max_values = max_values}),
-                            strict);
+    return json_schema_gbnf(
+        build_json<SchemaJson>(schema, "the JSON schema", {.max_depth = 100, .max_values = max_values, .lone_surrogates = true}),
+        strict);
 }
 
 std::string json_object_gbnf() {

@@ -114,6 +114,10 @@ TEST_CASE("a conversation that is not there, or is none, is an error before the 
     CHECK(contains(refused("nobody"), "anna"));
     home.write("broken", "{\"format\": ");
     CHECK(contains(refused("broken"), "is not JSON"));
+    home.write("half", R"({"format": "tq-run conversation", "version": 1, "messages": [{"role": "user", "content": "a\ud83d"},
+                           {"role": "assistant", "content": "b"}]})");
+    CHECK(contains(home.chat("", {"--resume", "half"}).error, "half: 1 turn is loaded"));
+    fs::remove(home.file("half"));
     home.write("other", "{\"messages\": []}");
     CHECK(contains(refused("other"), "is not a conversation"));
     home.write("newer", "{\"format\": \"tq-run conversation\", \"version\": 2}");

@@ -158,6 +158,20 @@ TEST_CASE("failures: status 1 and one line that says what to do") {
                     "line 1 of standard input is not a JSON string");
 }
 
+TEST_CASE("half a character in JSON is read as U+FFFD, as the server reads it") {
+    const std::string half = R"("a\ud83d b")", replaced = R"("a\ufffd b")";
+    const auto run_with = [](const std::string& text) {
+        const std::string ids = tq_run({"tokenize", "-m", random_model(), "--jsonl"}, text + "\n").output;
+        const Finished grammar = tq_run({"grammar", "-j", "{\"const\": " + text + "}"});
+        const Finished chat =
+            tq_run({"template", "-m", random_model()}, R"({"messages": [{"role": "user", "content": )" + text + "}]}");
+        CHECK(grammar.error.empty());
+        CHECK(chat.error.empty());
+        return ids + grammar.output + chat.output;
+    };
+    CHECK(run_with(half) == run_with(replaced));
+}
+
 TEST_CASE("without Vulkan the processor remains") {
     Command devices = command({"devices"}), generate = command({"generate", "-p", "x", "-m", random_model()});
     devices.environment = generate.environment = {"VK_DRIVER_FILES=/nonexistent", "VK_ICD_FILENAMES=/nonexistent"};

@@ -4,6 +4,7 @@
 // must not destroy a source file.
 #include "tools/tq-run/talk/saved_conversation.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/formats/json.h"
@@ -21,6 +22,11 @@ static bool is_conversation(const nlohmann::json& json) {
     return json.is_object() && json.value("format", nlohmann::json()) == format;
 }
 
+// Half an emoji, where another program has cut a text, is U+FFFD.
+static nlohmann::json read_saved(const std::filesystem::path& path) {
+    return build_json(read_text_file(path, max_saved_bytes), utf8_text(path), {.lone_surrogates = true});
+}
+
 bool is_saved_conversation(const std::string& text) {
     const auto path = utf8_path(text);
     std::error_code error;
@@ -30,7 +36,7 @@ bool is_saved_conversation(const std::string& text) {
     std::string found(beginning.size(), '\0');
     if (file.read(found.data(), std::streamsize(found.size())) && found == beginning) return true;
     try {
-        return is_conversation(read_json_file(path, max_saved_bytes)); // other programs order and indent it otherwise
+        return is_conversation(read_saved(path)); // other programs order and indent it otherwise
     } catch (const Error&) {
         return false;
     }
@@ -69,7 +75,7 @@ nlohmann::json read_conversation(const std::string& path) {
     std::error_code error;
     if (std::filesystem::exists(utf8_path(path), error) && !std::filesystem::is_regular_file(utf8_path(path), error))
         fail("{} is not a file", name);
-    auto json = read_json_file(utf8_path(path), max_saved_bytes);
+    auto json = read_saved(utf8_path(path));
     if (!is_conversation(json)) fail("{} is not a conversation that chat's /save has written", name);
     if (json.value("version", nlohmann::json()) != version)
         fail("{} has another version than {}, the only one that this program reads", name, version);

@@ -37,9 +37,8 @@ float recommended_real(const ModelFile& file, const char* key, float fallback, d
 
 // Returns a number of tokens; a negative one means all.
 uint32_t recommended_count(const ModelFile& file, const char* key, uint32_t fallback, uint32_t all) {
-    const ModelFile::Value* value = file.find(key);
-    const auto* number = value ? std::get_if<int64_t>(value) : nullptr;
-    return number && *number < 0 ? all : uint32_t(std::min<uint64_t>(file.integer(key, fallback), UINT32_MAX));
+    const bool is_all = file.real(key, fallback) < 0;
+    return is_all ? all : uint32_t(std::min<uint64_t>(file.integer(key, fallback), UINT32_MAX));
 }
 
 // The numbers of the model cards.

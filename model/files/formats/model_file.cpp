@@ -6,6 +6,7 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
+#include <cmath>
 
 namespace tq {
 namespace {
@@ -63,6 +64,8 @@ const FileTensor* ModelFile::find_tensor(std::string_view name) const {
 uint64_t ModelFile::integer(std::string_view key) const {
     const Value& value = required(*this, key);
     const auto* number = std::get_if<int64_t>(&value);
+    const auto* real = std::get_if<double>(&value); // 20.0, as some programs write 20
+    if (real && *real >= 0 && *real < 0x1p63 && *real == std::floor(*real)) return uint64_t(*real);
     if (!number) return expect<uint64_t>(*this, key, value, "an integer");
     if (*number < 0) fail("{} is {}, less than 0", label(key), *number);
     return uint64_t(*number);

@@ -231,6 +231,8 @@ TEST_CASE("a model that does not sample takes the most probable token") {
     CHECK(sampling(json::object()).temperature == qwen_sampling(true).temperature);
     CHECK(sampling({{"top_k", -1}}).top_k == 0);
     CHECK(sampling({{"top_k", 0}}).top_k == 0);
+    CHECK(sampling({{"top_k", 30.0}}).top_k == 30);
+    CHECK(sampling({{"top_k", -1.0}}).top_k == 0);
     HuggingFaceFiles files = small_huggingface_model();
     files.documents["generation_config.json"]["do_sample"] = "no";
     CHECK(contains(error_of(files), "generation_config.json: 'do_sample' is a text, not a boolean"));
@@ -312,6 +314,8 @@ TEST_CASE("recommended sampling that llama.cpp follows and this program has not 
     CHECK(recommended_sampling(file, false).top_k == 0);
     file.mutable_metadata()["general.sampling.top_k"] = uint64_t(1) << 40;
     CHECK(recommended_sampling(file, false).top_k == UINT32_MAX);
+    file.mutable_metadata()["general.sampling.top_k"] = 30.0;
+    CHECK(recommended_sampling(file, false).top_k == 30);
     file.mutable_metadata()["general.sampling.penalty_last_n"] = int64_t(-1);
     CHECK(recommended_sampling(file, false).repeat_last_n == UINT32_MAX);
     file.mutable_metadata()["general.sampling.penalty_last_n"] = int64_t(128);

@@ -253,6 +253,11 @@ Declared read_tensor_info(Reader& in) {
     if (const char* ik = ik_type_name(uint32_t(t.tensor.type)); ik != nullptr && !format)
         in.error("its weight format is {}, which ik_llama.cpp alone runs; take a file in Q4_K_M or another format of llama.cpp",
                  ik);
+    if (const char* removed = removed_type_name(uint32_t(t.tensor.type)); removed != nullptr)
+        in.error(
+            "its weight format is {}, which ggml has removed: take a file in Q4_0 or another format of llama.cpp, or quantise "
+            "the original anew",
+            removed);
     if (!format)
         in.error("its weight format, {}, is none of ggml's: forks have formats of their own, which they "
                  "alone run; take "

@@ -1,16 +1,16 @@
 #include "model/files/formats/ik_types.h"
 #include <algorithm>
-#include <iterator>
+#include <span>
 
 namespace tq {
 namespace {
 
-struct IkType {
+struct NamedType {
     uint32_t number;
     const char* name;
 };
 
-constexpr IkType ik_types[] = {
+constexpr NamedType ik_types[] = {
     {36, "I2_S"},        {97, "Q8_0_X4"},    {98, "Q8_1_X4"},     {99, "Q8_2_X4"},   {133, "Q6_0"},      {134, "IQ1_BN"},
     {135, "IQ2_BN"},     {136, "Q8_K64"},    {137, "IQ2_K"},      {138, "IQ3_K"},    {139, "IQ4_K"},     {140, "IQ5_K"},
     {141, "IQ6_K"},      {144, "IQ4_KS"},    {145, "IQ2_KS"},     {146, "IQ4_KSS"},  {147, "Q8_K16"},    {148, "Q8_K32"},
@@ -22,11 +22,20 @@ constexpr IkType ik_types[] = {
     {337, "IQ2_K_R4"},   {338, "IQ3_K_R4"},  {339, "IQ4_K_R4"},   {340, "IQ5_K_R4"}, {344, "IQ4_KS_R4"}, {352, "IQ5_KS_R4"},
     {353, "MXFP4_R8"},   {397, "Q8_K_R16"},  {398, "Q8_KV_R8"},   {399, "Q8_K_R8"}};
 
+// The last ones, of Q4_0 and IQ4_NL, had rows interleaved for one kind of processor; llama.cpp does that when it loads a file.
+constexpr NamedType removed_types[] = {
+    {4, "Q4_2"},      {5, "Q4_3"},        {31, "Q4_0_4_4"},  {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}}; // 36: IQ4_NL_4_4, never in files
+
+const char* name_in(std::span<const NamedType> types, uint32_t number) {
+    const auto found = std::ranges::find(types, number, &NamedType::number);
+    return found == types.end() ? nullptr : found->name;
+}
+
 } // namespace
 
-const char* ik_type_name(uint32_t number) {
-    const auto found = std::ranges::find(ik_types, number, &IkType::number);
-    return found == std::end(ik_types) ? nullptr : found->name;
-}
+const char* ik_type_name(uint32_t number) { return name_in(ik_types, number); }
+
+const char* removed_type_name(uint32_t number) { return name_in(removed_types, number); }
 
 } // namespace tq

@@ -34,6 +34,9 @@ void set_last_modified_now(const std::filesystem::path& path, std::error_code& e
 // Returns how long ago the file was last read or written, as far as its file system keeps that.
 std::chrono::seconds time_since_use(const std::filesystem::path& path, std::error_code& error);
 
+// Returns the bytes that the file takes on its disk, at most its size: less for a file with holes. Windows: the size.
+uint64_t taken_bytes(const std::filesystem::path& path, std::error_code& error);
+
 // Returns once the bytes of the file are on the disk, so that a later rename cannot reach the disk before them. Throws Error.
 void flush_to_disk(const std::filesystem::path& path);
 

@@ -53,6 +53,13 @@ std::chrono::seconds time_since_use(const std::filesystem::path& path, std::erro
     return std::chrono::seconds(std::time(nullptr) - std::max(status.st_atime, status.st_mtime));
 }
 
+uint64_t taken_bytes(const std::filesystem::path& path, std::error_code& error) {
+    struct stat status {};
+    error.clear();
+    if (::stat(path.c_str(), &status) != 0) error.assign(errno, std::generic_category());
+    return std::min(uint64_t(status.st_size), uint64_t(status.st_blocks) * 512);
+}
+
 void flush_to_disk(const std::filesystem::path& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail("cannot open {}: {}", utf8_text(path), std::strerror(errno));

@@ -79,6 +79,10 @@ std::chrono::seconds time_since_use(const std::filesystem::path& path, std::erro
     return std::chrono::seconds(std::time(nullptr) - std::max(status.st_atime, status.st_mtime));
 }
 
+uint64_t taken_bytes(const std::filesystem::path& path, std::error_code& error) {
+    return std::filesystem::file_size(path, error);
+}
+
 void flush_to_disk(const std::filesystem::path& path) {
     const HANDLE file = ::CreateFileW(path.c_str(), GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr, OPEN_EXISTING,
                                       FILE_ATTRIBUTE_NORMAL, nullptr);

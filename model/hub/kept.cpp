@@ -43,7 +43,7 @@ uint64_t bytes_below(const fs::path& folder) {
         std::error_code error;
         if (entry.is_symlink(error) || !entry.is_regular_file(error)) return;
         const bool counted = entry.hard_link_count(error) > 1 && entry.path().parent_path().filename() != "blobs";
-        if (const uint64_t size = entry.file_size(error); !error && !counted) bytes += size;
+        if (const uint64_t size = taken_bytes(entry.path(), error); !error && !counted) bytes += size;
     });
     return bytes;
 }

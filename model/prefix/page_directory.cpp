@@ -147,7 +147,7 @@ std::vector<StoredOwner> stored_pages(const fs::path& directory) {
             const auto entry = page_in(file);
             if (!entry) return;
             std::error_code gone;
-            const StoredPage page{*entry, file.file_size(gone), last_modified(file.path(), gone)};
+            const StoredPage page{*entry, taken_bytes(file.path(), gone), last_modified(file.path(), gone)};
             if (!gone) owner.pages.push_back(page);
         });
     });

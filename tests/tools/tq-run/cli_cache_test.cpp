@@ -93,6 +93,15 @@ TEST_CASE("what is kept is listed, checked and deleted") {
     const auto stat = place.json("stat");
     CHECK(stat["pages"] == list[0]["pages"].get<int>() + list[1]["pages"].get<int>());
     CHECK(stat["bytes"] > 100000);
+    std::filesystem::path hole;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(place.directory.path()))
+        if (file.path().extension() == ".page") hole = file.path();
+    std::string name = hole.filename().string();
+    name[40] = name[40] == '0' ? '1' : '0';
+    std::ofstream(hole.replace_filename(name)).close();
+    std::filesystem::resize_file(hole, uint64_t(1) << 42); // it says 4 TiB, and takes nothing
+    CHECK(place.json("stat")["bytes"] == stat["bytes"]);
+    std::filesystem::remove(hole);
     const auto good = place.cache("verify");
     CHECK(good.status == 0);
     CHECK(contains(good.output, ": 0 damaged"));

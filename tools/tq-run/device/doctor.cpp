@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/executable.h"
+#include "base/file_system.h"
 #include "base/interrupt.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -157,7 +158,7 @@ void measure_caches(Checkup& found) {
     Json kinds = Json::object();
     for (fs::recursive_directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
         std::error_code no_size;
-        const uintmax_t bytes = at->is_regular_file(no_size) ? at->file_size(no_size) : 0;
+        const uintmax_t bytes = at->is_regular_file(no_size) ? taken_bytes(at->path(), no_size) : 0;
         if (no_size || bytes == 0) continue;
         const std::string name = utf8_text(at->path().filename()), kind = name.ends_with(".pipelines")     ? "compiled kernels"
                                                                           : name.ends_with(".tuning.json") ? "tuning"

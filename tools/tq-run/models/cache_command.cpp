@@ -135,7 +135,8 @@ int show_totals(const CacheArguments& arguments) {
 // Returns why a page's file cannot be used; nothing if it can, or is gone. The content's length is that of the owner's types.
 std::optional<std::string> damage(const fs::path& path, const StoredOwner& owner, const StoredPage& page, uint64_t& bytes) {
     const PageEntry& entry = page.entry;
-    if (page.bytes > max_page_bytes) return "it has more bytes than any page";
+    std::error_code gone;
+    if (fs::file_size(path, gone) > max_page_bytes && !gone) return "it has more bytes than any page";
     const auto whole = read_bytes(path, max_page_bytes);
     if (!whole) return std::nullopt;
     bytes += whole->size();

@@ -56,6 +56,28 @@ TEST_CASE("a status line is never wider than the terminal, and tells what is lef
     CHECK(terminal.output().find(".kv: 100 % of ") != std::string::npos);
 }
 
+TEST_CASE("no line of a table is wider than a terminal of 80 columns") {
+    const TemporaryDirectory directory;
+    const std::string one = (directory.path() / "one.json").string(), other = (directory.path() / "other.json").string();
+    const std::vector<std::string> bench{"bench", "-p",      "8",           "-n",         "4",        "-r",  "2",  "-d",  "0,64",
+                                         "-ctk",  "f16,tq4", "--no-limits", "--no-check", "--device", "cpu", "-o", "json"};
+    directory.write("one.json", run(command(bench)).output);
+    directory.write("other.json", slurp(one));
+    for (const std::vector<std::string>& words : {std::vector<std::string>{"validate", "--device", "cpu", "-p", "Hi", "-n", "2"},
+                                                  {"codec", "info", "--vectors", "50"},
+                                                  {"bench", "--compare", one, other}}) {
+        TerminalSession terminal(command(words), 80);
+        CHECK(terminal.wait_for_end() == 0);
+        CAPTURE(terminal.output());
+        std::istringstream lines(terminal.output());
+        for (std::string line; std::getline(lines, line);) {
+            line = line.substr(0, line.find_last_not_of('\r') + 1);
+            line = line.substr(line.rfind('\r') + 1); // behind a status line
+            CHECK(std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; }) < 80);
+        }
+    }
+}
+
 TEST_CASE("Ctrl-C clears a line, then asks, then leaves; the terminal is as it was") {
     const TemporaryDirectory home;
     TerminalSession terminal(chat(home), 80);

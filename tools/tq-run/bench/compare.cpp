@@ -5,6 +5,7 @@
 // not printed as a number, so nobody reads a difference into noise.
 #include "tools/tq-run/bench/compare.h"
 #include "tools/tq-run/bench/report.h"
+#include "tools/tq-run/cli/console.h"
 #include "tools/tq-run/cli/table.h"
 #include <algorithm>
 #include <cmath>
@@ -66,7 +67,14 @@ template <class Cell> std::string table(const Comparison& all, const std::string
         row.insert(row.begin(), name.begin(), name.end() - (hides_depth ? 1 : 0));
         rows.push_back(std::move(row));
     }
-    return rows.size() == 1 ? "" : fmt::format("{}\n\n{}\n", title, markdown(rows, first_number));
+    if (rows.size() == 1) return "";
+    const std::string wide = markdown(rows, first_number), first = rows[1][0];
+    const auto same = [&](const Labels& row) { return row[0] == first; };
+    if (all.together() || text_columns() == 0 || wide.find('\n') < text_columns() ||
+        !std::all_of(rows.begin() + 1, rows.end(), same))
+        return fmt::format("{}\n\n{}\n", title, wide);
+    for (Labels& row : rows) row.erase(row.begin()); // the only model: it need not be in every row of a narrow terminal
+    return fmt::format("{}: {}\n\n{}\n", first, title, markdown(rows, first_number - 1));
 }
 
 // "12.3 ± 0.4"; without the error if it is unknown.

@@ -7,6 +7,7 @@
 #include "model/kv/layouts.h"
 #include "model/kv/trellis.h"
 #include "model/kv/turboquant.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/codec/codec.h"
 #include <algorithm>
 #include <bit>
@@ -15,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <random>
+#include <utility>
 
 namespace tq {
 namespace {
@@ -191,22 +193,31 @@ void print_details(const CodecInfoArguments& a, const Json& info) {
 }
 
 void print_table(const CodecInfoArguments& a, const Json& list) {
-    write_output(
-        "type    family                bytes at 64  128  256  bits  < f16  scale rule     squared error  inner products\n");
+    std::vector<std::vector<std::string>> rows{
+        {"type", "family", "scale rule", "at 64", "at 128", "at 256", "bits", "< f16", "error", "products"}};
     for (const Json& info : list) {
         const Json& bytes = info["vector_bytes"];
-        std::string lead = fmt::format("{:<7} {:<21} {:>11} {:>4} {:>4} {:>5.4g} {:>5.2f}x", info["type"].get<std::string>(),
-                                       info["family"].get<std::string>(), bytes["64"].get<int>(), bytes["128"].get<int>(),
-                                       bytes["256"].get<int>(), info["bits_per_value"].get<double>(),
-                                       info["times_smaller_than_f16"].get<double>());
+        std::vector<std::string> row{info["type"],
+                                     info["family"],
+                                     "",
+                                     bytes["64"].dump(),
+                                     bytes["128"].dump(),
+                                     bytes["256"].dump(),
+                                     fmt::format("{:.4g}", info["bits_per_value"].get<double>()),
+                                     fmt::format("{:.2f}x", info["times_smaller_than_f16"].get<double>()),
+                                     "",
+                                     ""};
         for (const Json& m : info["measured"]) {
-            write_output(fmt::format("{}  {:<13}  {:>13.3g}  x {:.5f}\n", lead, m.value("scale_rule", "-"),
-                                     m["error"].get<double>(), m["slope"].get<double>()));
-            lead = std::string(lead.size(), ' ');
+            row[2] = m.value("scale_rule", "-");
+            row[8] = fmt::format("{:.3g}", m["error"].get<double>());
+            row[9] = fmt::format("x {:.5f}", m["slope"].get<double>());
+            rows.push_back(std::exchange(row, std::vector<std::string>(row.size())));
         }
     }
-    write_text(fmt::format("Bits, ratio and errors at head_dim {}; errors of {} random unit vectors, seed {}.\n", a.head_dim,
-                           a.vectors, a.seed));
+    write_output(aligned(std::move(rows), 3, text_columns(), {1}));
+    write_text(fmt::format("Bytes of vectors of 64, 128 and 256; squared error, and what inner products are multiplied by. Bits, "
+                           "ratio and errors at head_dim {}; errors of {} random unit vectors, seed {}.\n",
+                           a.head_dim, a.vectors, a.seed));
 }
 
 } // namespace

@@ -15,6 +15,7 @@
 #include "tools/check/conformance/logits.h"
 #include "tools/tq-run/build.h"
 #include "tools/tq-run/cli/progress.h"
+#include "tools/tq-run/cli/table.h"
 #include "tools/tq-run/commands.h"
 #include "tools/tq-run/engine/choose_device.h"
 #include "tools/tq-run/engine/engine.h"
@@ -68,15 +69,16 @@ std::string percent(const Equal& equal) {
 }
 
 std::string layer_table(const std::vector<LayerAgreement>& layers) {
-    std::string text = "| layer | codes of keys | their scales | codes of values | their scales | stream: least cosine | error "
-                       "| (limit) | median of tokens | (limit) |\n|---|---|---|---|---|---|---|---|---|---|\n";
+    std::vector<std::vector<std::string>> rows{
+        {"layer", "keys", "scales", "values", "scales", "cosine", "error", "(limit)", "median", "(limit)"}};
     for (size_t i = 0; i < layers.size(); i++) {
         const LayerAgreement& l = layers[i];
-        text += fmt::format("| {} | {} | {} | {} | {} | {:.7f} | {:.1e} | {:.1e} | {:.1e} | {:.1e} |\n", i, percent(l.k_codes),
-                            percent(l.k_scales), percent(l.v_codes), percent(l.v_scales), l.cosine, l.error, l.error_limit,
-                            l.typical, l.typical_limit);
+        rows.push_back({std::to_string(i), percent(l.k_codes), percent(l.k_scales), percent(l.v_codes), percent(l.v_scales),
+                        fmt::format("{:.7f}", l.cosine)});
+        for (const double error : {l.error, l.error_limit, l.typical, l.typical_limit})
+            rows.back().push_back(fmt::format("{:.1e}", error));
     }
-    return text;
+    return aligned(std::move(rows), 0, text_columns(), {5});
 }
 
 // Counts values that were encoded again, in all layers and tokens.
@@ -124,7 +126,10 @@ std::string report(const Agreements& all, const Names& names) {
     const Agreement& a = all.cache;
     std::string text = fmt::format("model      {}\nmeasured   {}\nreference  {}\ncache      {}\n\n", names.model, names.measured,
                                    names.reference, names.kv);
-    text += fmt::format("the prompt, {} tokens: % that are equal\n\n{}", a.prompt_tokens, layer_table(a.prompt));
+    text +=
+        fmt::format("the prompt, {} tokens: % of codes and scales that are equal; of the residual stream the least cosine, the "
+                    "greatest error and its median over the tokens\n\n{}",
+                    a.prompt_tokens, layer_table(a.prompt));
     if (!a.greedy.empty()) text += fmt::format("\n{} tokens after it\n\n{}", a.greedy.size(), layer_table(a.decoded));
     text += a.first ? fmt::format("\nthe first code that differs: {} of layer {}, kv head {}, position {}\n", name(a.first->side),
                                   a.first->layer, a.first->head, a.first->position)

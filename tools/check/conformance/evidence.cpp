@@ -53,8 +53,9 @@ template <class Range> void write_values(const std::filesystem::path& path, cons
 
 } // namespace
 
-Evidence::Evidence(Rig& rig, bool contents)
-    : rig_(rig), contents_(contents), watch_([this](const Dispatch& dispatch) { note(dispatch); }) {
+Evidence::Evidence(Rig& rig, bool contents, std::function<void(const Evidence&)> on_new_kernel)
+    : rig_(rig), contents_(contents), on_new_kernel_(std::move(on_new_kernel)),
+      watch_([this](const Dispatch& dispatch) { note(dispatch); }) {
     current = this;
 }
 
@@ -88,8 +89,10 @@ void Evidence::note(const Dispatch& dispatch) {
         for (const View& view : dispatch.views)
             json["buffers"].push_back({{"before", keep(*view.buffer)}, {"offset", view.offset}, {"bytes", view.bytes}});
     }
-    if (std::ranges::find(shaders_, &dispatch.shader) == shaders_.end()) shaders_.push_back(&dispatch.shader);
+    const bool fresh = std::ranges::find(shaders_, &dispatch.shader) == shaders_.end();
+    if (fresh) shaders_.push_back(&dispatch.shader);
     if (contents_ || std::ranges::find(dispatches_, json) == dispatches_.end()) dispatches_.push_back(std::move(json));
+    if (fresh && on_new_kernel_) on_new_kernel_(*this);
 }
 
 // A comparison knows words, not buffers. It is of the buffer that was read last if it begins with the same words; a replay can

@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/dispatch_watch.h"
 #include "tools/check/conformance/rig.h"
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +12,9 @@ namespace tq::conformance {
 // Records while it exists. One at a time.
 class Evidence {
   public:
-    // `contents`: the contents of buffers and the compared data are recorded too.
-    Evidence(Rig& rig, bool contents);
+    // `contents`: the contents of buffers and the compared data are recorded too. on_new_kernel: called before a kernel is
+    // compiled for the first time.
+    Evidence(Rig& rig, bool contents, std::function<void(const Evidence&)> on_new_kernel = {});
     ~Evidence();
     Evidence(const Evidence&) = delete;
     Evidence& operator=(const Evidence&) = delete;
@@ -49,6 +51,7 @@ class Evidence {
 
     Rig& rig_;
     const bool contents_;
+    const std::function<void(const Evidence&)> on_new_kernel_;
     bool reading_ = false; // this object's own work is not recorded
     std::vector<nlohmann::ordered_json> dispatches_;
     std::vector<const AnyShader*> shaders_;

@@ -7,6 +7,7 @@
 #include "tools/check/conformance/runner.h"
 #include "base/child_process.h"
 #include "base/error.h"
+#include "base/path_text.h"
 #include "base/printable.h"
 #include <algorithm>
 #include <cmath>
@@ -147,7 +148,11 @@ class Run {
                 break;
             }
             const Verdict how = watch.is_hung() ? Verdict::hung : Verdict::crashed;
-            if (current_) finish_row(*current_, failed_row(*current_, how, *end));
+            if (current_) {
+                RowResult row = failed_row(*current_, how, *end);
+                if (options_.dumps) row.dump = record(*current_);
+                finish_row(*current_, std::move(row));
+            }
             barren = passed_rows_ > 0 ? 0 : barren + 1;
             report_.died = report_.rows.empty();
             if (report_.rows.empty() || barren == max_barren_workers) {
@@ -164,6 +169,18 @@ class Run {
     }
 
   private:
+    // Lets another worker run a row that has ended one, and write its data as far as it comes. Returns where.
+    std::string record(size_t index) const {
+        RunnerOptions recording = options_;
+        recording.worker.push_back("--record");
+        std::string folder;
+        Watch(recording, report_.selector, index).follow([&](const Json& message) {
+            folder = message.value("dump", folder);
+            return true;
+        });
+        return std::filesystem::exists(utf8_path(folder)) ? folder : "";
+    }
+
     // Returns whether it is a message of a worker, in the order of its messages.
     bool take(const Json& message, const Watch& watch) {
         if (message.contains("rows")) return take_rows(message);

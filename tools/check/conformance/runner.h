@@ -48,6 +48,7 @@ struct RunnerOptions {
     std::vector<std::string> worker;      // program and arguments, which --device and --first are added to
     std::vector<std::string> environment; // NAME=value, for the worker
     std::chrono::seconds timeout{60};     // for a row, and for opening the device
+    bool dumps = false;                   // the worker writes the data of failed rows; of one that ends it, a second worker does
     std::function<bool()> interrupted;
     std::function<std::optional<Verdict>(const std::string& row)> expected = [](const std::string&) { return std::nullopt; };
     std::function<void(size_t index, const std::vector<RowResult>& rows)> on_begin, on_result;

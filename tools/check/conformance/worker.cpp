@@ -79,6 +79,11 @@ class Worker {
         for (const Row& row : rows) names.push_back({row.kernel, row.variant, row.shape});
         options_.write(
             {{"device", options_.describe(rig_->device.capabilities())}, {"rows", names}, {"unmatched", selected.unmatched}});
+        if (options_.record) {
+            options_.write({{"dump", utf8_text(folder_of(rows.at(options_.first)))}});
+            dump(rows[options_.first]);
+            return;
+        }
         for (size_t i = options_.first; i < rows.size(); i++) {
             Json line{{"row", i}};
             line.update(run_repeatedly(rows[i], i));
@@ -163,19 +168,28 @@ class Worker {
         return result;
     }
 
-    // Runs a failed row once more, and writes its data. Returns where.
-    // The random numbers are seeded by the row's name, so the second run has the same inputs. It may pass this time, if the fault
-    // comes and goes; the report says so.
-    std::string dump(const Row& row) {
+    std::filesystem::path folder_of(const Row& row) const {
         std::string name = row.name();
         for (char& c : name)
             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-        const std::filesystem::path folder = options_.dump / name;
+        return options_.dump / name;
+    }
+
+    // Runs a failed row once more, and writes its data; if it has ended a worker, before each kernel as well. Returns where.
+    // The random numbers are seeded by the row's name, so the second run has the same inputs. It may pass this time, if the fault
+    // comes and goes; the report says so.
+    std::string dump(const Row& row) {
+        const std::filesystem::path folder = folder_of(row);
+        const auto write = [&](const Evidence& evidence, const Outcome& outcome) {
+            evidence.write(
+                folder, {{"row", row.name()}, {"seed", options_.seed}, {"passed", outcome.passed}, {"reason", outcome.reason}});
+        };
+        std::function<void(const Evidence&)> on_new_kernel;
+        if (options_.record)
+            on_new_kernel = [&](const Evidence& evidence) { write(evidence, {.passed = false, .reason = "it did not end"}); };
         rig_->random = {row_seed(options_.seed, row.name())};
-        const Evidence evidence(*rig_, true);
-        const Outcome outcome = row.run(*rig_);
-        evidence.write(folder,
-                       {{"row", row.name()}, {"seed", options_.seed}, {"passed", outcome.passed}, {"reason", outcome.reason}});
+        const Evidence evidence(*rig_, true, on_new_kernel);
+        write(evidence, row.run(*rig_));
         return utf8_text(folder);
     }
 

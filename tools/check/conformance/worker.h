@@ -3,6 +3,7 @@
 //   {"begin": 7}                                                 before row 7, and each time that it is repeated, then
 //   {"row": 7, "verdict": "passed", "error": ..., "limit": ..., "reason": "", "ms": 12.5, "dispatches": [...]}, or with
 //   "no_memory": true if it failed for want of memory; "dispatches" as Evidence writes them
+//   {"dump": "the folder"}                                       instead, if the row is recorded because it ended a worker
 //   {"end": true}, or {"failed": "why the device cannot be used"}
 // Any other output is that of a driver or a layer.
 #pragma once
@@ -24,6 +25,7 @@ struct WorkerOptions {
     std::filesystem::path model;
     uint64_t seed = 1;
     size_t first = 0;                                  // of the rows that are selected
+    bool record = false;                               // run the first row alone, and write its data before each kernel
     uint32_t repeat = 1;                               // times that a row is run, unless it fails before
     std::filesystem::path dump;                        // the directory for the data of failed rows; empty: none
     std::function<Json(const Capabilities&)> describe; // returns the description of a device

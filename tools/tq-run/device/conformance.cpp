@@ -41,7 +41,7 @@ struct ConformanceArguments {
     uint32_t timeout = 60; // seconds
     uint32_t repeat = 1;
     std::optional<uint32_t> shuffle;
-    bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false;
+    bool list = false, full = false, tuned = false, verbose = false, worker = false, list_devices = false, record = false;
 
     Selection selection() const {
         Selection out{.filters = filters, .excludes = excludes, .full = full, .shuffle = shuffle, .subject = subject};
@@ -68,6 +68,7 @@ int work(const ConformanceArguments& a) {
                           .selection = a.selection(),
                           .seed = a.seed,
                           .first = a.first,
+                          .record = a.record,
                           .repeat = a.repeat,
                           .dump = utf8_path(a.dump),
                           .describe = [](const Capabilities& c) { return describe(c); },
@@ -123,6 +124,7 @@ RunnerOptions runner_options(const ConformanceArguments& a) {
     if (a.repeat != 1) options.worker.insert(options.worker.end(), {"--repeat", std::to_string(a.repeat)});
     if (a.shuffle) options.worker.insert(options.worker.end(), {"--shuffle", std::to_string(*a.shuffle)});
     if (!a.dump.empty()) options.worker.insert(options.worker.end(), {"--dump", a.dump});
+    options.dumps = !a.dump.empty();
     if (!a.profile.empty()) options.environment.push_back("TQ_DEVICE_PROFILE=" + a.profile);
     options.environment.push_back(a.tuned ? "TQ_TUNING=stored" : "TQ_TUNING=default");
     options.timeout = std::chrono::seconds(a.timeout);
@@ -286,7 +288,8 @@ void tq::add_conformance(ArgumentParser& app, Action& action) {
             command, "--expect", a.expect, "FILE",
             "file of rows that are known to fail, a line 'ROW,VERDICT' for each: that they pass, or fail otherwise, is an error");
         add_option(command, "--dump", a.dump, "DIR",
-                   "write a folder here for each row that is wrong, with inputs, results, expected results, SPIR-V, a row.json "
+                   "write a folder here for each row that is wrong, crashes or hangs, with inputs, results, expected results, "
+                   "SPIR-V, a row.json "
                    "that describes them and an AmberScript that runs alone");
         auto replay =
             add_option(command, "--replay", a.replay, "DIR", "run the row of a folder that --dump has written once more");
@@ -311,6 +314,7 @@ void tq::add_conformance(ArgumentParser& app, Action& action) {
         add_flag(command, "-v,--verbose", a.verbose, "print a line for every row");
         add_flag(command, "--worker", a.worker).group(""); // hidden, with the flags that it uses
         add_flag(command, "--list-devices", a.list_devices).group("");
+        add_flag(command, "--record", a.record).group("");
         add_option(command, "--first", a.first, "", "").group("");
         add_option(command, "--subject", a.subject, "", "").group("");
     };

@@ -44,7 +44,9 @@ class Dumped {
     Dumped(const std::string& kernel, const std::string& rewrite, const std::string& row) {
         auto environment = fault_environment({.kernel = kernel, .rewrite = rewrite});
         const Finished finished = run(
-            {{TQ_RUN, "conformance", "--device", "0", "--filter", row, "--dump", directory_.path().string()}, "", environment});
+            {{TQ_RUN, "conformance", "--device", "0", "--filter", row, "--timeout", "20", "--dump", directory_.path().string()},
+             "",
+             environment});
         CAPTURE(finished.output);
         CHECK(finished.status == 1);
         for (const auto& one : fs::directory_iterator(directory_.path())) folder_ = one.path();
@@ -90,6 +92,16 @@ Words broken(Words module) {
 }
 
 } // namespace
+
+TEST_CASE("a row that crashes or hangs the compiler leaves its modules and inputs") {
+    for (const char* rewrite : {"CRASH", "HANG"}) {
+        const Dumped dumped("rms_norm", rewrite, row_of("rms_norm"));
+        CHECK(dumped.row().at("reason") == "it did not end");
+        CHECK(fs::exists(dumped.folder() / "rms_norm.spv"));
+        CHECK(fs::exists(dumped.folder() / "buffer-0.bin"));
+        CHECK(contains(Dumped::replay(dumped.folder()).output, "rms_norm")); // it runs on a driver that does not crash
+    }
+}
 
 TEST_CASE("a recorded row is right with its own module, and as wrong as it was with the one that the driver had") {
     const Dumped dumped("rms_norm", "FMul:1=FAdd", row_of("rms_norm"));

@@ -162,8 +162,7 @@ class Run {
                 break;
             }
         }
-        if (report_.rows.empty() && report_.failure.empty())
-            report_.failure = "no row is selected by --filter, --exclude and --shard: --list prints all names";
+        if (report_.rows.empty() && report_.failure.empty()) report_.failure = no_row_selected;
         report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
         return std::move(report_);
     }

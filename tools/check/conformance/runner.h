@@ -54,6 +54,7 @@ struct RunnerOptions {
     std::function<void(size_t index, const std::vector<RowResult>& rows)> on_begin, on_result;
 };
 
+constexpr const char* no_row_selected = "no row is selected by --filter, --exclude and --shard: --list prints all names";
 DeviceReport test_device(const RunnerOptions& options, const std::string& selector);
 
 // A worker's report about the devices.

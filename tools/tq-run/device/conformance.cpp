@@ -168,7 +168,7 @@ std::string profile_names() {
     return out;
 }
 
-void list_rows(const ConformanceArguments& a, ReportFile& report) {
+int list_rows(const ConformanceArguments& a, ReportFile& report) {
     const auto device = find_device(a.device == "all" ? "" : a.device, WithoutGpu::software);
     if (!device) fail("no Vulkan driver can be used: tq-run doctor tells more");
     const std::vector<std::string> names = row_names(device->capabilities, a.selection());
@@ -178,6 +178,8 @@ void list_rows(const ConformanceArguments& a, ReportFile& report) {
                           {"device", describe(device->capabilities)},
                           {"profile", a.profile},
                           {"rows", names}});
+    if (names.empty()) write_error("tq-run: " + std::string(no_row_selected) + "\n");
+    return names.empty() ? nothing_was_tested : 0;
 }
 
 // Runs a folder of --dump on a device, in this process.
@@ -236,13 +238,12 @@ int run(const ConformanceArguments& a) {
         throw UsageError(
             "conformance compares a Vulkan device with the reference, so it needs a Vulkan device: tq-run devices lists them");
     if (!a.replay.empty()) return run_again(a);
+    if (a.list && !(a.junit + a.dump).empty())
+        throw UsageError("--list runs no row, so it has nothing for --junit and --dump: leave them out, or --list");
     const Expectations expectations = a.expect.empty() ? Expectations() : Expectations(utf8_path(a.expect));
     const Selection selection = a.selection(); // for its errors
     ReportFile json(a.json), junit(a.junit);
-    if (a.list) {
-        list_rows(a, json);
-        return 0;
-    }
+    if (a.list) return list_rows(a, json);
     check_directory(a.dump);
     catch_interrupts();
     Console console(ColorMode::automatic, false);

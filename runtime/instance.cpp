@@ -3,14 +3,11 @@
 #include "runtime/instance.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/path_text.h"
 #include "base/printable.h"
-#include "base/text.h"
 #include "runtime/device.h"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <string_view>
 
@@ -63,25 +60,22 @@ VkDebugUtilsMessengerCreateInfoEXT loader_messenger_info(std::string& first) {
     return info;
 }
 
-// The first file of a list in the environment's variables for drivers that is not there, and the variable; empty without any.
-std::string missing_driver_file() {
-    for (const char* variable : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) {
-        for (const std::string& file : split(environment_variable(variable).value_or(""), path_separator)) {
-            std::error_code error;
-            if (!file.empty() && !std::filesystem::exists(utf8_path(file), error))
-                return fmt::format("{} names {}, which is not there", variable, printable(file, 300));
-        }
-    }
-    return "";
+// Returns what to do without a driver. The variables that choose drivers come first, as they may have left out what is there.
+std::string driver_advice(const std::string& otherwise) {
+    std::string set;
+    const std::vector<std::string> all = environment_variables(); // also those that are empty
+    for (const char* name : {"VK_DRIVER_FILES=", "VK_ICD_FILENAMES=", "VK_ADD_DRIVER_FILES=", "VK_LOADER_DRIVERS_SELECT=",
+                             "VK_LOADER_DRIVERS_DISABLE="})
+        for (const std::string& one : all)
+            if (one.starts_with(name)) set += fmt::format("{}{}", set.empty() ? "" : ", ", printable(one, 300));
+    return set.empty() ? otherwise : "the environment has " + set + ": correct or unset that, or use --device cpu";
 }
 
 [[noreturn]] void fail_without_driver(const std::string& reason) {
     const std::string why = printable(reason, 300);
-    if (const std::string missing = missing_driver_file(); !missing.empty())
-        throw NoDriver(fmt::format("no Vulkan driver was found: {}: correct or unset it, or use --device cpu", missing), why);
-    throw NoDriver(reason.empty() ? fmt::format("no Vulkan driver was found on this machine: {}", how_to_install)
-                                  : fmt::format("no Vulkan driver was found that can be loaded ({}): {}, or use --device cpu",
-                                                why, unloadable_driver_advice),
+    throw NoDriver(reason.empty() ? fmt::format("no Vulkan driver was found on this machine: {}", driver_advice(how_to_install))
+                                  : fmt::format("no Vulkan driver was found that can be loaded ({}): {}", why,
+                                                driver_advice(unloadable_driver_advice + std::string(", or use --device cpu"))),
                    why);
 }
 
@@ -169,7 +163,7 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
         if (vkEnumeratePhysicalDevices(handle_, &count, found.data()) < 0) count = 0;
         found.resize(count);
     }
-    if (found.empty()) fail("Vulkan found no device on this machine: {}", how_to_install);
+    if (found.empty()) fail("Vulkan found no device on this machine: {}", driver_advice(how_to_install));
     return found;
 }
 

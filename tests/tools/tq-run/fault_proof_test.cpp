@@ -285,7 +285,7 @@ TEST_CASE("doctor says which library a driver lacks, and so does a command that 
     CAPTURE(generate.error);
     CHECK(generate.status != 0);
     CHECK(contains(generate.error, "no Vulkan driver was found that can be loaded (" + reason));
-    CHECK(contains(generate.error, "install what is missing"));
+    CHECK(contains(generate.error, "the environment has VK_DRIVER_FILES=" + lacking + ", VK_ICD_FILENAMES="));
 
     directory.write("lacking.json", "this is not JSON");
     const Ended broken = place.run({"generate", "-p", "x", "--device", "0"}, {}, more);
@@ -293,13 +293,20 @@ TEST_CASE("doctor says which library a driver lacks, and so does a command that 
     CHECK(broken.status != 0);
     CHECK(contains(broken.error, "no Vulkan driver was found"));
     CHECK(!contains(broken.error, "close other programs"));
+    CHECK(contains(broken.error, "VK_DRIVER_FILES=" + lacking));
 
     directory.remove("lacking.json");
-    const std::string none = directory.path().string();
-    const Ended without =
-        place.run({"generate", "-p", "x", "--device", "0"}, {}, {"VK_DRIVER_FILES=" + none, "VK_ICD_FILENAMES=" + none});
-    CAPTURE(without.error);
-    CHECK(contains(without.error, "no Vulkan driver was found on this machine: install the Vulkan loader and a driver"));
+    for (const std::string& none :
+         {directory.path().string(), std::string("/etc/passwd"), std::string("/nonexistent"), std::string()}) {
+        const Ended without =
+            place.run({"generate", "-p", "x", "--device", "0"}, {}, {"VK_DRIVER_FILES=" + none, "VK_ICD_FILENAMES=" + none});
+        CAPTURE(without.error);
+        CHECK(contains(without.error,
+                       "no Vulkan driver was found on this machine: the environment has VK_DRIVER_FILES=" + none + ", "));
+        CHECK_FALSE(contains(without.error, "libX11"));
+    }
+    const Ended disabled = place.run({"generate", "-p", "x", "--device", "0"}, {}, {"VK_LOADER_DRIVERS_DISABLE=*"});
+    CHECK(contains(disabled.error, "VK_LOADER_DRIVERS_DISABLE=*"));
 }
 
 TEST_CASE("doctor believes no failure of the past, and says what it finds") {

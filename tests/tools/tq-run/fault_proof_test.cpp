@@ -242,6 +242,20 @@ TEST_CASE("drivers that crash or hang whoever asks for devices: the same text on
     }
 }
 
+TEST_CASE("a driver that was refused is asked again when a layer has changed") {
+    const Place place;
+    const TemporaryDirectory layers;
+    const auto start = [&](const char* calls) {
+        return place.generate({.calls = calls}, {"TQ_PROVE=5", "VK_ADD_LAYER_PATH=" + layers.path().string()});
+    };
+    layers.write("layer.json", "{}");
+    const Ended refused = start("vkCreateInstance:1+=CRASH");
+    CHECK(contains(refused.error, "none is used: "));
+    CHECK(start("").error == refused.error);
+    layers.write("layer.json", "{ }");
+    CHECK_FALSE(contains(start("").error, "none is used: "));
+}
+
 TEST_CASE("a driver that crashes is left out, and another one is used") {
     const char* files = std::getenv("VK_DRIVER_FILES");
     REQUIRE(files != nullptr);

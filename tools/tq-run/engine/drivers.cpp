@@ -101,9 +101,8 @@ std::string stamp(const fs::path& path) {
 // Everything that tells these drivers and their surroundings from others: the files that change when one is installed too, since
 // a manifest may name a library that is elsewhere.
 std::string survey_key() {
-    std::string text = driver_variables();
-    for (const auto& manifests : {driver_manifests(), layer_manifests()})
-        for (const fs::path& manifest : manifests) text += stamp(manifest);
+    std::string text = driver_surroundings();
+    for (const fs::path& manifest : driver_manifests()) text += stamp(manifest);
     for (const fs::path& place : {fs::path("/etc/ld.so.cache"), utf8_path(variable("SystemRoot", "C:\\Windows")) / "System32" /
                                                                     "DriverStore" / "FileRepository"})
         text += stamp(place);
@@ -190,11 +189,15 @@ std::string report_command(const std::string& device) {
     return fmt::format("tq-run conformance --device {} --json report.json --dump failed", device);
 }
 
-std::string driver_variables() {
+std::string driver_surroundings() {
     std::string text;
     const Json variables = conformance::driver_environment();
     for (const auto& [name, value] : variables.items())
         if (!name.starts_with("TQ_")) text += fmt::format("{}={}\n", name, value.get<std::string>());
+    std::vector<fs::path> layers = layer_manifests();
+    for (const char* name : {"VK_LAYER_PATH", "VK_ADD_LAYER_PATH"}) // of layers that VK_INSTANCE_LAYERS may name
+        for (const std::string& one : split(variable(name), path_separator)) add_manifests(layers, utf8_path(one));
+    for (const fs::path& manifest : layers) text += stamp(manifest);
     return text;
 }
 

@@ -24,8 +24,8 @@ conformance::RunnerOptions worker_options(std::vector<std::string> flags, std::v
 // Returns the command whose files every report of a device that computes wrongly needs.
 std::string report_command(const std::string& device);
 
-// "NAME=value" lines of the variables that change what drivers and the loader do.
-std::string driver_variables();
+// Lines that change when what drivers and the loader do may change: variables, and manifests of layers with size and time.
+std::string driver_surroundings();
 
 // The variables that make the loader look at these drivers alone.
 std::vector<std::string> only_drivers(const std::vector<std::filesystem::path>& manifests);

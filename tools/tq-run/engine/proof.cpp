@@ -4,8 +4,8 @@
 // row that failed before it gets the whole set, so that a device that is wrong throughout is known to be so in seconds.
 // A device that is right but slow is not refused: after the time of two answers what has passed is enough (out_of_time).
 // A verdict is kept by a hash of all that it depends on besides device and driver: the shaders, the profile, the tuning, what
-// the model needs, and the environment variables that change drivers (key_of). It is not kept if the failure may be temporary,
-// such as too little memory: the next start tries again (Attempt::lasting).
+// the model needs, the environment variables that change drivers, and the layers (key_of). It is not kept if the failure may be
+// temporary, such as too little memory: the next start tries again (Attempt::lasting).
 #include "tools/tq-run/engine/proof.h"
 #include "base/checksum.h"
 #include "base/error.h"
@@ -142,7 +142,7 @@ std::string key_of(const Capabilities& device, const std::string& subject) {
     std::string text = fmt::format("{:016x} {} {}\n", gpu::shaders_hash(), device.profile, subject);
     const gpu::Tuning tuning = gpu::tuning_for(device);
     for (const gpu::TuningField& field : gpu::tuning_fields()) text += fmt::format("{} {}\n", field.name, field.get(tuning));
-    text += driver_variables();
+    text += driver_surroundings();
     return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
 }
 

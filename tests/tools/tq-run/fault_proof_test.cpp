@@ -384,6 +384,31 @@ TEST_CASE("bench measures the devices that were asked for, or nothing") {
         1);
 }
 
+TEST_CASE("commands that measure or compare do so on the device that was named, or not at all") {
+    const Faults wrong{.kernel = "rms_norm", .rewrite = "FMul:1=FAdd"}, crash{.calls = "vkCreateInstance:1+=CRASH"};
+    const std::vector<std::vector<std::string>> commands{
+        {"validate", "-p", "Once", "-n", "1"},
+        {"perplexity", "-c", "64", "--chunks", "1"},
+        {"needle", "--lengths", "128", "--samples", "1", "--keys", "1", "--depths", "0"},
+        {"ablate", "-c", "64", "--chunks", "1"}};
+    for (const bool crashes : {true, false})
+        for (std::vector<std::string> command : commands) {
+            if (!crashes && command[0] != "perplexity") continue; // a check takes seconds
+            command.insert(command.end(), {"--device", "0"});
+            const Ended ended = Place().run(command, crashes ? crash : wrong, {"TQ_PROVE=5"});
+            CAPTURE(command[0]);
+            CAPTURE(ended.error);
+            REQUIRE_MESSAGE(ended.status, "it hangs");
+            CHECK(*ended.status == 1);
+            CHECK(ended.output.empty());
+            CHECK(contains(ended.error, "nothing is measured, since --device 0 would run on another device"));
+        }
+    const Ended against =
+        Place().run({"validate", "-p", "Once", "-n", "1", "--device", "cpu", "--against", "0"}, crash, {"TQ_PROVE=5"});
+    CHECK(against.status == 1);
+    CHECK(against.output.empty());
+}
+
 TEST_CASE("commands about devices themselves try one in a child before they open it, and list rows without opening any") {
     const std::vector<std::vector<std::string>> commands{
         {"validate", "-p", "Once", "-n", "1", "--device", "0"},

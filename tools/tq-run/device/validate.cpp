@@ -34,7 +34,7 @@ using Json = nlohmann::ordered_json;
 
 struct ValidateArguments {
     ConsoleArguments console;
-    ModelArguments model;
+    ModelArguments model{.measured = true};
     PromptArguments prompt;
     std::string against = "cpu";
     uint32_t decode = 32;
@@ -265,6 +265,7 @@ int run(const ValidateArguments& arguments) {
     Setup setup = set_up(arguments.model, console, WithoutGpu::software);
     require_one_device(setup);
     const auto other = choose_device(arguments.against, WithoutGpu::software);
+    require_chosen(arguments.against, find_devices(arguments.against, WithoutGpu::software), other ? 1 : 0);
     const std::vector<uint32_t> ids = setup.model.tokenizer.prompt(prompt);
     if (ids.empty()) fail("the prompt is empty: there is nothing to compare");
     const uint64_t tokens = ids.size() + uint64_t(arguments.decode);

@@ -47,7 +47,7 @@ constexpr const char* stages_help =
 
 struct AblateArguments {
     ConsoleArguments console;
-    ModelArguments model;
+    ModelArguments model{.measured = true};
     std::string file, output;
     uint32_t chunks = 2;
     bool samples = false, keep_going = false;

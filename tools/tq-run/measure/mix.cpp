@@ -27,7 +27,7 @@ constexpr const char* default_types = "tq2,tq2t,tq3,tq3t,tq4,tq4t,tq4u,tq5,tq5u,
 
 struct MixArguments {
     ConsoleArguments console;
-    ModelArguments model;
+    ModelArguments model{.measured = true};
     TypeSearchOptions search;
     std::string types = default_types, output;
     uint64_t budget = 0; // bytes per token; 0: as many as the memory has room for

@@ -17,7 +17,7 @@ namespace tq {
 namespace {
 
 ModelArguments model_arguments(const std::filesystem::path& path, const DivergenceArguments& a, uint32_t threads) {
-    ModelArguments model;
+    ModelArguments model{.measured = true};
     model.model.path = utf8_text(path);
     model.device = a.device;
     model.context_size = a.context_size;

@@ -33,7 +33,7 @@ constexpr uint32_t max_distractors = 400;     // but no more than this, if no nu
 
 struct NeedleArguments {
     ConsoleArguments console;
-    ModelArguments model;
+    ModelArguments model{.measured = true};
     std::vector<uint32_t> lengths{512, 1024, 2048};
     std::vector<double> depths{0, 0.25, 0.5, 0.75, 1};
     uint32_t keys = 2, digits = 4, samples = 4;

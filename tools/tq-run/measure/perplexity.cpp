@@ -29,7 +29,7 @@ constexpr uint32_t perplexity_context = 512; // llama.cpp's, so that perplexitie
 
 struct PerplexityArguments {
     ConsoleArguments console;
-    ModelArguments model;
+    ModelArguments model{.measured = true};
     std::string file, reference = "f16";
     ShardArguments shard;
     uint32_t chunks = 0; // 0: all

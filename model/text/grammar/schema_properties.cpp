@@ -16,7 +16,7 @@
 namespace tq::grammar {
 namespace {
 
-constexpr size_t max_name_bytes = 256;
+constexpr size_t max_name_bytes = 256, max_patterns = 64;
 
 const SchemaJson any_member = true;
 
@@ -193,6 +193,11 @@ void Properties::read_patterns() {
     if (!given) return;
     if (!given->is_object()) refuse_schema(place_, "'patternProperties' must be an object");
     const std::string place = place_below(place_, "patternProperties");
+    if (given->size() > max_patterns) { // the names of each are those that match none of the others
+        rules_.leave_out(place, fmt::format("it has {} patterns, of which {} are supported", given->size(), max_patterns));
+        lost_pattern_ = true;
+        return;
+    }
     for (const auto& [pattern, values] : given->get_ref<const SchemaJson::object_t&>()) {
         look_at_interrupt();
         if (values == false) continue;

@@ -166,7 +166,7 @@ TEST_CASE("a config that we cannot run is refused by its key") {
         check_key(key, uint64_t(1) << 32, "is 4294967296");
         check_key(key, ~uint64_t(0), "is 18446744073709551615");
         check_key(key, int64_t(-32), "is -32");
-        check_key(key, 32.0, "is a real number");
+        check_key(key, 32.5, "is a real number");
         Draft d = small_draft();
         d.keys.erase(key);
         check_contains(config_error(d), std::string("key '") + key + "' is missing");

@@ -3,6 +3,7 @@
 #include "base/system_memory.h"
 #include "model/cpu/forward.h"
 #include "model/cpu/stage.h"
+#include "model/host/cache.h"
 #include "model/stages/staged_forward.h"
 #include <algorithm>
 
@@ -31,7 +32,7 @@ uint64_t held_page_bytes(const Config& c, const ForwardOptions& options) {
 // most.
 uint64_t slots_bytes(const Config& c, const ForwardOptions& options) {
     KvOptions kv = options.kv;
-    kv.window += kv.window == 0 ? 0 : with_batch_size(options).batch_size;
+    if (kv.window != 0) kv.window = host::ring_tokens(kv.window, with_batch_size(options).batch_size) - kept_window_tokens(0);
     return options.slots * (kv_window_bytes(c, kv) + c.state_bytes() + c.pending_bytes(options.pending));
 }
 

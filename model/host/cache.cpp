@@ -85,10 +85,9 @@ void keep_states(LastStates& kept, std::span<const float> x, std::span<const Row
 static std::optional<WindowVectors> make_window(const Cache::Shape& shape, const CacheSide& k, const CacheSide& v,
                                                 uint32_t pass_tokens) {
     if (shape.window_tokens == 0 || !KvTypes{k.codec.type, v.codec.type}.coded()) return std::nullopt;
-    const uint32_t kept = kept_window_tokens(shape.window_tokens) + pass_tokens,
-                   ring = (kept + ring_step - 1) / ring_step * ring_step;
     const auto side = [&](const CacheSide& of) {
-        return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads, shape.slots, ring);
+        return CacheSide({KvType::f16, of.codec.scale_rule, of.codec.rotation}, of.heads, shape.slots,
+                         ring_tokens(shape.window_tokens, pass_tokens));
     };
     return WindowVectors{side(k), side(v)};
 }

@@ -4,6 +4,7 @@
 #include "model/cache.h"
 #include "model/config.h"
 #include "model/halves.h"
+#include "model/kv/window.h"
 #include "model/pass_rows.h"
 #include <memory>
 #include <optional>
@@ -68,6 +69,11 @@ struct CacheSide {
 };
 
 inline constexpr uint32_t ring_step = 64; // the size of a ring is a multiple of it: no tile of positions crosses the end
+
+// Returns the size of the ring of a window, which has room for the tokens of one more pass.
+constexpr uint32_t ring_tokens(uint32_t window, uint32_t pass_tokens) {
+    return (kept_window_tokens(window) + pass_tokens + ring_step - 1) / ring_step * ring_step;
+}
 
 // The full-precision windows, in fp16 (model/kv/window.h): a ring for each slot, in which position p is at p % block_tokens; a
 // ring holds the kept tokens and those of a pass.

@@ -267,7 +267,10 @@ const std::vector<Kind> kinds = {
      [](size_t n) {
          return Json{{"prefixItems", list(n, [](size_t i) { return Json{{"pattern", "^" + key(i) + "$"}}; })}};
      }},
-    {"patterns of names", [](size_t n) { return Json{{"patternProperties", map(n, number, "^k")}}; }},
+    {"patterns of names",
+     [](size_t n) {
+         return Json{{"patternProperties", map(n, number, "^k")}};
+     }},
     {"lengths",
      [](size_t n) {
          return Json{{"prefixItems", list(n, [](size_t i) { return Json{{"maxLength", i}}; })}};

@@ -273,7 +273,7 @@ TEST_CASE("tq-run validate says it in words and in JSON") {
     REQUIRE_MESSAGE(words.status == 0, words.error);
     CHECK(contains(words.output, "reference  CPU"));
     CHECK(contains(words.output, "they agree: "));
-    CHECK(contains(words.output, "| 3 |"));
+    CHECK(contains(words.output, "\n    3   100 "));
     const auto json = validate({"-p", text, "-n", "4", "--json", "--device", "cpu"});
     REQUIRE_MESSAGE(json.status == 0, json.error);
     const auto parsed = nlohmann::json::parse(json.output);

@@ -31,7 +31,7 @@ class Uploader {
     std::unique_ptr<Impl> impl_;
 };
 
-// Returns a new buffer with this content, which is there.
+// Returns a new buffer of the device with `content`, whose copy has ended. Throws OutOfMemory.
 Buffer upload(Device&, std::string label, std::span<const std::byte> content);
 inline Buffer upload(Device& device, std::string label, std::span<const float> values) {
     return upload(device, std::move(label), std::as_bytes(values));

@@ -122,7 +122,7 @@ TestRun::TestRun(const Arguments& arguments, Subject& subject, Console& console,
                                [this](const conformance::CutModel& model, const ForwardOptions& options) {
                                    return make_forward(model.config, model.weights, options);
                                },
-                               [this](const std::string& what) { console_.complain(what); }),
+                               [this](const std::string& what) { console_.say(what); }),
       meter_(pci_id(setup_)) {
     if (arguments.together()) return;
     if (arguments.profile && !setup_.device)
@@ -218,7 +218,7 @@ std::vector<Test> TestRun::choose_tests(const KvOptions& kv) {
     std::vector<Test> fitting;
     for (const Test& test : arguments_.tests())
         if (const auto why = problem(test, kv)) {
-            console_.complain(fmt::format("{}: {}", test.name(), *why));
+            console_.say(fmt::format("{}: {}", test.name(), *why));
             good_ = false;
         } else {
             fitting.push_back(test);
@@ -303,7 +303,7 @@ int run_subjects(const Arguments& arguments, Console& console, const std::functi
 bool run_caches(const Arguments& arguments, const Setup& setup, Console& console, const std::function<void(KvOptions)>& run) {
     bool good = true;
     const auto fail_with = [&](const std::string& what) {
-        console.complain(what);
+        console.say(what);
         good = false;
     };
     for (KvOptions& kv : arguments.caches()) try {

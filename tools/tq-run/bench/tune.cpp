@@ -77,7 +77,7 @@ gpu::Found search(Trials& trials, Device& device, const Stopwatch& clock, double
              },
          .on_refused =
              [&](const Tuning& tuning, const std::string& why) {
-                 console.complain(fmt::format("not chosen: {}: {}", gpu::describe(tuning, gpu::tuning_fields()), why));
+                 console.say(fmt::format("not chosen: {}: {}", gpu::describe(tuning, gpu::tuning_fields()), why));
              }});
 }
 
@@ -158,9 +158,8 @@ void check_tried(const gpu::Found& found, uint32_t seconds, Console& console) {
     if (names.empty()) return;
     if (std::ranges::all_of(found.groups, [](const GroupChoice& choice) { return choice.tried == 0; }))
         fail("{} s were too short to try any variant, so no tuning is stored: give more with --tune-seconds", seconds);
-    console.complain(
-        fmt::format("{} s were too short to try variants of {}: these keep their defaults; give more with --tune-seconds",
-                    seconds, fmt::join(names, ", ")));
+    console.say(fmt::format("{} s were too short to try variants of {}: these keep their defaults; give more with --tune-seconds",
+                            seconds, fmt::join(names, ", ")));
 }
 
 void print(const Device& device, const Json& found, Format format) {
@@ -215,7 +214,7 @@ int run_tune(const Arguments& arguments, Console& console) {
         console.clear_status();
         print(device, what, arguments.output());
     } catch (const LoadStopped&) {
-        console.complain("stopped: nothing is stored");
+        console.say("stopped: nothing is stored");
         return 130;
     }
     return 0;

@@ -154,7 +154,7 @@ void Console::clear_status() {
     if (!cleared_) cleared_ = Clock::now();
 }
 
-void Console::complain(std::string_view what) {
+void Console::say(std::string_view what) {
     clear_status();
     write_error(fmt::format("tq-run: {}\n", what));
 }

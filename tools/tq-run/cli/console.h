@@ -52,7 +52,7 @@ class Console {
     void status(std::string_view text);
     void status(std::string_view label, std::string_view state);
     void clear_status();
-    void complain(std::string_view what); // "tq-run: WHAT" on a line of its own
+    void say(std::string_view what); // "tq-run: WHAT" on a line of its own, in place of the status
 
   private:
     using Clock = std::chrono::steady_clock;

@@ -67,7 +67,7 @@ std::filesystem::path download_model(const ModelSource& source, Console& console
         trying_again = true;
         console.status(text);
     };
-    options.note = [&](const std::string& text) { console.complain(text); };
+    options.note = [&](const std::string& text) { console.say(text); };
     const Watch watch;
     return fetch_model({source.repository, source.repository_file}, options);
 }

@@ -107,7 +107,7 @@ KeyCalibration measure_with(const Model& model, const std::vector<uint32_t>& ids
     bool said = false;
     const auto keep_going = [&, began = std::chrono::steady_clock::now()](uint32_t done, uint32_t total) {
         if (!said && std::chrono::steady_clock::now() - began > patience) {
-            console.complain(
+            console.say(
                 fmt::format("measuring the keys of {} once, {} tokens: later runs need not wait for it", model.name, total));
             said = true;
         }

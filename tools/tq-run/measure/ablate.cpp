@@ -290,7 +290,7 @@ int run(const AblateArguments& given) {
     write_text(conclusion(findings, setup));
     const auto& shown = findings.winner ? findings.winner : findings.bug;
     if (findings.stopped || (arguments.samples && shown && !ablation.show_samples(shown->trial.kv))) {
-        console.complain(ablation.where_stopped());
+        console.say(ablation.where_stopped());
         return 130;
     }
     return findings.bug ? 1 : 0;

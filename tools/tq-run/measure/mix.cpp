@@ -154,7 +154,7 @@ int run(const MixArguments& arguments) {
     uint64_t budget = memory ? memory->bytes() : arguments.budget;
     search.check(budget);
     const auto stopped = [&] {
-        console.complain(search.where_stopped());
+        console.say(search.where_stopped());
         return 130;
     };
     if (!search.measure_probes()) return stopped();

@@ -119,16 +119,20 @@ class EntryReader {
         error("its dtype is {}; tq-run runs F32, F16 and BF16", dtype.name);
     }
 
-    // Returns the number of elements.
+    // Returns the number of elements. A tensor may have more than 4 dimensions, such as the filters of a vision tower's patches,
+    // which are passed over: its slowest ones become one.
     uint64_t read_shape(std::array<uint64_t, 4>& ne) const {
         const json& shape = member("shape", json::value_t::array, "a list");
-        if (shape.size() > ne.size()) error("{} dimensions; we read at most 4", shape.size());
         uint64_t elements = 1;
         for (size_t i = 0; i < shape.size(); ++i) {
             const uint64_t n = integer(shape[i], "shape");
             if (n != 0 && elements > max_tensor_elements / n) error("a shape of more than 2^57 elements");
             elements *= n;
-            ne[shape.size() - 1 - i] = n;
+            const size_t at = shape.size() - 1 - i;
+            if (at < ne.size())
+                ne[at] *= n;
+            else
+                ne.back() *= n;
         }
         return elements;
     }

@@ -117,6 +117,15 @@ TEST_CASE("metadata, tensors without elements and files without tensors are part
     CHECK(read(file, SafetensorsWriter().bytes()).empty());
 }
 
+TEST_CASE("the slowest dimensions of a tensor of more than four become one") {
+    SafetensorsWriter w;
+    w.add("v", "F32", {3, 2, 1, 2, 2}, std::string(96, 'v')); // as the filters of a vision tower's patches
+    ModelFile file("x");
+    const auto tensors = read(file, w.bytes());
+    CHECK(tensors.at(0).ne == std::array<uint64_t, 4>{2, 2, 1, 6});
+    CHECK(tensors.at(0).data.size() == 96);
+}
+
 TEST_CASE("a header that does not hold is refused by tensor and number") {
     struct Case {
         const char *key, *member;
@@ -133,7 +142,7 @@ TEST_CASE("a header that does not hold is refused by tensor and number") {
         {"a", "shape", {2, -3}, "its 'shape' is not a list of whole numbers"},
         {"a", "shape", {2, 1.5}, "its 'shape' is not a list of whole numbers"},
         {"a", "shape", {2, json::array()}, "nested deeper than 3 levels"},
-        {"a", "shape", {1, 1, 1, 2, 3}, "5 dimensions"},
+        {"a", "shape", {1, 2, 1, 2, 3}, "12 elements of F32 need 384 bits"},
         {"a", "shape", {uint64_t(1) << 32, uint64_t(1) << 32}, "more than 2^57 elements"},
         {"a", "shape", {2, 4}, "8 elements of F32 need 256 bits, but its data_offsets span 24 bytes"},
         {"a", "shape", {0, 3}, "0 elements"},

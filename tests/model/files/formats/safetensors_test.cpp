@@ -126,6 +126,23 @@ TEST_CASE("the slowest dimensions of a tensor of more than four become one") {
     CHECK(tensors.at(0).data.size() == 96);
 }
 
+TEST_CASE("48 layers of 512 experts with each matrix by itself are read") {
+    constexpr uint64_t matrices = 48 * 512 * 3; // as Qwen3-Next-80B-A3B
+    json header = json::object(), map = json::object();
+    for (uint64_t i = 0; i < matrices; ++i) {
+        const std::string name = fmt::format("model.layers.{}.mlp.experts.{}.{}_proj.weight", i / 1536, i / 3 % 512, i % 3);
+        header[name] = {{"dtype", "BF16"}, {"shape", {1}}, {"data_offsets", {2 * i, 2 * i + 2}}};
+        map[name] = "model-00001-of-00001.safetensors";
+    }
+    SafetensorsWriter w;
+    w.data.assign(2 * matrices, 'e');
+    const TemporaryDirectory directory;
+    directory.write("model-00001-of-00001.safetensors", w.bytes(header.dump()));
+    directory.write("model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    ModelFile file(directory.path());
+    CHECK(read_safetensors_directory(file, directory.path()).size() == matrices);
+}
+
 TEST_CASE("a header that does not hold is refused by tensor and number") {
     struct Case {
         const char *key, *member;

@@ -190,9 +190,10 @@ void take_hybrid(ModelFile& file, const Members& config, const Architecture& a) 
                               : config;
     const std::string key = a.key("rope.dimension_count");
     rope.take("partial_rotary_factor", key);
-    const double turned = double(file.integer(a.key("attention.key_length"))) * file.real(key, 0.25);
-    if (!(turned >= 1 && turned < 1e6)) fail("{} is {}", file.label(key), file.real(key, 0.25));
-    file.mutable_metadata().insert_or_assign(key, uint64_t(turned));
+    const double part = file.real(key, 0.25), turned = double(file.integer(a.key("attention.key_length"))) * part;
+    if (!(part > 0 && part <= 1)) fail("{} is {}; tq-run runs parts above 0, up to 1", file.label(key), part);
+    file.set_label(key, fmt::format("{}, in channels of a head,", file.label(key)));
+    file.mutable_metadata().insert_or_assign(key, uint64_t(std::min(turned, 1e6))); // a wrong head_dim is refused by its own name
 }
 
 void take_shape(ModelFile& file, const Members& config, const Architecture& a) {

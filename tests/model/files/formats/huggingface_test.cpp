@@ -214,6 +214,32 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
               .ends_with("has 1048577 bytes, more than the 1048576 that such a file has at most"));
 }
 
+TEST_CASE("a part of a head for RoPE that cannot be is refused by its name, and a wrong head by its own") {
+    const auto hybrid = [](HuggingFaceFiles& f, double part, uint64_t head_dim) {
+        f.documents["config.json"].update({{"model_type", "qwen3_next"},
+                                           {"architectures", {"Qwen3NextForCausalLM"}},
+                                           {"layer_types", {"full_attention"}},
+                                           {"linear_num_key_heads", 1},
+                                           {"linear_num_value_heads", 1},
+                                           {"linear_key_head_dim", 128},
+                                           {"linear_value_head_dim", 128},
+                                           {"linear_conv_kernel_dim", 4},
+                                           {"num_experts", 2},
+                                           {"num_experts_per_tok", 1},
+                                           {"moe_intermediate_size", 32},
+                                           {"shared_expert_intermediate_size", 32},
+                                           {"head_dim", head_dim},
+                                           {"partial_rotary_factor", part}});
+    };
+    for (const double part : {0.0, -1.0, 2.0})
+        check_refused([&](HuggingFaceFiles& f) { hybrid(f, part, 256); },
+                      fmt::format("'partial_rotary_factor' is {}; tq-run runs parts above 0, up to 1", part));
+    check_refused([&](HuggingFaceFiles& f) { hybrid(f, 0.3, 256); },
+                  "'partial_rotary_factor', in channels of a head, is 76, but the head dimension is 256");
+    check_refused([&](HuggingFaceFiles& f) { hybrid(f, 0.25, 0); }, "'head_dim' is 0; tq-run runs");
+    check_refused([&](HuggingFaceFiles& f) { hybrid(f, 1, UINT64_MAX); }, "'head_dim' is 18446744073709551615; tq-run runs");
+}
+
 TEST_CASE("names for the same, and a window that no layer has, are no error") {
     for (const json& same : {json{{"hidden_act", "swish"}},
                              json{{"use_sliding_window", true}, {"sliding_window", 4096}, {"max_window_layers", 28}}}) {

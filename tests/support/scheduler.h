@@ -66,8 +66,10 @@ struct SchedulerSetup {
     bool deterministic = false, prefix = true;
     uint64_t memory_pages = 100; // of preempted requests
     Drafts drafts = Drafts::none;
+    serving::Reuse reuse = serving::Reuse::cold;
     std::function<bool(uint32_t)> is_end = [](uint32_t id) { return id == 5; };
     SharedPages::Options shared{}; // a store for the prefix cache
+    std::filesystem::path disk{};  // of the prefix cache; empty: one of its own
 };
 
 class SchedulerUnderTest {
@@ -77,6 +79,7 @@ class SchedulerUnderTest {
         serving::Scheduler::Options options;
         options.queue = setup.queue;
         options.is_end = setup.is_end;
+        options.reuse = setup.reuse;
         options.excluded.resize(config_.vocab_size);
         options.excluded_ends = options.excluded;
         options.excluded_ends[5] = true;
@@ -127,7 +130,7 @@ class SchedulerUnderTest {
         if (!setup_.prefix) return model;
         const CacheOwner owner{config_, setup_.kv, "a fingerprint", "a model", model.forward->computation()};
         PrefixCache::Options prefix{.memory_bytes = uint64_t(1) << 30};
-        prefix.disk = {directory_.path() / "prefix", 1 << 30};
+        prefix.disk = {setup_.disk.empty() ? directory_.path() / "prefix" : setup_.disk, 1 << 30};
         prefix.shared = setup_.shared;
         model.prefix = std::make_unique<PrefixCache>(*model.forward, owner_texts(owner), prefix);
         return model;

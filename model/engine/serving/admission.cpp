@@ -81,14 +81,20 @@ bool Batch::waits_for_pages(Sequence& sequence) {
     return false;
 }
 
-// The free slot that has the most of the prompt, or the first. All slots busy: their number.
+// The free slot that has the most of the prompt; among equals one without tokens, or the first. All slots busy: their number. If
+// there is a prefix cache, which has a beginning that conversations share, only a slot most of whose tokens the prompt has
+// counts: a new conversation does not take another's slot.
 uint32_t Batch::free_slot(const Sequence& sequence) const {
-    uint32_t best = uint32_t(slots_.size()), max = 0;
+    uint32_t best = uint32_t(slots_.size());
+    std::pair<uint32_t, bool> max; // common tokens; whether the slot is empty
     for (uint32_t slot = 0; slot < slots_.size(); slot++) {
         if (slots_[slot].sequence) continue;
+        const std::vector<uint32_t>& ids = slots_[slot].content.ids;
         const bool own = slots_[slot].tenant == sequence.request.tenant;
-        const uint32_t common = own ? common_ids(slots_[slot].content.ids, sequence.request.prompt) : 0;
-        if (best == slots_.size() || common > max) best = slot, max = common;
+        const uint32_t common = own ? common_ids(ids, sequence.request.prompt) : 0;
+        const bool goes_on = !model_.prefix || uint64_t(common) * 4 > uint64_t(ids.size()) * 3;
+        const std::pair worth{goes_on ? common : 0, ids.empty()};
+        if (best == slots_.size() || worth > max) best = slot, max = worth;
     }
     return best;
 }
@@ -100,6 +106,17 @@ bool Batch::has_room(const Sequence& sequence) const {
     for (const Slot& slot : slots_)
         if (!slot.sequence) available += pages_of(slot.content.ids.size());
     return running_.empty() || pages_of(sequence.ids.size() + 1) + running_.size() <= available;
+}
+
+// Gives up idle slots whose pages the prompt needs: PrefixCache::take() loads no more than there are pages for.
+void Batch::forget_for(const Sequence& sequence, uint32_t slot) {
+    const Cache& cache = model_.forward->cache();
+    const auto own = uint32_t(slots_[slot].content.ids.size() / page_tokens);
+    const auto missing = [&] {
+        return cache.free_pages() + model_.prefix->spare_pages() + own < pages_of(sequence.ids.size() + 1);
+    };
+    while (model_.prefix && missing() && forget_idle_slot(slot)) {
+    }
 }
 
 void Batch::admit() {
@@ -123,11 +140,12 @@ void Batch::admit() {
 // Returns false if there is no room yet, or never will be; in the latter case it is done.
 bool Batch::admit(Sequence& sequence) {
     const uint32_t slot = free_slot(sequence);
+    forget_for(sequence, slot);
     try {
         place(sequence, slot);
     } catch (const OutOfMemory& error) {
         model_.forward->cache().truncate(slot, 0);
-        if (!running_.empty() || forget_idle_slot()) return false;
+        if (forget_idle_slot() || !running_.empty()) return false;
         saved_bytes_ -= sequence.saved_bytes();
         fail(sequence, error.what(), true, std::current_exception());
         return false;
@@ -170,8 +188,10 @@ void Batch::place(Sequence& sequence, uint32_t slot) {
             for (const uint32_t mark : {// at the lengths where the prompt branches off, and where a conversation goes on
                                         model_.prefix->known_tokens(request.prompt, request.tenant), sequence.prompt_tokens()})
                 request.marks.push_back(mark);
-        known = model_.prefix->take(slot, request.prompt, own, true, request.tenant);
-        if (known > own) sequence.cold = known;
+        const bool exact = options_.one_caller || options_.reuse == Reuse::cold;
+        known = model_.prefix->take(slot, request.prompt, own, exact, request.tenant);
+        if (known > own)
+            sequence.cold = exact ? known : std::min(known, model_.prefix->known_tokens(request.prompt, request.tenant));
     }
     const uint32_t forked = fork(sequence, slot, known);
     if (forked > known) sequence.cold = forked;

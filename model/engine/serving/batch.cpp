@@ -311,7 +311,7 @@ void Batch::leave(Sequence& sequence, bool end) {
     Content content = this->content(*sequence.slot);
     const uint32_t slot = *std::exchange(sequence.slot, std::nullopt);
     slots_[slot] = {};
-    if (model_.prefix && !options_.one_caller) return model_.forward->cache().truncate(slot, 0);
+    if (model_.prefix && !options_.one_caller && options_.reuse == Reuse::cold) return model_.forward->cache().truncate(slot, 0);
     slots_[slot].content = std::move(content);
     slots_[slot].tenant = sequence.request.tenant;
 }

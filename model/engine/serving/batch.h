@@ -15,11 +15,11 @@ namespace tq::serving {
 
 struct BatchOptions {
     std::function<bool(uint32_t id)> is_end; // whether a token ends an answer; empty: none does
-    Reuse reuse = Reuse::cold;
-    uint64_t memory_bytes = 0; // for preempted sequences' pages; those beyond are run again
-    // one_caller: slots keep their content for the next request, also if there is a prefix cache. A request fails on any error
-    // except a lost device, which is opened again as often as `reopen` can. Otherwise the device is opened again after any error;
-    // requests fail if it is lost a second time without a successful pass in between.
+    Reuse reuse = Reuse::cold;               // all: slots keep their content, too
+    uint64_t memory_bytes = 0;               // for preempted sequences' pages; those beyond are run again
+    // one_caller: slots keep their content for the next request, also if there is a prefix cache, of which only cold tokens are
+    // found. A request fails on any error except a lost device, which is opened again as often as `reopen` can. Otherwise the
+    // device is opened again after any error; requests fail if it is lost a second time without a successful pass in between.
     bool one_caller = false;
     std::function<bool()> has_news;                       // whether somebody waits for step() to return; empty: never
     std::function<void(const std::string& warning)> warn; // sentences for people, by the thread that steps; empty: not told
@@ -76,6 +76,7 @@ class Batch {
     bool waits_for_pages(Sequence& sequence);
     uint32_t free_slot(const Sequence& sequence) const;
     bool has_room(const Sequence& sequence) const;
+    void forget_for(const Sequence& sequence, uint32_t slot);
     void place(Sequence& sequence, uint32_t slot);
     uint32_t reuse(Sequence& sequence, uint32_t slot);
     std::vector<uint32_t> pauses(const Sequence& sequence) const;
@@ -142,7 +143,7 @@ class Batch {
 
     // preemption.cpp
     bool make_room();
-    bool forget_idle_slot();
+    bool forget_idle_slot(std::optional<uint32_t> kept = {});
     void preempt(Sequence& sequence);
     void save(Sequence& sequence);
     void recover(const Error& error);

@@ -11,10 +11,11 @@
 
 namespace tq::serving {
 
-// Gives up an idle slot's tokens, which are worth the least. Returns false if there is no idle slot with tokens.
-bool Batch::forget_idle_slot() {
+// Gives up an idle slot's tokens, which are worth the least, but not those of the slot `kept`. Returns false if there is no idle
+// slot with tokens.
+bool Batch::forget_idle_slot(std::optional<uint32_t> kept) {
     for (uint32_t slot = 0; slot < slots_.size(); slot++)
-        if (!slots_[slot].sequence && model_.forward->cache().position(slot) > 0) {
+        if (slot != kept && !slots_[slot].sequence && model_.forward->cache().position(slot) > 0) {
             model_.forward->cache().truncate(slot, 0);
             slots_[slot] = {};
             return true;

@@ -63,7 +63,7 @@ struct Request {
 // Which of the tokens that are in a slot, or in the prefix cache, a prompt reuses.
 enum class Reuse {
     cold, // those with the bits of a cold run (model/prefix/cold.h): an answer does not depend on what ran before
-    all   // of its slot also sampled ones: a conversation goes on
+    all   // also sampled ones: a conversation goes on in its slot, or with what the prefix cache has of it
 };
 
 struct Token {

@@ -55,6 +55,7 @@ class Scheduler::Loop {
     BatchOptions batch_options() {
         BatchOptions out;
         out.is_end = options_.is_end;
+        out.reuse = options_.reuse;
         out.memory_bytes = options_.memory_bytes;
         out.has_news = [this] { return has_news_.load(); };
         out.warn = options_.warn;

@@ -1,6 +1,6 @@
 // Answers many requests at once with one model: continuous batching. Each pass takes one token of every answer and a slice of
 // one prompt, so that no stream waits longer than for a block of somebody's prompt. The answers are, bit for bit, those that each
-// request would get alone from an empty cache (model/prefix/cold.h).
+// request would get alone from an empty cache (model/prefix/cold.h), unless Options::reuse says otherwise.
 #pragma once
 #include "base/error.h"
 #include "model/engine/serving/request.h"
@@ -37,6 +37,7 @@ class Scheduler {
         uint32_t queue = 256; // waiting requests
         std::function<bool(uint32_t id)> is_end;
         std::vector<bool> excluded, excluded_ends;            // ids that are never sampled; with the ends of an answer
+        Reuse reuse = Reuse::cold;                            // all: only then does an answer depend on what ran before
         uint64_t memory_bytes = 0;                            // see BatchOptions
         std::function<void(const std::string& warning)> warn; // called from the scheduler's thread
         // Drafts tokens; it outlives the scheduler. Null: none.

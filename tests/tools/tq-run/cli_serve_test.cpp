@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -59,6 +60,27 @@ TEST_CASE("serve: says what drafts") {
     Serving serving("--device cpu --spec ngram");
     serving.port();
     CHECK(serving.said.find("drafts    prompt lookup, at most ") != std::string::npos);
+}
+
+TEST_CASE("serve: --reuse-answers goes on behind an answer") {
+#ifdef __x86_64__
+    const std::vector<std::string> environment{"TQ_CPU=avx2"}; // with which a token has other bits in a prompt than in an answer
+#else
+    const std::vector<std::string> environment;
+#endif
+    Serving serving("--device cpu --reuse-answers --cache-disk 0", environment);
+    const uint16_t port = serving.port();
+    const auto turn = [&](const std::string& more) {
+        return nlohmann::json::parse(body_of(RawClient(port).ask(
+            post("/v1/chat/completions",
+                 R"({"temperature": 0, "max_tokens": 40, "messages": [{"role": "user", "content": "Tell me of a tree."})" + more +
+                     "]}"))));
+    };
+    const nlohmann::json first = turn("");
+    const uint32_t before = first["usage"]["total_tokens"];
+    const nlohmann::json message{{"role", "assistant"}, {"content", first["choices"][0]["message"]["content"]}};
+    const nlohmann::json second = turn(", " + message.dump() + R"(, {"role": "user", "content": "And of a river."})");
+    CHECK(second["usage"]["prompt_tokens_details"]["cached_tokens"] >= before - 2); // its last token, and the end, were not run
 }
 
 TEST_CASE("serve: a second signal ends it at once") {

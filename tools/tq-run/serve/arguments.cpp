@@ -75,6 +75,10 @@ void add_flags(ArgumentParser& command, ServeArguments& a) {
     add_option(server, "--parallel", a.parallel, "N",
                "slots (-np): requests that are answered at once; default: 4, fewer in little memory")
         .check(number(1, 256));
+    add_flag(
+        server, "--reuse-answers", a.reuse_answers,
+        "a conversation goes on without running its last answer again; the next one may then depend, in the last bits of its "
+        "probabilities, on how that was computed");
     add_option(server, "-a,--alias", a.alias, "NAME", "name of the model in the API; default: its own");
     add_flag(server, "--embeddings", a.embeddings, "the model makes embeddings; default: what its file says");
     auto think = add_flag(sampling, "--think", a.think,

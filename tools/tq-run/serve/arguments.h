@@ -20,6 +20,7 @@ struct ServeArguments {
     std::string host = "127.0.0.1", api_key_file, certificate_file, key_file, alias;
     std::vector<std::string> api_keys, cors_origins;
     bool allow_public = false, shared_cache = false, public_metrics = false, no_page = false, embeddings = false;
+    bool reuse_answers = false;
     bool think = false, no_think = false;
     EffortArguments effort;
     std::optional<std::string> system;

@@ -94,6 +94,7 @@ Scheduler::Options scheduler_options(const ServeArguments& a, const Engine& engi
     options.is_end = [&tokenizer = engine.model.tokenizer](uint32_t id) { return tokenizer.is_end_of_generation(id); };
     options.excluded = engine.unsampled(false);
     options.excluded_ends = engine.unsampled(true);
+    if (a.reuse_answers) options.reuse = serving::Reuse::all;
     options.memory_bytes = std::min(preempted_bytes, uint64_t(a.prefix.memory_bytes.value_or(int64_t(preempted_bytes))));
     options.warn = [](const std::string& warning) { write_error(fmt::format("tq-run: {}\n", warning)); };
     options.speculation = drafts ? drafts->speculation.get() : nullptr;

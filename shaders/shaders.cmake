@@ -11,7 +11,7 @@
 # Kernels are of #version 440: from 450 on glslang first parses built-in functions for twice as long as most kernels take. Those with fp16
 # arithmetic or cooperative matrices are of 460, which has built-in functions for these. The SPIR-V is the same.
 set(tq_weight_formats f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq1_s iq1_m iq2_xxs
-  iq2_xs iq2_s iq3_xxs iq3_s iq4_nl iq4_xs tq2_0 mxfp4 nvfp4)
+  iq2_xs iq2_s iq3_xxs iq3_s iq4_nl iq4_xs tq2_0 mxfp4 nvfp4 q2_0)
 
 # TQ_EMBED: embed.cpp as a program of the machine that builds, which need not be the one that is built for.
 if(CMAKE_CROSSCOMPILING)

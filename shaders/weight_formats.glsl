@@ -45,14 +45,14 @@ vec4 levels_of(uint v) { return bytes(v); }
 #define RAW_VECTORS 4
 #elif defined(FORMAT_q8_0) || defined(FORMAT_q4_k) || defined(FORMAT_q5_k)
 #define RAW_VECTORS 2
-#elif !defined(FORMAT_q2_k) && !defined(FORMAT_q3_k) && !defined(FORMAT_tq2_0) && GRID_ENTRIES == 0
+#elif !defined(FORMAT_q2_k) && !defined(FORMAT_q3_k) && !defined(FORMAT_tq2_0) && !defined(FORMAT_q2_0) && GRID_ENTRIES == 0
 #define RAW_VECTORS 1
 #endif
 #if defined(FORMAT_q3_k)
 #define RAW_WORDS 6
 #elif defined(FORMAT_q2_k) || defined(FORMAT_q6_k)
 #define RAW_WORDS 4
-#elif defined(FORMAT_tq2_0)
+#elif defined(FORMAT_tq2_0) || defined(FORMAT_q2_0)
 #define RAW_WORDS 3
 #elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1) || defined(FORMAT_iq4_xs) || defined(FORMAT_nvfp4)
 #define RAW_WORDS 2
@@ -281,6 +281,20 @@ Raw32 fetch32(uint row, Header h, uint s, uint j) {
 }
 uint codes4(Raw32 raw, uint k) { return pairs_of(uvec2(raw.w[0], raw.w[1]), k, 0); }
 Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[2], s)); }
+
+#elif defined(FORMAT_q2_0) // row: bit pairs, then one fp16 d per 64
+#define ZERO 1
+#define HEADER_VECTORS 1
+uint row_vectors(uint cols) { return cols / 64 + (cols / 64 + 7) / 8; }
+uint header_at(uint cols, uint s, uint k) { return cols / 64 + s / 2; }
+Raw32 fetch32(uint row, Header h, uint s, uint j) {
+    Raw32 raw;
+    FETCH_PAIR(pairs, pair_at(row, s * 4 + j / 2, j & 1));
+    raw.w[2] = header_word(row, h, s, 0, (s & 1) * 2 + j / 4);
+    return raw;
+}
+uint codes4(Raw32 raw, uint k) { return pairs_of(uvec2(raw.w[0], raw.w[1]), k, 0); }
+Scales32 scales32(Raw32 raw, uint s, uint j) { return scaled(block_scale(raw.w[2], j / 2)); }
 
 #elif defined(FORMAT_iq4_xs) // row: blocks of 8 vectors of nibbles, then 8 bytes of scales per block
 #define HEADER_VECTORS 1

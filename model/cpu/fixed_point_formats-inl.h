@@ -251,6 +251,25 @@ struct TQ2_0 {
     static HWY_INLINE Ints levels(const uint8_t* block, size_t v) { return pairs_of_32(block + 32 * (v / 2), v); }
 };
 
+// A lane's run is in the block of 64 weights whose number is the lane's modulo 4.
+struct Q2_0 {
+    static constexpr size_t bytes_of_256 = 72;
+    static constexpr int level_bits = 2;
+    static constexpr bool has_minimum = false;
+    static constexpr int offset_bits = 0;
+    static HWY_INLINE Scales scales(const uint8_t* block) {
+        const auto of_64 = [&](size_t i) { return word_at(block + 18 * i); };
+        const __m128i d = _mm_and_si128(four_words(of_64, 0), _mm_set1_epi32(0xffff));
+        const __m256 twice = _mm256_cvtph_ps(_mm_packus_epi32(d, d));
+        return {joined(twice, twice), no_floats()};
+    }
+    // The pairs of a byte move to four bytes of a word: by 0, 6, 12 and 18 bits.
+    static HWY_INLINE Ints levels(const uint8_t* block, size_t v) {
+        const Ints one = words_of_bytes(load_16(block + 18 * v + 2)), two = with_bits(one, shift_left(one, 12, 12), 255);
+        return low_bits(with_bits(two, shift_left(two, 6, 6), 255), 2);
+    }
+};
+
 // Each instruction set defines its vectors, and then includes this.
 namespace {
 
@@ -310,6 +329,7 @@ Dots* dots_for(GgmlType type) {
     case GgmlType::IQ4_XS: return dots<IQ4_XS>;
     case GgmlType::MXFP4: return dots<MXFP4>;
     case GgmlType::NVFP4: return dots<NVFP4>;
+    case GgmlType::Q2_0: return dots<Q2_0>;
     default: return nullptr;
     }
 }

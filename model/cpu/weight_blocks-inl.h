@@ -49,14 +49,14 @@ template <class Use> HWY_INLINE void each_bf16(const uint8_t* row, size_t cols, 
     use = copy;
 }
 
-// Calls block(at, bytes, d) for each block of 32 elements, which begins with fp16 numbers: d[0] is the first, and d[16] the
-// second if `numbers` is 2.
-template <size_t block_bytes, size_t numbers, class Block>
+// Calls block(at, bytes, d) for each block of 32 elements, or of `elements`, which begins with fp16 numbers: d[0] is the first,
+// and d[16] the second if `numbers` is 2.
+template <size_t block_bytes, size_t numbers, size_t elements = 32, class Block>
 HWY_INLINE void each_block(const uint8_t* row, size_t cols, const Block& block) {
     HWY_ALIGN float d[numbers * 16];
-    for (size_t at = 0, i = 0; at < cols; at += 32, i = (i + 1) % 16, row += block_bytes) {
+    for (size_t at = 0, i = 0; at < cols; at += elements, i = (i + 1) % 16, row += block_bytes) {
         for (size_t n = 0; i == 0 && n < numbers; n++)
-            gather_fp16(d + 16 * n, row + 2 * n, block_bytes, std::min<size_t>(16, (cols - at) / 32));
+            gather_fp16(d + 16 * n, row + 2 * n, block_bytes, std::min<size_t>(16, (cols - at) / elements));
         block(at, row, d + i);
     }
 }
@@ -111,6 +111,31 @@ template <class Use> HWY_INLINE void each_q5_1(const uint8_t* row, size_t cols, 
         const float minimum = -d[16];
         load_five_bits(levels, block + 4);
         use_levels<32>(use, at, levels, 32, d, &minimum);
+    });
+}
+
+// levels[64] = the pairs of bits of 16 bytes, in order. Interleaving bytes, and then pairs of bytes, brings a byte's four pairs
+// together.
+HWY_INLINE void load_pairs_in_order(uint8_t* HWY_RESTRICT levels, const uint8_t* HWY_RESTRICT from) {
+    const hn::FixedTag<uint8_t, 16> d;
+    const hn::FixedTag<uint16_t, 8> twos;
+    const auto q = hn::LoadU(d, from), p0 = low_bits(q, 2), p1 = low_bits(hn::ShiftRight<2>(q), 2),
+               p2 = low_bits(hn::ShiftRight<4>(q), 2), p3 = hn::ShiftRight<6>(q);
+    const auto low01 = hn::BitCast(twos, hn::InterleaveLower(d, p0, p1)),
+               low23 = hn::BitCast(twos, hn::InterleaveLower(d, p2, p3)),
+               high01 = hn::BitCast(twos, hn::InterleaveUpper(d, p0, p1)),
+               high23 = hn::BitCast(twos, hn::InterleaveUpper(d, p2, p3));
+    hn::Store(hn::BitCast(d, hn::InterleaveLower(twos, low01, low23)), d, levels);
+    hn::Store(hn::BitCast(d, hn::InterleaveUpper(twos, low01, low23)), d, levels + 16);
+    hn::Store(hn::BitCast(d, hn::InterleaveLower(twos, high01, high23)), d, levels + 32);
+    hn::Store(hn::BitCast(d, hn::InterleaveUpper(twos, high01, high23)), d, levels + 48);
+}
+
+template <class Use> HWY_INLINE void each_q2_0(const uint8_t* row, size_t cols, Use& use) {
+    HWY_ALIGN uint8_t levels[64];
+    each_block<18, 1, 64>(row, cols, [&](size_t at, const uint8_t* block, const float* d) HWY_ATTR {
+        load_pairs_in_order(levels, block + 2);
+        use_levels<64>(use, at, levels, 64, d, d);
     });
 }
 
@@ -173,7 +198,9 @@ template <class Use> HWY_INLINE bool each_vector(GgmlType type, const uint8_t* r
     case GgmlType::TQ2_0: each_tq2_0(row, cols, use); break;
     case GgmlType::MXFP4: each_mxfp4(row, cols, use); break;
     case GgmlType::NVFP4: each_nvfp4(row, cols, use); break;
-    case GgmlType::TQ1_0: return false; // becomes TQ2_0
+    case GgmlType::Q2_0: each_q2_0(row, cols, use); break;
+    case GgmlType::TQ1_0:              // becomes TQ2_0
+    case GgmlType::Q1_0: return false; // becomes Q2_0
     }
     return true;
 }

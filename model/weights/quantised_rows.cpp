@@ -17,14 +17,18 @@ Tensor quantised(const Tensor& t, GgmlType type) {
     });
 }
 
-Tensor in_tq2_0(const Tensor& t) {
-    ENSURE(t.type == GgmlType::TQ1_0, "{}: {}", t.name, type_name(t.type));
-    return made_tensor(t.name, GgmlType::TQ2_0, t.rows, t.cols, [t](std::span<std::byte> to, uint32_t row) {
-        const size_t to_block = block_format(GgmlType::TQ2_0)->bytes, from_block = block_format(GgmlType::TQ1_0)->bytes;
-        std::vector<std::byte> scratch;
-        const std::span from = t.read(row, 1, scratch);
-        for (size_t i = 0; i * to_block < to.size(); i++) tq1_0_to_tq2_0(&to[i * to_block], &from[i * from_block]);
-    });
+Tensor in_two_bits(const Tensor& t) {
+    if (t.type != GgmlType::TQ1_0 && t.type != GgmlType::Q1_0) return t;
+    const bool trits = t.type == GgmlType::TQ1_0;
+    return made_tensor(t.name, trits ? GgmlType::TQ2_0 : GgmlType::Q2_0, t.rows, t.cols,
+                       [t, trits](std::span<std::byte> to, uint32_t row) {
+                           const size_t from_block = block_format(t.type)->bytes, blocks = t.row_bytes() / from_block,
+                                        to_block = to.size() / blocks;
+                           std::vector<std::byte> scratch;
+                           const std::span from = t.read(row, 1, scratch);
+                           for (size_t i = 0; i < blocks; i++)
+                               (trits ? tq1_0_to_tq2_0 : q1_0_to_q2_0)(&to[i * to_block], &from[i * from_block]);
+                       });
 }
 
 } // namespace tq

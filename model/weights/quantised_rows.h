@@ -11,7 +11,8 @@ bool can_quantise(const Tensor& tensor);
 // block that is not finite. cols is a multiple of 32.
 Tensor quantised(const Tensor& tensor, GgmlType type);
 
-// Returns a matrix in TQ1_0 as one in TQ2_0, with the same weights: devices and the CPU have kernels only of that.
-Tensor in_tq2_0(const Tensor& tensor);
+// Returns a matrix in TQ1_0 as one in TQ2_0, or one in Q1_0 as one in Q2_0, with the same weights: devices and the CPU have
+// kernels only of these. Other matrices stay as they are.
+Tensor in_two_bits(const Tensor& tensor);
 
 } // namespace tq

@@ -3,7 +3,7 @@
 // program does not know, such as biases or factors of frequencies, and the model would answer, only worse.
 // The same functions (collect_*) build a synthetic model, through the interface TensorSource.
 // After that the forms that kernels do not have are replaced by views: heads of q and k in neighbours become halves, TQ1_0
-// becomes TQ2_0.
+// becomes TQ2_0, Q1_0 becomes Q2_0.
 #include "model/weights/weights.h"
 #include "base/error.h"
 #include "base/path_text.h"
@@ -116,9 +116,9 @@ class FileSource final : public TensorSource {
     Tensor matrix_of(const FileTensor& t, uint32_t rows, uint32_t cols, uint32_t matrices) {
         if (!block_format(t.type)) {
             std::string known;
-            for (const GgmlType type : weight_formats) known += (known.empty() ? "" : ", ") + type_name(type);
-            fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}", path_, t.name,
-                 type_name(t.type), known);
+            for (const GgmlType type : weight_formats) known += type_name(type) + ", ";
+            fail("{}: tensor '{}' has weight format {}, which is not supported; convert the model to one of {}TQ1_0 or Q1_0",
+                 path_, t.name, type_name(t.type), known);
         }
         return {.name = t.name,
                 .type = t.type,
@@ -355,7 +355,7 @@ Weights read_weights(const ModelFile& file, const Config& c) {
             for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = rope_split(*t, c.head_dim);
     const auto path = std::make_shared<const std::string>(utf8_text(file.path()));
     for_each_tensor(w, [&](Tensor& t) {
-        if (t.type == GgmlType::TQ1_0) t = in_tq2_0(t);
+        t = in_two_bits(t);
         t.file = path;
     });
     if (w.tied) w.output = w.token_embd;

@@ -175,8 +175,8 @@ constexpr std::array<BlockFormat, 43> formats{{
      .parts = {{{0, 32}, {32, 4}}}, // nibbles; scales
      .arrange = arrange_nvfp4,
      .has_factor = true},
-    {"Q1_0", 128, 18},
-    {"Q2_0", 64, 18},
+    {"Q1_0", 128, 18, decode_q1_0, {0}},
+    {"Q2_0", 64, 18, decode_q2_0, {0}, {{{2, 16}, {0, 2}}}, arrange_q2_0}, // pairs; d
 }};
 
 } // namespace

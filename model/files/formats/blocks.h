@@ -37,14 +37,17 @@ enum class GgmlType : uint32_t {
     TQ2_0 = 35,
     MXFP4 = 39,
     NVFP4 = 40,
+    Q1_0 = 41,
+    Q2_0 = 42,
 };
 
-// All formats that matrices of a model can have. TQ1_0, which can be decoded, too, becomes TQ2_0 when a model is loaded.
+// All formats that matrices of a model can have. TQ1_0 and Q1_0, which can be decoded, too, become TQ2_0 and Q2_0 when a model is
+// loaded.
 inline constexpr auto weight_formats = std::array{
     GgmlType::F32,    GgmlType::F16,     GgmlType::BF16,   GgmlType::Q8_0,  GgmlType::Q4_0,    GgmlType::Q4_1,  GgmlType::Q5_0,
     GgmlType::Q5_1,   GgmlType::Q2_K,    GgmlType::Q3_K,   GgmlType::Q4_K,  GgmlType::Q5_K,    GgmlType::Q6_K,  GgmlType::IQ1_S,
     GgmlType::IQ1_M,  GgmlType::IQ2_XXS, GgmlType::IQ2_XS, GgmlType::IQ2_S, GgmlType::IQ3_XXS, GgmlType::IQ3_S, GgmlType::IQ4_NL,
-    GgmlType::IQ4_XS, GgmlType::TQ2_0,   GgmlType::MXFP4,  GgmlType::NVFP4,
+    GgmlType::IQ4_XS, GgmlType::TQ2_0,   GgmlType::MXFP4,  GgmlType::NVFP4, GgmlType::Q2_0,
 };
 
 // The offsets in bytes of the fp16 numbers of a block that scale its levels; -1: it has none.

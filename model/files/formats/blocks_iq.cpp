@@ -1,8 +1,8 @@
-// Decoders of IQ1 to IQ3, and of TQ1_0 and TQ2_0. In an IQ format eight weights (four in IQ3) are an entry of a fixed grid, an
-// index with a few bits of signs, and 16 or 32 weights share a multiplier. The traits in blocks_iq.h say for each format where
-// index, signs and multipliers are; the loop is the same for all.
-// TQ1_0 packs five weights of -1, 0 or 1 into a byte, TQ2_0 has two bits for each. TQ1_0 needs a multiplication for each digit,
-// so models in it become TQ2_0 when they are loaded.
+// Decoders of IQ1 to IQ3, and of TQ1_0, TQ2_0, Q1_0 and Q2_0. In an IQ format eight weights (four in IQ3) are an entry of a fixed
+// grid, an index with a few bits of signs, and 16 or 32 weights share a multiplier. The traits in blocks_iq.h say for each format
+// where index, signs and multipliers are; the loop is the same for all. TQ1_0 packs five weights of -1, 0 or 1 into a byte, TQ2_0
+// has two bits for each. TQ1_0 needs a multiplication for each digit, so models in it become TQ2_0 when they are loaded. Q2_0 has
+// two bits, too, in the order of the weights and with a scale for fewer of them; Q1_0, of -1 and 1, becomes Q2_0.
 #include "model/files/formats/blocks_iq.h"
 
 namespace tq {
@@ -56,6 +56,32 @@ void decode_tq2_0(float* y, const std::byte* x, size_t blocks) {
     for (size_t b = 0; b < blocks; b++, x += 66) {
         const float d = load_fp16(x + 64);
         for (int i = 0; i < 256; i++) *y++ = d * float((int(x[32 * (i / 128) + i % 32]) >> 2 * (i / 32 % 4) & 3) - 1);
+    }
+}
+
+// half d; 16 bytes, bit i % 8 of byte i / 8 set: weight i is d, else -d.
+void decode_q1_0(float* y, const std::byte* x, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 18) {
+        const float d = load_fp16(x);
+        for (int i = 0; i < 128; i++) *y++ = (int(x[2 + i / 8]) >> i % 8 & 1) != 0 ? d : -d;
+    }
+}
+
+// half d; 16 bytes, the pair at bits 2 (i % 4) of byte i / 4 that of weight i. Levels are -1 ... 2.
+void decode_q2_0(float* y, const std::byte* x, size_t blocks) {
+    for (size_t b = 0; b < blocks; b++, x += 18) {
+        const float d = load_fp16(x);
+        for (int i = 0; i < 64; i++) *y++ = d * float((int(x[2 + i / 4]) >> 2 * (i % 4) & 3) - 1);
+    }
+}
+
+void q1_0_to_q2_0(std::byte* to, const std::byte* from) {
+    for (int half = 0; half < 2; half++, to += 18) {
+        std::memcpy(to, from, 2);
+        for (int i = 0; i < 16; i++) { // a bit becomes the higher one of a pair: level -1 or 1
+            const int bits = int(from[2 + 8 * half + i / 2]) >> 4 * (i % 2);
+            to[2 + i] = std::byte((bits & 1) << 1 | (bits & 2) << 2 | (bits & 4) << 3 | (bits & 8) << 4);
+        }
     }
 }
 

@@ -202,6 +202,11 @@ void decode_iq1_m(float* y, const std::byte* x, size_t blocks);
 void decode_tq1_0(float* y, const std::byte* x, size_t blocks);
 void decode_tq2_0(float* y, const std::byte* x, size_t blocks);
 
+void decode_q1_0(float* y, const std::byte* x, size_t blocks);
+void decode_q2_0(float* y, const std::byte* x, size_t blocks);
+
+// to = the two blocks of Q2_0 with the weights of the block of Q1_0 at `from`.
+void q1_0_to_q2_0(std::byte* to, const std::byte* from);
 // to = the block of TQ2_0 with the weights of the block of TQ1_0 at `from`.
 void tq1_0_to_tq2_0(std::byte* to, const std::byte* from);
 

@@ -145,6 +145,20 @@ void arrange_tq2_0(std::byte* to, const std::byte* from) {
     std::memcpy(to + 64, from + 64, 2);
 }
 
+// The pair of weight 4 k + m of a word moves from bit 8 k + 2 m to bit 8 m + 2 k: first the low bits of k and m change places,
+// then the high ones.
+void arrange_q2_0(std::byte* to, const std::byte* from) {
+    std::memcpy(to, from, 2);
+    auto words = load_words<4>(from + 2);
+    for (uint32_t& word : words) {
+        const uint32_t low = (word >> 6 ^ word) & 0x00cc00ccu;
+        word ^= low ^ low << 6;
+        const uint32_t high = (word >> 12 ^ word) & 0x0000f0f0u;
+        word ^= high ^ high << 12;
+    }
+    store_words(to + 2, words);
+}
+
 void arrange_iq2_xxs(std::byte* to, const std::byte* from) {
     std::memcpy(to, from, 66);
     for (int j = 0; j < 8; j++) {

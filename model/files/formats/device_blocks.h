@@ -21,6 +21,7 @@ void arrange_q4_k(std::byte* to, const std::byte* from);
 void arrange_q5_k(std::byte* to, const std::byte* from);  // as Q4_K, with fifth bits before the nibbles
 void arrange_q6_k(std::byte* to, const std::byte* from);  // low nibbles; high pairs; int8 scales[16]; half d
 void arrange_tq2_0(std::byte* to, const std::byte* from); // pairs; half d
+void arrange_q2_0(std::byte* to, const std::byte* from);  // half d; pairs
 void arrange_nvfp4(std::byte* to, const std::byte* from); // nibbles; four bytes of scales
 
 // Signs are single bits. If a file has seven of eight, the word has four other bits of the sub-block in the places of the eighth

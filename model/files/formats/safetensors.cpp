@@ -20,7 +20,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian, and tensors are read as they lie");
 
 constexpr uint64_t max_header_bytes = 16u << 20; // the format allows 100,000,000; 707 tensors of Qwen3-32B take some 80,000
-constexpr uint64_t max_tensors = 1u << 18; // Qwen3-Next-80B-A3B has some 74,000: three for each of 512 experts in 48 layers
+constexpr uint64_t max_tensors = 1u << 18;       // Qwen3-Next-80B-A3B has some 74,000: three for each of 512 experts in 48 layers
 constexpr uint64_t max_index_bytes = 16u << 20;
 constexpr uint64_t max_tensor_elements = uint64_t(1) << 57; // of one tensor, so that sizes in bits do not overflow
 constexpr int header_depth = 3;                             // { name: { shape: [ ] } }

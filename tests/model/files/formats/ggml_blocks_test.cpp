@@ -1,5 +1,6 @@
 // Decoded blocks equal the results of ggml's own decoders, bit for bit; the hashes are from
-// tests/support/golden/make_low_bits.py.
+// tests/support/golden/make_low_bits.py, but those of Q1_0 and Q2_0 from dequantize_row_q1_0 and _q2_0 of llama.cpp 0.7.0's
+// libggml-base, as ggml's Python code has no decoders of them.
 #include "base/blake2s.h"
 #include "model/files/formats/blocks.h"
 #include "model/weights/quantised_rows.h"
@@ -28,7 +29,8 @@ constexpr Hashed hashes[] = {
     {GgmlType::IQ2_XXS, "97a457ee99bee2c9"}, {GgmlType::IQ2_XS, "a3d983e31e8675f9"}, {GgmlType::IQ2_S, "95b0a14b18a03d43"},
     {GgmlType::IQ3_XXS, "328746f576a5a5d4"}, {GgmlType::IQ3_S, "756fe68d86518304"},  {GgmlType::IQ4_NL, "95040e5a02c9d088"},
     {GgmlType::IQ4_XS, "c67afa2b8c0e6dc0"},  {GgmlType::TQ1_0, "9b36da40502be96c"},  {GgmlType::TQ2_0, "61182bb9a0805816"},
-    {GgmlType::MXFP4, "8c0ef55ccb4d4803"},   {GgmlType::NVFP4, "75ae28bc4723dde0"},
+    {GgmlType::MXFP4, "8c0ef55ccb4d4803"},   {GgmlType::NVFP4, "75ae28bc4723dde0"},  {GgmlType::Q1_0, "f5aaa1973e37abac"},
+    {GgmlType::Q2_0, "8b1eeda17b330782"},
 };
 
 // The highest bytes of a block's fp16 numbers.
@@ -76,13 +78,17 @@ TEST_CASE("blocks decode to ggml's numbers") {
             CHECK_MESSAGE(std::ranges::count(hashes, type, &Hashed::type) == 1, type_name(type));
 }
 
-TEST_CASE("matrices in TQ1_0 become TQ2_0 with the same weights, in any rows") {
-    constexpr uint32_t rows = 7, cols = 512;
-    const auto bytes = generated(GgmlType::TQ1_0, rows * cols / 256);
-    const Tensor from{"m", GgmlType::TQ1_0, rows, cols, bytes}, to = in_tq2_0(from);
-    CHECK(to.type == GgmlType::TQ2_0);
-    CHECK(to_floats(to) == to_floats(from));
-    std::vector<std::byte> scratch;
-    CHECK(decoded(GgmlType::TQ2_0, to.read(2, 3, scratch)) ==
-          decoded(GgmlType::TQ1_0, std::span(bytes).subspan(2 * from.row_bytes(), 3 * from.row_bytes())));
+TEST_CASE("matrices in TQ1_0 and Q1_0 become TQ2_0 and Q2_0 with the same weights, in any rows") {
+    constexpr uint32_t rows = 7;
+    for (const auto& [type, other, cols] :
+         {std::tuple(GgmlType::TQ1_0, GgmlType::TQ2_0, 512u), {GgmlType::Q1_0, GgmlType::Q2_0, 384u}}) {
+        const auto bytes = generated(type, rows * cols / block_format(type)->elements);
+        const Tensor from{"m", type, rows, cols, bytes}, to = in_two_bits(from);
+        CHECK(to.type == other);
+        CHECK(to_floats(to) == to_floats(from));
+        std::vector<std::byte> scratch;
+        CHECK(decoded(other, to.read(2, 3, scratch)) ==
+              decoded(type, std::span(bytes).subspan(2 * from.row_bytes(), 3 * from.row_bytes())));
+        CHECK(in_two_bits(to).type == other);
+    }
 }

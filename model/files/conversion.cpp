@@ -52,6 +52,7 @@ class Planner {
     Planner(const Model& model, const ConversionOptions& options) : model_(model), options_(options) {}
 
     Conversion plan() {
+        refuse_scaling();
         put_gguf_keys(out_.writer, model_, options_.mix->file_type);
         if (model_.file.rope_is_split())
             add_huggingface();
@@ -62,6 +63,15 @@ class Planner {
     }
 
   private:
+    // Llama 3's scaling is a tensor of GGUF files, which no loader accepts in other architectures.
+    void refuse_scaling() const {
+        const Config& c = model_.config;
+        if (!c.rope_factors.empty() && !c.architecture->rope_factors)
+            fail("{}: RoPE has the scaling of Llama 3, which GGUF files of '{}' cannot have: run the directory itself, with "
+                 "--weights q8_0 or q4_0 if it is to take less memory",
+                 utf8_text(model_.file.path()), c.architecture->name);
+    }
+
     Tensor file_tensor(const FileTensor& t) const {
         const uint64_t rows = t.ne[1] * t.ne[2] * t.ne[3];
         if (!block_format(t.type) || rows > UINT32_MAX || t.ne[0] > UINT32_MAX)

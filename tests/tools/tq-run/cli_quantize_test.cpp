@@ -23,23 +23,6 @@ namespace {
 
 const std::string demo = (fs::path(TQ_SOURCE_DIR) / "tools/demo-model/demo-q8_0.gguf").string();
 
-struct Place {
-    TemporaryDirectory directory;
-
-    std::string path(const char* name) const { return (directory.path() / name).string(); }
-    bool has(const char* name) const { return fs::exists(directory.path() / name); }
-};
-
-Finished quantize(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "quantize");
-    return tq_run(std::move(arguments));
-}
-
-void check_refused(const Finished& finished, int status, const char* why) {
-    CHECK(finished.status == status);
-    CHECK_MESSAGE(contains(finished.error, why), finished.error);
-}
-
 } // namespace
 
 TEST_CASE("a Hugging Face directory becomes a file with the same logits, tokenizer and recommendations") {

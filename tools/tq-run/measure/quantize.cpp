@@ -95,7 +95,7 @@ class QuantizedFile {
             write_error(fmt::format("tq-run: going on after {} of {} tensors\n", file.finished(), tensors().size()));
         const bool converted = convert(file, console);
         finished_ = file.finished();
-        if (!converted || !read_back(file.close(), console)) return false;
+        if (!converted || !read_back(loaded(file), console)) return false;
         file.commit();
         return true;
     }
@@ -167,9 +167,19 @@ class QuantizedFile {
         return true;
     }
 
-    // Reads the file as a model, and compares every tensor with what was written and with the original. False on Ctrl-C.
-    bool read_back(const fs::path& path, Console& console) {
-        const ModelFile file = read_gguf(path);
+    // Loads the whole file as a model. One that does not load discards all that was written, as the same command would again.
+    ModelFile loaded(PartFile& file) const {
+        const fs::path& path = file.close();
+        try {
+            return load_model(path, {.mtp = model_.weights.mtp ? MtpHead::requested : MtpHead::left_out}).file;
+        } catch (const Error& e) {
+            file.discard();
+            fail("the new file would not load, and is not kept: {}", e.what());
+        }
+    }
+
+    // Compares every tensor with what was written and with the original. False on Ctrl-C.
+    bool read_back(const ModelFile& file, Console& console) {
         TransferStatus status(console);
         for (size_t i = 0; i < tensors().size(); ++i) {
             if (interrupted()) return false;
@@ -179,7 +189,7 @@ class QuantizedFile {
             if (read == nullptr || read->type != t.type || read->data.size() != t.bytes() ||
                 (sum != sums_.end() && conversion_checksum(t, read->data) != sum->second))
                 fail("{}: tensor '{}' is not what was written: the disk may be damaged; run the command again",
-                     printable(utf8_text(path), 300), printable(t.from.name));
+                     printable(utf8_text(file.path()), 300), printable(t.from.name));
             const ConversionError error = conversion_error(pool_, t, read->data);
             check_mapped_files();
             Errors& all = errors_[t.type];

@@ -153,7 +153,7 @@ class FileSource final : public TensorSource {
 
 // q, k and v of a layer. Some files have them in one: the rows of attn_qkv.weight, and of its bias, one after the other.
 // A part of a packed matrix is a slice of its rows, of a packed bias a part of its bytes. Biases are plain numbers, so that is
-// possible.
+// possible. A file may have some of the biases, or none, as in llama.cpp.
 class Projections {
   public:
     Projections(TensorSource& in, const Config& c, const std::string& blk)
@@ -162,7 +162,7 @@ class Projections {
         const std::string name = blk + "attn_qkv";
         if (!in.has(name + ".weight")) return;
         all_ = in.matrix(name + ".weight", q_ + 2 * kv_, cols_);
-        if (bias_) all_bias_ = in.vector(name + ".bias", q_ + 2 * kv_);
+        if (bias_ && in.has(name + ".bias")) all_bias_ = in.vector(name + ".bias", q_ + 2 * kv_);
     }
 
     Tensor weight(char of) const {
@@ -173,8 +173,8 @@ class Projections {
         return part;
     }
     std::optional<Tensor> bias(char of) const {
-        if (!bias_) return std::nullopt;
         const std::string name = fmt::format("{}attn_{}.bias", blk_, of);
+        if (!bias_ || (!all_bias_ && !in_.has(name))) return std::nullopt;
         if (!all_bias_) return in_.vector(name, rows(of));
         const uint64_t bytes = all_bias_->row_bytes() / all_bias_->cols;
         return Tensor{.name = name,

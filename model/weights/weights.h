@@ -33,7 +33,7 @@ struct LayerWeights {
     Tensor ffn_norm, ffn_gate, ffn_up, ffn_down;                 // of a mixture of experts: their matrices, one below the other
     std::optional<Tensor> ffn_gate_inp;                          // the router of experts, in F32: [num_experts][hidden_size]
     std::optional<Tensor> attn_q_norm, attn_k_norm;              // if Architecture::qk_norm
-    std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // if Architecture::qkv_bias
+    std::optional<Tensor> attn_q_bias, attn_k_bias, attn_v_bias; // those of the file, if Architecture::qkv_bias
     std::optional<RecurrentWeights> recurrent;                   // of a recurrent layer
     std::optional<SharedExpertWeights> shared_expert;            // if Config::shared_expert_intermediate_size
 };

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <doctest/doctest.h>
+#include <fstream>
 #include <numeric>
 
 using namespace tq;
@@ -147,7 +148,7 @@ TEST_CASE("tensors that an architecture lacks, or has beyond the table, are refu
         }
     };
     CHECK(error("qwen2", "", nullptr, 0).empty());
-    CHECK(contains(error("qwen2", "blk.1.attn_v.bias", nullptr, 0), "tensor 'blk.1.attn_v.bias' is missing"));
+    CHECK(contains(error("qwen2", "blk.1.attn_v.weight", nullptr, 0), "tensor 'blk.1.attn_v.weight' is missing"));
     CHECK(contains(error("qwen2", "", "blk.0.attn_output.bias", 64), "tensor 'blk.0.attn_output.bias' is a bias"));
     CHECK(contains(error("llama", "", "blk.0.attn_q.bias", 512), "is a bias, which tq-run does not add in models of 'llama'"));
     CHECK(contains(error("qwen2", "", "rope_freqs.weight", 64), "tensor 'rope_freqs.weight' changes RoPE's frequencies"));
@@ -403,4 +404,38 @@ TEST_CASE("biases of zero change nothing, others do") {
     CHECK(logits(*make_reference_forward(llama.config, llama.weights, options)) == plain);
     std::ranges::fill(values, 0.5f);
     CHECK(relative(logits(*make_reference_forward(llama.config, llama.weights, options)), plain) > 0.01);
+}
+
+TEST_CASE("biases of q, k and v that a file of Qwen2 lacks are 0") {
+    for (const std::string_view lacking : {"qkv", "kv", "q"}) {
+        CAPTURE(lacking);
+        RandomOf whole("qwen2");
+        const auto lacks = [&](const std::string& name) {
+            return std::ranges::any_of(lacking, [&](char of) { return name.ends_with(fmt::format("attn_{}.bias", of)); });
+        };
+        GgufWriter writer;
+        for (const auto& [key, value] : whole.file->metadata()) writer.set(key, value);
+        std::vector<std::span<const std::byte>> kept;
+        for (const FileTensor& t : whole.file->tensors()) {
+            if (lacks(t.name)) continue;
+            writer.add_tensor(t.name, t.type, {t.ne[0], t.ne[1]});
+            kept.push_back(t.data);
+        }
+        const TemporaryFile path;
+        std::ofstream out(path.path(), std::ios::binary);
+        writer.write(out, [&](size_t i, std::ostream& to) {
+            to.write(reinterpret_cast<const char*>(kept[i].data()), std::streamsize(kept[i].size()));
+        });
+        out.close();
+        const ModelFile file = read_gguf(path.path());
+        const Config config = read_config(file);
+        const Weights weights = read_weights(file, config);
+        const std::vector<float> zeros(whole.config.num_attention_heads * whole.config.head_dim);
+        for (LayerWeights& l : whole.weights.layers)
+            for (std::optional<Tensor>* t : {&l.attn_q_bias, &l.attn_k_bias, &l.attn_v_bias})
+                if (lacks((*t)->name)) (*t)->data = std::as_bytes(std::span(zeros)).first((*t)->data.size());
+        const std::vector<float> want = logits(*make_reference_forward(whole.config, whole.weights, options));
+        CHECK(logits(*make_reference_forward(config, weights, options)) == want);
+        CHECK(relative(logits(*make_cpu_forward(config, weights, options)), want) < 1e-5);
+    }
 }

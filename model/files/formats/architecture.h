@@ -18,7 +18,7 @@ struct Architecture {
     std::string_view model_type; // of config.json
     std::string_view class_name; // its "architectures"
     bool qk_norm = true;         // the heads of q and k are normalised before RoPE
-    bool qkv_bias = false;       // q, k and v have biases
+    bool qkv_bias = false;       // q, k and v may have biases
     bool experts = false;        // its feed-forward is a mixture of experts
     RopePairs gguf_pairs = RopePairs::split;
     bool rope_factors = false; // files may have rope_freqs.weight

@@ -6,9 +6,13 @@
 #include "base/path_text.h"
 #include "base/printable.h"
 #include "model/files/formats/gguf.h"
+#include "model/files/formats/quantise.h"
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/ranges.h>
 #include <fstream>
+#include <set>
 
 namespace tq {
 namespace {
@@ -52,6 +56,10 @@ std::vector<float> means(const ModelFile& file, const FileTensor& sums, const st
     return out;
 }
 
+bool is_zero(const std::vector<float>& values) {
+    return std::ranges::all_of(values, [](float v) { return v == 0; });
+}
+
 } // namespace
 
 Importances read_imatrix(const std::filesystem::path& path, const Conversion& conversion) {
@@ -70,7 +78,25 @@ Importances read_imatrix(const std::filesystem::path& path, const Conversion& co
         out.emplace(t.from.name, means(file, *sums, t.from.name));
     }
     if (out.empty()) fail("{} has importances of none of the model's matrices: it is of another model", utf8_text(path));
+    if (std::ranges::all_of(out, [](const auto& one) { return is_zero(one.second); }))
+        fail("{} has importances that are all 0: llama-imatrix counted no token", utf8_text(path));
     return out;
+}
+
+std::string describe_importances(const Importances& importances, const Conversion& conversion) {
+    size_t matrices = 0, with = 0;
+    std::set<std::string> unused; // formats
+    for (const ConvertedTensor& t : conversion.tensors) {
+        if (t.type == t.from.type || block_format(t.type)->elements == 1) continue; // it is not quantised
+        const auto found = importances.find(t.from.name);
+        matrices++;
+        with += found != importances.end() && !is_zero(found->second);
+        if (!uses_importance(t.type)) unused.insert(type_name(t.type));
+    }
+    if (matrices == 0) return "no matrix is quantised, and importances are not used";
+    std::string text = fmt::format("importances of {} of {} matrices", with, matrices);
+    if (!unused.empty()) text += fmt::format("; {} {} not use them", fmt::join(unused, ", "), unused.size() == 1 ? "does" : "do");
+    return text;
 }
 
 } // namespace tq

@@ -193,6 +193,8 @@ bool fits_k(std::span<const float> x) {
 
 bool has_encoder(GgmlType type) { return encoder(type) != nullptr || k_encoder(type) != nullptr; }
 
+bool uses_importance(GgmlType type) { return k_encoder(type) != nullptr; }
+
 void quantise_row(GgmlType type, std::span<std::byte> row, std::span<const float> x, std::span<const float> importance) {
     ENSURE(has_encoder(type), "{}", type_name(type));
     ENSURE(row.size() == row_bytes(type, x.size()), "{} bytes for {} columns of {}", row.size(), x.size(), type_name(type));

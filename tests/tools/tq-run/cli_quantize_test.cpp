@@ -355,21 +355,33 @@ TEST_CASE("importances of columns, as llama-imatrix writes them") {
     output(quantize({f16, plain, "Q4_K_S"}));
     const ModelFile model = open_model_file(f16);
     const FileTensor& matrix = *model.find_tensor("blk.0.ffn_down.weight");
-    // kind: general.type; columns: of the sums; first: the first sum
-    const auto imatrix = [&](const char* kind, uint64_t columns, float first, const char* name = "blk.0.ffn_down.weight") {
+    // kind: general.type; columns: of the sums; first: the first sum; count: of tokens
+    const auto imatrix = [&](const char* kind, uint64_t columns, float first, const char* name = "blk.0.ffn_down.weight",
+                             float count = 1) {
         GgufWriter writer;
         writer.set("general.type", std::string_view(kind));
         writer.add_tensor(std::string(name) + ".in_sum2", GgmlType::F32, {columns, 1});
         writer.add_tensor(std::string(name) + ".counts", GgmlType::F32, {1, 1});
         std::ofstream file(place.path("imatrix.gguf"), std::ios::binary);
         writer.write(file, [&](size_t i, std::ostream& to) {
-            for (uint64_t k = 0; k < (i == 0 ? columns : 1); ++k) to << raw(k == 0 && i == 0 ? first : float(1 + k % 7 * 10));
+            for (uint64_t k = 0; k < (i == 0 ? columns : 1); ++k)
+                to << raw(i == 1 ? count : k == 0 ? first : float(1 + k % 7 * 10));
         });
         file.close();
         return quantize({f16, out, "Q4_K_S", "--overwrite", "--imatrix", place.path("imatrix.gguf")});
     };
-    output(imatrix("imatrix", matrix.ne[0], 5));
+    const Finished counted = imatrix("imatrix", matrix.ne[0], 5);
+    output(counted);
     CHECK(slurp(out) != slurp(plain));
+    CHECK_MESSAGE(contains(counted.error, "tq-run: importances of 1 of 29 matrices\n"), counted.error);
+    const std::string file = place.path("imatrix.gguf");
+    CHECK(contains(quantize({f16, out, "Q8_0", "--overwrite", "--imatrix", file}).error,
+                   "tq-run: importances of 1 of 29 matrices; Q8_0 does not use them\n"));
+    CHECK(contains(quantize({f16, out, "Q4_K_S", "--overwrite", "--imatrix", file, "--output-tensor-type", "q4_0"}).error,
+                   "; Q4_0 does not use them"));
+    CHECK(contains(quantize({demo, out, "F16", "--overwrite", "--allow-requantize", "--imatrix", file}).error,
+                   "tq-run: no matrix is quantised, and importances are not used\n"));
+    check_refused(imatrix("imatrix", matrix.ne[0], 0, "blk.0.ffn_down.weight", 0), 1, "all 0: llama-imatrix counted no token");
     check_refused(imatrix("model", matrix.ne[0], 5), 1, "is not an imatrix");
     check_refused(imatrix("imatrix", matrix.ne[0] + 32, 5), 1, "of another model");
     check_refused(imatrix("imatrix", matrix.ne[0], -1), 1, "has the value -1");

@@ -71,7 +71,9 @@ class QuantizedFile {
     QuantizedFile(const QuantizeArguments& arguments, const Model& model, Conversion conversion)
         : arguments_(arguments), model_(model), conversion_(std::move(conversion)), header_(conversion_.writer.header()),
           pool_(arguments.threads) {
-        if (!arguments.imatrix.empty()) importances_ = read_imatrix(utf8_path(arguments.imatrix), conversion_);
+        if (arguments.imatrix.empty()) return;
+        importances_ = read_imatrix(utf8_path(arguments.imatrix), conversion_);
+        write_error(fmt::format("tq-run: {}\n", describe_importances(importances_, conversion_)));
     }
 
     uint64_t bytes() const { return header_.size() + conversion_.writer.data_bytes(); }

@@ -121,6 +121,9 @@ TEST_CASE("the same bytes for any number of threads, and errors by format") {
     CHECK(pure.status == 0);
     CHECK(contains(pure.error, "blk.0.ffn_up.weight: F16 to Q4_0, rms error"));
     CHECK(fs::file_size(two) < fs::file_size(f16) / 2);
+    const std::string upper = place.path("upper.gguf"); // as llama-quantize takes them
+    output(quantize({f16, upper, "Q4_0", "--pure", "--token-embedding-type", "Q6_K"}));
+    CHECK(slurp(upper) == slurp(two));
 }
 
 TEST_CASE("two and three bits, the same bytes for any number of threads") {

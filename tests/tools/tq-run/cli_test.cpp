@@ -315,7 +315,7 @@ TEST_CASE("logits come with every digit, and the same from every device") {
 }
 
 TEST_CASE("--weights quantises what is not quantised yet, and says when that is nothing") {
-    const Finished again = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "q4_0"}));
+    const Finished again = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "Q4_0"}));
     CHECK(again.status == 0);
     CHECK(again.error.find("--weights has no effect: the weights of ") != std::string::npos);
     const Finished same = tq_run(on_cpu({"generate", "-n", "1", "-p", "a", "--weights", "q8_0"}));

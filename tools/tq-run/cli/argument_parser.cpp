@@ -45,6 +45,12 @@ Option Option::one_of(const std::string& words) const {
     };
     return Option(*option_->check(CLI::Validator(is_word, words, values_name)));
 }
+Option Option::in_lower_case() const {
+    return transform([](std::string& text) {
+        text = lowercase(text);
+        return std::string();
+    });
+}
 Option Option::each(const std::function<void(const std::string&)>& see) const { return Option(*option_->each(see)); }
 Option Option::may_be_empty() const {
     return Option(*option_->check(CLI::Validator([](std::string&) { return std::string(); }, "", empty_name)));

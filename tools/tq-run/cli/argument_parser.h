@@ -35,6 +35,7 @@ class Option {
     Option check(const ValueCheck& check) const;
     Option transform(const ValueCheck& change) const;
     Option one_of(const std::string& words) const; // "on off auto": accepts these and no others
+    Option in_lower_case() const;                  // of the text, before it is checked: Q8_0 is q8_0
     Option values(const std::string& words) const; // values that shells complete, "FILE" being any file; accepts others too
     Option each(const std::function<void(const std::string&)>& see) const; // called with every value
     Option may_be_empty() const; // "" has a meaning; for all others it is an error (command_line.cpp)

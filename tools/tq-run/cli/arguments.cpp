@@ -320,7 +320,8 @@ void add_place_flags(ArgumentParser& command, ModelArguments& a) {
     add_flags(command, a.placement);
     add_option(group, "--weights", a.weights, "TYPE",
                "quantise F32, F16 and BF16 weights to q8_0 or q4_0 at load; default: as in the file")
-        .one_of("q8_0 q4_0");
+        .one_of("q8_0 q4_0")
+        .in_lower_case();
     auto synthetic = add_option(command, "--synthetic", a.synthetic, "SHAPE",
                                 "random weights of a real model's shape instead of a file, such as qwen3-8b:q4_k_m");
     synthetic.excludes("--model").excludes("--hf-repo").check(parsed_by([](const std::string& text) { parse_synthetic(text); }));

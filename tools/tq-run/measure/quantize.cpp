@@ -301,7 +301,7 @@ void add_quantize(ArgumentParser& app, Action& action) {
                  "quantise matrices again that are quantised already, with the errors of both");
         add_flag(command, "--pure", a.pure, "all matrices in the type's own format, without a mix");
         const auto type = [&](const char* name, std::string& value, const char* help) {
-            add_option(command, name, value, "TYPE", help).one_of(encoded_types());
+            add_option(command, name, value, "TYPE", help).one_of(encoded_types()).in_lower_case();
         };
         type("--output-tensor-type", a.output_type, "format of output.weight, or of the embedding that stands in for it");
         type("--token-embedding-type", a.embedding_type, "format of token_embd.weight");

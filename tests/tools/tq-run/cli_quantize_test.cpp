@@ -214,16 +214,19 @@ TEST_CASE("a run that ends in the middle is gone on with, whatever of it is left
     const std::vector<std::string> arguments{demo, place.path("out.gguf"), "Q5_K_M", "--allow-requantize"};
     output(quantize({demo, whole.path("out.gguf"), "Q5_K_M", "--allow-requantize"}));
     const std::string bytes = slurp(whole.path("out.gguf"));
-    const auto end_early = [&] {
+    const auto end_early = [&](int blocks) { // of 512 bytes, which the disk has room for, nearly
         Command command{{TQ_RUN, "quantize"}, {}, {}};
         command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
-        const Finished full = run_in_shell(command, R"(ulimit -f 3000; "$@" >"$out")"); // a disk with too little room, nearly
+        const Finished full = run_in_shell(command, "ulimit -f " + std::to_string(blocks) + R"(; "$@" >"$out")");
         CHECK(full.status == 1);
         CHECK_MESSAGE(contains(full.error, "cannot write"), full.error);
-        CHECK(place.has("out.gguf.part"));
+        CHECK_MESSAGE(contains(full.error, blocks > 100 ? "; the same command goes on with it later" : "; nothing is kept"),
+                      full.error);
+        CHECK(place.has("out.gguf.part") == blocks > 100);
         CHECK(!place.has("out.gguf"));
     };
-    end_early();
+    for (const int blocks : {10, 100}) end_early(blocks); // in the header, and in the first tensor
+    end_early(3000);
     SUBCASE("all") { CHECK(contains(quantize(arguments).error, "going on after")); }
     SUBCASE("a damaged tensor") {
         std::fstream part(place.path("out.gguf.part"), std::ios::binary | std::ios::in | std::ios::out);

@@ -51,10 +51,15 @@ PartFile::PartFile(fs::path path, const std::string& header, uint64_t bytes, con
     open_log(what);
     keep_right(what, is_right);
     if (finished() == 0) fs::resize_file(draft_, 0, error);
-    errno = 0;
-    file_.open(draft_, std::ios::binary | std::ios::in | std::ios::out);
-    if (!file_) cannot_write();
-    write(0, std::as_bytes(std::span(header)));
+    try {
+        errno = 0;
+        file_.open(draft_, std::ios::binary | std::ios::in | std::ios::out);
+        if (!file_) cannot_write();
+        write(0, std::as_bytes(std::span(header)));
+    } catch (const Error&) { // the object is not made, and its destructor not called
+        remove_unkept();
+        throw;
+    }
 }
 
 std::array<fs::path, 4> PartFile::names(const fs::path& path) {
@@ -80,8 +85,8 @@ void PartFile::refuse_foreign(const nlohmann::json& what) const {
 }
 
 void PartFile::cannot_write() const {
-    fail("cannot write {}: {}; the same command goes on with it later", shown(draft_),
-         errno != 0 ? std::strerror(errno) : "unknown error");
+    fail("cannot write {}: {}; {}", shown(draft_), errno != 0 ? std::strerror(errno) : "unknown error",
+         is_kept() ? "the same command goes on with it later" : "nothing is kept");
 }
 
 void PartFile::take_draft(const std::string& header, uint64_t bytes) {
@@ -106,8 +111,10 @@ PartFile::Lock::~Lock() {
     if (held) fs::remove(path, ignored);
 }
 
-PartFile::~PartFile() {
-    if (!log_ || (finished() > 0 && !discarded_)) return;
+PartFile::~PartFile() { remove_unkept(); }
+
+void PartFile::remove_unkept() {
+    if (!log_ || is_kept()) return;
     file_.close();
     log_.reset();
     std::error_code ignored;

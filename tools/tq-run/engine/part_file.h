@@ -51,6 +51,8 @@ class PartFile {
     void open_log(const nlohmann::json& what);
     void keep_right(const nlohmann::json& what, const IsRight& is_right);
     [[noreturn]] void cannot_write() const;
+    void remove_unkept();
+    bool is_kept() const { return finished() > 0 && !discarded_; } // when the object ends
 
     // A file of its own, as Windows maps no file that a lock may write; removed with the object.
     struct Lock {

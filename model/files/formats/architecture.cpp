@@ -8,11 +8,14 @@ namespace tq {
 
 std::string Architecture::key(std::string_view rest) const { return fmt::format("{}.{}", name, rest); }
 
-std::string architecture_names() {
+static std::string names_of(std::string_view Architecture::*kind) {
     std::string names;
-    for (const Architecture& a : architectures) names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
+    for (const Architecture& a : architectures) names += fmt::format("{}{}", names.empty() ? "" : ", ", a.*kind);
     return names;
 }
+
+std::string architecture_names() { return names_of(&Architecture::name); }
+std::string model_types() { return names_of(&Architecture::model_type); }
 
 const Architecture& architecture_of(const ModelFile& file) {
     const std::string_view name = file.text("general.architecture");

@@ -72,6 +72,7 @@ inline constexpr Architecture architectures[] = {
 };
 
 std::string architecture_names(); // "qwen3, qwen3moe, qwen2, llama, qwen35, qwen35moe, qwen3next"
+std::string model_types();        // "qwen3, qwen3_moe, qwen2, llama, qwen3_5, qwen3_5_moe, qwen3_next"
 
 // Returns the row of the table that general.architecture names. Throws an Error that lists them for any other.
 const Architecture& architecture_of(const ModelFile& file);

@@ -101,7 +101,7 @@ const Architecture& read_architecture(const Members& config) {
     const Architecture* found = find_model_type(name);
     if (!found && name.ends_with("_text")) // of a model without the encoders around it
         found = find_model_type(name.substr(0, name.size() - std::string_view("_text").size()));
-    if (!found) fail("{} is {}; tq-run runs {} only", config.label("model_type"), printable(type->dump()), architecture_names());
+    if (!found) fail("{} is {}; tq-run runs {} only", config.label("model_type"), printable(type->dump()), model_types());
     const std::string whole(found->class_name), stem = whole.substr(0, whole.rfind("For")),
                                                 other = stem + (found->hybrid ? "ForCausalLM" : "Model");
     if (const json* classes = config.find("architectures"); classes && *classes != json::array({other}))

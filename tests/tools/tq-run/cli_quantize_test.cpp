@@ -262,6 +262,7 @@ TEST_CASE("what is refused, and leaves no file") {
     const std::string out = place.path("out.gguf");
     check_refused(quantize({demo, out, "IQ3_S"}), 2, "one of F32 F16 BF16");
     check_refused(quantize({demo, out}), 2, "type");
+    check_refused(quantize({demo, "", "Q8_0"}), 2, "out: it is empty: name a file");
     check_refused(quantize({place.path("none.gguf"), out, "Q4_0"}), 1, "none.gguf");
     check_refused(quantize({demo, demo, "Q8_0", "--overwrite"}), 1, "would be written over");
     check_refused(quantize({demo, place.directory.path().string(), "Q8_0"}), 1, "is a directory");

@@ -288,12 +288,13 @@ int run(const QuantizeArguments& given) {
 
 void add_quantize(ArgumentParser& app, Action& action) {
     const auto flags = [](ArgumentParser& command, QuantizeArguments& a) {
-        add_option(command, "in", a.in, "IN", "GGUF file, or a Hugging Face directory in F32, F16 or BF16")
-            .required()
-            .values("FILE");
-        add_option(command, "out", a.out, "OUT", "GGUF file to write; until it is whole it is OUT.part")
-            .required()
-            .values("FILE");
+        const auto file = [&](const char* name, std::string& value, const char* value_name, const char* help) {
+            add_option(command, name, value, value_name, help).required().values("FILE").check([](std::string& text) {
+                return std::string(text.empty() ? "it is empty: name a file" : "");
+            });
+        };
+        file("in", a.in, "IN", "GGUF file, or a Hugging Face directory in F32, F16 or BF16");
+        file("out", a.out, "OUT", "GGUF file to write; until it is whole it is OUT.part");
         add_option(command, "type", a.type, "TYPE", "one of " + mix_names()).required().values(mix_names());
         add_option(command, "nthreads", a.nthreads, "[N]", "the same as --threads").transform(thread_number());
         add_option(command, "-t,--threads", a.threads, "N", "threads; default: all cores").transform(thread_number());

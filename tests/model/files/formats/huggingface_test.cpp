@@ -142,10 +142,10 @@ TEST_CASE("a config that we cannot run is refused by file and key") {
         "config.json",
         {{"model_type", "absent", "/config.json: 'model_type' is missing"},
          {"model_type", "gemma3",
-          "/config.json: 'model_type' is \"gemma3\"; tq-run runs qwen3, qwen3moe, qwen2, llama, qwen35, "
-          "qwen35moe, qwen3next only"},
+          "/config.json: 'model_type' is \"gemma3\"; tq-run runs qwen3, qwen3_moe, qwen2, llama, qwen3_5, "
+          "qwen3_5_moe, qwen3_next only"},
          {"model_type", "qwen4_exp",
-          "\"qwen4_exp\"; tq-run runs qwen3, qwen3moe, qwen2, llama, qwen35, qwen35moe, qwen3next only"},
+          "\"qwen4_exp\"; tq-run runs qwen3, qwen3_moe, qwen2, llama, qwen3_5, qwen3_5_moe, qwen3_next only"},
          {"model_type", "llama", "'architectures' is [\"Qwen3ForCausalLM\"]; tq-run runs [\"LlamaForCausalLM\"] and"},
          {"architectures", {"Qwen3ForSequenceClassification"}, "'architectures' is [\"Qwen3ForSequenceClassification\"]"},
          {"hidden_act", "gelu", "'hidden_act' is \"gelu\""},

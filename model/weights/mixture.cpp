@@ -16,7 +16,7 @@ static std::vector<FormatBytes> sorted(const std::map<GgmlType, uint64_t>& bytes
 
 std::vector<FormatBytes> bytes_by_format(const Weights& weights) {
     std::map<GgmlType, uint64_t> bytes;
-    for_each_tensor(weights, [&](const Tensor& t) { bytes[t.type] += t.bytes(); });
+    for_each_tensor(weights, [&](const Tensor& t) { bytes[t.stored_type()] += t.stored_bytes(); });
     return sorted(bytes);
 }
 

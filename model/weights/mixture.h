@@ -10,7 +10,7 @@ struct FormatBytes {
     uint64_t bytes;
 };
 
-// Returns the formats of all tensors, that of the most bytes first.
+// Returns the formats of all tensors, as they are in the file unless they were quantised since, that of the most bytes first.
 std::vector<FormatBytes> bytes_by_format(const Weights& weights);
 
 std::vector<FormatBytes> bytes_by_format(const ModelFile& file); // also of tensors that are not loaded

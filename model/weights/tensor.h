@@ -3,6 +3,7 @@
 #include "model/files/formats/blocks.h"
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,13 @@ struct Tensor {
     std::vector<float> factors = {};
     bool of_mtp = false;                               // of the head for multi-token prediction, which a model can do without
     std::shared_ptr<const std::string> file = nullptr; // the model's path, for errors
+    std::optional<GgmlType> file_type = {}; // the format in the file, if the tensor is of one, which `type` may replace
 
     uint64_t row_bytes() const { return tq::row_bytes(type, cols); }
     uint64_t bytes() const { return row_bytes() * rows; }
+    // The same in the file.
+    GgmlType stored_type() const { return file_type.value_or(type); }
+    uint64_t stored_bytes() const { return tq::row_bytes(stored_type(), cols) * rows; }
     // Whether no row need be made: all are in one place, or each matrix of a stack in its own.
     bool is_mapped() const { return !source || !source->mapped_rows(0, 1).empty(); }
 

@@ -355,7 +355,9 @@ Weights read_weights(const ModelFile& file, const Config& c) {
             for (Tensor* t : {&l.attn_q, &l.attn_k}) *t = rope_split(*t, c.head_dim);
     const auto path = std::make_shared<const std::string>(utf8_text(file.path()));
     for_each_tensor(w, [&](Tensor& t) {
+        const GgmlType type = t.type;
         t = in_two_bits(t);
+        t.file_type = type;
         t.file = path;
     });
     if (w.tied) w.output = w.token_embd;

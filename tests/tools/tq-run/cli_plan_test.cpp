@@ -1,5 +1,7 @@
 // The memory plan as its users see it: its numbers, and that chat and generate then keep to it.
 #include "tests/support/child_process.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temporary_file.h"
 #include "tests/support/text.h"
 #include <algorithm>
 #include <doctest/doctest.h>
@@ -47,6 +49,17 @@ TEST_CASE("the plan names the formats of the weights and their shares") {
     for (const auto& one : json["weight_formats"]) bytes += one["bytes"].get<uint64_t>();
     CHECK(json["weight_formats"][0]["format"] == "Q4_K");
     CHECK(bytes == json["weights_bytes"]);
+}
+
+TEST_CASE("the plan names a format that another replaces when a file is loaded") {
+    tq::Config config = small_config();
+    config.hidden_size = config.intermediate_size = 256;
+    const TemporaryDirectory directory;
+    const std::string path = (directory.path() / "model.gguf").string();
+    write_random_model(path, {.config = config, .type = tq::GgmlType::TQ1_0});
+    const Finished table = tq_run({"plan", "-m", path, "-dev", "cpu"});
+    CHECK_MESSAGE(contains(table.output, "formats   tq1_0 9"), table.output + table.error);
+    CHECK(!contains(table.output, "tq2_0"));
 }
 
 TEST_CASE("the largest context of each cache fits, and one token more does not") {

@@ -54,6 +54,7 @@ class Planner {
     Conversion plan() {
         refuse_scaling();
         put_gguf_keys(out_.writer, model_, options_.mix->file_type);
+        out_.notes = notes_on_gguf_keys(model_);
         if (model_.file.rope_is_split())
             add_huggingface();
         else

@@ -33,7 +33,8 @@ struct ConversionOptions {
 struct Conversion {
     GgufWriter writer; // of the keys, and of the tensors in this order
     std::vector<ConvertedTensor> tensors;
-    std::vector<std::string> notes; // what the user should know: matrices whose rows the mix's formats do not divide
+    std::vector<std::string>
+        notes; // what the user should know: settings that llama.cpp does not follow, matrices in another format
 };
 
 // Plans the file. All keys of a GGUF file are copied, except those of its division into parts. The keys of a Hugging Face

@@ -5,6 +5,7 @@
 #include "model/files/gguf_keys.h"
 #include <algorithm>
 #include <array>
+#include <fmt/ranges.h>
 
 namespace tq {
 namespace {
@@ -73,6 +74,20 @@ void put_gguf_keys(GgufWriter& writer, const Model& model, uint32_t file_type) {
             if (!is_replaced(key)) writer.set_raw(key, value.type, value.bytes);
     writer.set("general.quantization_version", quantization_version);
     writer.set("general.file_type", uint64_t(file_type));
+}
+
+std::vector<std::string> notes_on_gguf_keys(const Model& model) {
+    if (!model.file.rope_is_split()) return {};
+    const Config& c = model.config;
+    const RopeScaling& scaling = c.rope_scaling;
+    constexpr RopeScaling usual;
+    std::vector<std::string> settings;
+    if (scaling.type == RopeScalingType::yarn && (scaling.beta_fast != usual.beta_fast || scaling.beta_slow != usual.beta_slow))
+        settings.push_back(fmt::format("YaRN's beta_fast {} and beta_slow {}", scaling.beta_fast, scaling.beta_slow));
+    if (c.num_experts != 0 && !c.norm_topk_prob) settings.push_back("norm_topk_prob false");
+    if (settings.empty()) return {};
+    return {fmt::format("llama.cpp does not follow {}: it will compute otherwise with the new file, and worse",
+                        fmt::join(settings, ", nor "))};
 }
 
 } // namespace tq

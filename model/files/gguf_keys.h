@@ -9,4 +9,7 @@ namespace tq {
 // Hugging Face directory give, as llama.cpp's converter names and types them. `file_type`: general.file_type of the new file.
 void put_gguf_keys(GgufWriter& writer, const Model& model, uint32_t file_type);
 
+// Returns what the user should know of them: settings of a Hugging Face directory that llama.cpp does not follow in GGUF files.
+std::vector<std::string> notes_on_gguf_keys(const Model& model);
+
 } // namespace tq

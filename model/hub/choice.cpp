@@ -65,14 +65,11 @@ bool has_quant(const HubFile& file, const std::string& quant) {
     return false;
 }
 
-// Returns "Q4_K_M, Q8_0": the last words of the names.
+// Returns "Q4_K_M, Q8_0".
 std::string list_quants(const std::vector<HubFile>& files) {
     std::set<std::string> quants;
     for (const HubFile& file : files)
-        if (is_model(file)) {
-            const std::string stem = split_name(file.path).stem;
-            quants.insert(printable(stem.substr(stem.find_last_of("-./") + 1), 24));
-        }
+        if (is_model(file)) quants.insert(printable(quant_of(file.path), 24));
     return fmt::format("{}", fmt::join(quants, ", "));
 }
 
@@ -151,6 +148,12 @@ HubChoice choose_safetensors(const std::vector<HubFile>& files, const HubTarget&
 }
 
 } // namespace
+
+std::string quant_of(const std::string& path) {
+    const std::string stem = split_name(path).stem;
+    const size_t last = stem.find_last_of("-./") + 1;
+    return stem.substr(stem.substr(0, last).ends_with("-UD-") ? last - 3 : last);
+}
 
 HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& target) {
     if (!target.file.empty() && !lowercase(target.file).ends_with(".gguf"))

@@ -30,4 +30,8 @@ HubChoice choose_files(const std::vector<HubFile>& files, const HubTarget& targe
 // Returns every model among the files that has all of its parts: each GGUF file, or the safetensors.
 std::vector<HubChoice> all_models(const std::vector<HubFile>& files);
 
+// Returns the quant in a file's name, its last word: Q4_K_M of NAME-Q4_K_M-00001-of-00002.gguf; with Unsloth's UD- before it,
+// UD-Q4_K_XL.
+std::string quant_of(const std::string& path);
+
 } // namespace tq

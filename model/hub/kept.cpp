@@ -48,14 +48,6 @@ uint64_t bytes_below(const fs::path& folder) {
     return bytes;
 }
 
-// "name-Q4_K_M-00001-of-00002.gguf": Q4_K_M.
-std::string quant_of(const std::string& path) {
-    std::string stem = path.substr(0, path.rfind('.'));
-    if (const size_t part = stem.rfind("-of-"); part != std::string::npos && part + 9 == stem.size() && part > 6)
-        stem.resize(part - 6);
-    return stem.substr(stem.find_last_of("-./") + 1);
-}
-
 // Returns the model with the request by which -hf takes it among the files.
 KeptModel model_named(const std::string& repository, const std::vector<HubFile>& files, const HubChoice& choice) {
     if (choice.model.empty()) return {repository, "", 0, {}};

@@ -255,7 +255,7 @@ Declared read_tensor_info(Reader& in) {
                  ik);
     if (const char* removed = removed_type_name(uint32_t(t.tensor.type)); removed != nullptr)
         in.error(
-            "its weight format is {}, which ggml has removed: take a file in Q4_0 or another format of llama.cpp, or quantise "
+            "its weight format is {}, which ggml has removed; take a file in Q4_0 or another format of llama.cpp, or quantise "
             "the original anew",
             removed);
     if (!format)

@@ -47,6 +47,14 @@ Environment environment(std::vector<std::pair<std::string, std::string>> variabl
 
 } // namespace
 
+TEST_CASE("the quant in a file's name") {
+    CHECK(quant_of("r-Q4_K_M.gguf") == "Q4_K_M");
+    CHECK(quant_of("a/r-UD-IQ2_XXS-00001-of-00002.gguf") == "UD-IQ2_XXS");
+    CHECK(quant_of("Q8_0/r.q8_0.gguf") == "q8_0");
+    CHECK(quant_of("CLOUD-Q8_0.gguf") == "Q8_0");
+    CHECK(quant_of("r.gguf") == "r");
+}
+
 TEST_CASE("names that become paths and addresses") {
     for (const char* good : {"Qwen/Qwen3-4B-GGUF", "a/b", "a_b/c.d-e", "a/_b_"}) CHECK(is_repository_name(good));
     for (const char* bad : {"", "a", "a/", "/a", "a/b/c", "../b", "a/..", "a/.b", "a/b.", "a/b--c", "-a/b", "a b/c", "a/b?c",

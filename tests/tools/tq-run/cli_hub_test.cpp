@@ -1,6 +1,7 @@
 // Downloads by the program itself.
 #include "tests/support/child_process.h"
 #include "tests/support/hub_server.h"
+#include "tests/support/text.h"
 #include <algorithm>
 #include <doctest/doctest.h>
 #include <filesystem>
@@ -78,6 +79,41 @@ TEST_CASE("what cannot be downloaded is one line, and a wrong use another") {
         CHECK(finished.error.find(c.text) != std::string::npos);
         CHECK(std::count(finished.error.begin(), finished.error.end(), '\n') == 1);
     }
+}
+
+TEST_CASE("tq-run models says why a file's formats are not listed, and names it as -hf takes it") {
+    const TemporaryCache cache;
+    const std::filesystem::path folder = cache.path() / "models--u--r", snapshot = folder / "snapshots" / std::string(40, 'a');
+    std::filesystem::create_directories(snapshot);
+    std::filesystem::create_directories(folder / "refs");
+    std::ofstream(folder / "refs/main") << std::string(40, 'a');
+    const std::string demo = slurp(TQ_SOURCE_DIR "/tools/demo-model/demo-q8_0.gguf");
+    const auto write = [&](const char* name, const std::string& bytes) {
+        std::ofstream(snapshot / name, std::ios::binary) << bytes;
+    };
+    const auto with_type = [&](unsigned char type) { // behind the name, the number of dimensions, and two of them
+        std::string bytes = demo;
+        const std::string tensor = "blk.0.attn_q.weight";
+        bytes[bytes.find(tensor) + tensor.size() + 4 + 16] = char(type);
+        return bytes;
+    };
+    write("r-UD-Q8_K_XL.gguf", demo);
+    write("r-IQ4_KS.gguf", with_type(144));
+    write("r-Q4_0_4_4.gguf", with_type(31));
+    write("r-other.gguf", with_type(99));
+    write("r-F16.gguf", demo.substr(0, demo.size() / 2));
+    const std::vector<std::string> environment{"LLAMA_CACHE=" + cache.path().string()};
+    const std::string list = tq_run({"models"}, {}, environment).output;
+    CAPTURE(list);
+    CHECK(contains(list, "| u/r:UD-Q8_K_XL "));
+    CHECK(contains(list, "| q8_0 100 %"));
+    CHECK(contains(list, "| its weight format is IQ4_KS, which ik_llama.cpp alone runs "));
+    CHECK(contains(list, "| its weight format is Q4_0_4_4, which ggml has removed "));
+    CHECK(contains(list, "| its weight format, type 99, is none of ggml's"));
+    CHECK(contains(list, "| the file is cut off, or damaged: download it again "));
+    CHECK(!contains(list, cache.path().string() + "/models--"));
+    for (const auto& one : nlohmann::json::parse(tq_run({"models", "--json"}, {}, environment).output))
+        CHECK(one.at("error").get<std::string>().empty() == (one.at("model") == "u/r:UD-Q8_K_XL"));
 }
 
 TEST_CASE("tq-run models lists what was downloaded, and removes it") {

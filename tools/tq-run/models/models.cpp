@@ -1,7 +1,7 @@
 // tq-run models: the models that -hf has downloaded, and their deletion.
-// A file is opened only for the formats of its weights. One that cannot be read is listed without them, so that it can be removed
-// all the same. Files that are no model here (earlier versions, unfinished downloads) are listed by their sum, as they take room,
-// too.
+// A file is opened only for the formats of its weights. One that cannot be read is listed with the reason instead, so that it can
+// be removed all the same. Files that are no model here (earlier versions, unfinished downloads) are listed by their sum, as they
+// take room, too.
 #include "base/environment.h"
 #include "base/path_text.h"
 #include "base/printable.h"
@@ -25,12 +25,28 @@ struct RemoveArguments {
     std::vector<std::string> names;
 };
 
-// Returns the formats of its weights with their shares; nothing if the file cannot be read.
-std::string formats_of(const KeptModel& model) {
+// What an error of the loader says of the model, without its path, the tensor and what to do: "its weight format is IQ4_KS, which
+// ik_llama.cpp alone runs".
+std::string briefly(std::string text, const KeptModel& model) {
+    const auto drop = [&](const std::string& beginning, std::string_view end) {
+        if (const size_t at = text.find(end, beginning.size()); text.starts_with(beginning) && at != text.npos)
+            text.erase(0, at + end.size());
+    };
+    drop(utf8_text(model.path), ": "); // of a directory also the file in it
+    drop("tensor '", "': ");
+    return text.substr(0, std::min(text.find("; "), text.find(" (")));
+}
+
+struct Formats {
+    std::string shares; // of the formats of its weights
+    std::string error;  // if the file cannot be read
+};
+
+Formats formats_of(const KeptModel& model) {
     try {
-        return describe_mixture(bytes_by_format(open_model_file(model.path)));
-    } catch (const Error&) {
-        return "";
+        return {describe_mixture(bytes_by_format(open_model_file(model.path))), ""};
+    } catch (const Error& error) {
+        return {"", briefly(error.what(), model)};
     }
 }
 
@@ -43,13 +59,15 @@ int list_models(const ListArguments& arguments) {
     for (const KeptRepository& repository : repositories) {
         for (const KeptModel& model : repository.models) {
             const std::string file = model.file.empty() ? "" : " --hf-file " + printable(model.file);
-            const std::string formats = formats_of(model);
-            rows.push_back({model.request + file, size_text(model.bytes), duration_text(model.unused.count()), formats});
+            const auto [formats, error] = formats_of(model);
+            rows.push_back({model.request + file, size_text(model.bytes), duration_text(model.unused.count()),
+                            error.empty() ? formats : error});
             json.push_back({{"repository", repository.name},
                             {"model", model.request},
                             {"file", model.file},
                             {"bytes", model.bytes},
                             {"formats", formats},
+                            {"error", error},
                             {"seconds_since_use", model.unused.count()}});
             bytes += model.bytes;
         }

@@ -208,7 +208,7 @@ TEST_CASE("wrong types are refused") {
                       (std::string("not a multiple of ") + name + "'s blocks of 256").c_str());
     for (const auto& [type, name] : {std::pair(4, "Q4_2"), {31, "Q4_0_4_4"}, {33, "Q4_0_8_8"}, {38, "IQ4_NL_8_8"}})
         check_refused(with("type of tensor a", uint64_t(type)),
-                      (std::string("its weight format is ") + name + ", which ggml has removed: take a file in Q4_0").c_str());
+                      (std::string("its weight format is ") + name + ", which ggml has removed; take a file in Q4_0").c_str());
     check_refused(with("type of tensor a", 144), "its weight format is IQ4_KS, which ik_llama.cpp alone runs");
     check_refused(with("type of tensor a", 337), "its weight format is IQ2_K_R4, which ik_llama.cpp alone runs");
     check_refused(with("type of tensor a", 77), "its weight format, type 77, is none of ggml's: forks have formats of their own");

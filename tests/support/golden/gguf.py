@@ -1,4 +1,5 @@
 """Reads and writes GGUF files, version 3: metadata kept as raw bytes, tensors as rows of blocks."""
+import math
 import struct
 
 import blocks
@@ -9,10 +10,12 @@ TEXT, LIST = 8, 9
 
 
 class Tensor:
-    """`data`: the bytes of `rows` rows of `cols` numbers in blocks of `kind`; a vector has one row."""
+    """`data`: the bytes of `rows` rows of `cols` numbers in blocks of `kind`; a vector has one row. `ne`: the dimensions, fastest first, if
+    there are more than two: the rows of a stack of matrices are one below the other."""
 
-    def __init__(self, kind, rows, cols, data, is_vector=False):
+    def __init__(self, kind, rows, cols, data, is_vector=False, ne=None):
         self.kind, self.rows, self.cols, self.data, self.is_vector = kind, rows, cols, data, is_vector
+        self.ne = ne or ([cols] if is_vector else [cols, rows])
 
     def values(self):
         return blocks.decode(self.kind, self.data).reshape(self.rows, self.cols)
@@ -62,9 +65,9 @@ def read(path):
         infos.append((name, ne, r.number("I"), r.number("Q")))
     base = -(-r.at // ALIGNMENT) * ALIGNMENT
     for name, ne, kind, offset in infos:
-        rows = ne[1] if len(ne) > 1 else 1
+        rows = math.prod(ne[1:])
         size = blocks.bytes_of(kind, rows * ne[0])
-        tensors[name] = Tensor(kind, rows, ne[0], r.data[base + offset:base + offset + size], len(ne) == 1)
+        tensors[name] = Tensor(kind, rows, ne[0], r.data[base + offset:base + offset + size], len(ne) == 1, ne)
     return metadata, tensors
 
 
@@ -103,7 +106,6 @@ def write(path, metadata, tensors):
         out += text(key) + struct.pack("<I", kind) + value
     data = b""
     for name, t in tensors.items():
-        ne = [t.cols] if t.is_vector else [t.cols, t.rows]
-        out += text(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, t.kind, len(data))
+        out += text(name) + struct.pack(f"<I{len(t.ne)}QIQ", len(t.ne), *t.ne, t.kind, len(data))
         data += t.data + bytes(-len(t.data) % ALIGNMENT)
     path.write_bytes(out + bytes(-len(out) % ALIGNMENT) + data)

@@ -224,7 +224,8 @@ const char* kernel_of(const gpu::Tuning& tuning, GgmlType type, const MatrixShap
 }
 
 bool has_scales(GgmlType type) { return block_format(type)->scales.scale >= 0; }
-bool small_blocks(GgmlType type) { return block_format(type)->elements <= 32; }
+// The fewest columns of a row, of which groups of 256 may be incomplete; 256 if they are the format's blocks.
+uint32_t least_columns(GgmlType type) { return std::max(block_format(type)->elements, 32u); }
 
 void add_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
     const auto row = [&](const MatrixShape& shape) {
@@ -236,8 +237,9 @@ void add_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
     if (variant.name == "small tiles" && !some) return;
     if (variant.name == vectors_in_digits && !digits) return;
     for (const MatrixShape& shape : {MatrixShape{1, 256, 1}, {257, 768, 1, 100}, {1031, 2816, 1}}) row(shape);
-    if (small_blocks(type))
-        for (const uint32_t cols : {32u, 96u, 288u}) row({13, cols, 1});
+    const uint32_t least = least_columns(type);
+    if (least < 256)
+        for (const uint32_t times : {1u, 3u, 9u}) row({13, times * least, 1});
     else
         row({13, 4096, 1});
     for (const MatrixShape& shape : {MatrixShape{2, 256, 1}, {258, 768, 1, 100}})
@@ -249,7 +251,7 @@ void add_products(Rows& rows, const NamedTuning& variant, GgmlType type) {
     if (has_scales(type)) // scales of -10 are denormal fp16 numbers, and some of 14 are not raised: model/gpu/device_layout.h
         for (const int exponent : {-10, 14}) row({67, 512, 1, 0, 0, exponent});
     for (const MatrixShape& shape : {MatrixShape{7, 256, 2}, {67, 512, 8, 30}, {129, 2816, 9}, {64, 1024, 17}}) row(shape);
-    if (small_blocks(type)) row({13, 96, 3});
+    if (least < 256) row({13, 3 * least, 3});
     if (type == GgmlType::F32 && variant.tuning.matvec_lanes > 1)
         for (const MatrixShape& shape : {MatrixShape{128, 256, 9}, {67, 512, 41, 30, 70}})
             add_matrix(rows, "matvec, groups of vectors", matmul_narrow, variant, type, shape);
@@ -267,7 +269,7 @@ void add_tiles(Rows& rows, const NamedTuning& variant, GgmlType type) {
     };
     row({67, 512, 41, 30, 150});
     row({131, 1792, 9});
-    if (small_blocks(type)) row({13, 96, 9});
+    if (const uint32_t least = least_columns(type); least < 256) row({13, 3 * least, 9});
     if (!some) return;
     row({300, 256, 66});
     row({1, 256, 1 + variant.tuning.matmul_tokens});

@@ -97,7 +97,7 @@ TEST_CASE("the file of a quant is chosen as llama.cpp does") {
             [&] {
                 chosen(files, {"a/b", quant, ""});
             },
-            "has no GGUF file of " + std::string(quant) + "; its quants: BF16, IQ4_K_M, Q4_0, Q4_K_M, Q4_K_XL, Q8_0");
+            "has no GGUF file of " + std::string(quant) + "; its quants: BF16, IQ4_K_M, Q4_0, Q4_K_M, Q8_0, UD-Q4_K_XL");
     check_error([&] { chosen(files, {"a/b", "", "other.gguf"}); }, "has no file other.gguf; its quants: BF16");
     check_error([&] { chosen(files, {"a/b", "", "config.json"}); }, "not a GGUF file");
     check_error([&] { chosen({"a.txt"}, {"a/b", "", ""}); }, "neither GGUF files nor safetensors");

@@ -25,8 +25,8 @@ struct RemoveArguments {
     std::vector<std::string> names;
 };
 
-// What an error of the loader says of the model, without its path, the tensor and what to do: "its weight format is IQ4_KS, which
-// ik_llama.cpp alone runs".
+// Shortens an error of the loader, by the path, the tensor and what to do: "its weight format is IQ4_KS, which ik_llama.cpp alone
+// runs".
 std::string briefly(std::string text, const KeptModel& model) {
     const auto drop = [&](const std::string& beginning, std::string_view end) {
         if (const size_t at = text.find(end, beginning.size()); text.starts_with(beginning) && at != text.npos)

@@ -1,6 +1,7 @@
-// Shared by tests of the scheduler on the CPU path: a small model, and prompts of random ids.
+// Shared by tests of the scheduler on the CPU path: a small model, a small hybrid, and prompts of random ids.
 #pragma once
 #include "model/cpu/forward.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/scheduler.h"
 
 namespace tq::test {
@@ -16,6 +17,13 @@ inline std::unique_ptr<Forward> make(const ForwardOptions& options) {
 
 inline ModelAlone<SmallModel>& alone() {
     static ModelAlone<SmallModel> model(small(), make);
+    return model;
+}
+
+inline ModelAlone<SmallModel>& hybrid() {
+    static const SmallModel small(small_config(*find_model_type("qwen3_5")));
+    static ModelAlone<SmallModel> model(small,
+                                        [](const ForwardOptions& o) { return make_cpu_forward(small.config, small.weights, o); });
     return model;
 }
 

@@ -81,10 +81,10 @@ bool Batch::waits_for_pages(Sequence& sequence) {
     return false;
 }
 
-// The free slot that has the most of the prompt; among equals one without tokens, or the first. All slots busy: their number. If
-// there is a prefix cache, which has a beginning that conversations share, only a slot most of whose tokens the prompt has
-// counts: a new conversation does not take another's slot.
+// The free slot that has the most of the prompt, or the first. All slots busy: their number. A server whose slots keep
+// conversations (Reuse::all) leaves them to those while others are empty: only a slot most of whose tokens the prompt has counts.
 uint32_t Batch::free_slot(const Sequence& sequence) const {
+    const bool keeps = options_.reuse == Reuse::all && !options_.one_caller;
     uint32_t best = uint32_t(slots_.size());
     std::pair<uint32_t, bool> max; // common tokens; whether the slot is empty
     for (uint32_t slot = 0; slot < slots_.size(); slot++) {
@@ -92,8 +92,8 @@ uint32_t Batch::free_slot(const Sequence& sequence) const {
         const std::vector<uint32_t>& ids = slots_[slot].content.ids;
         const bool own = slots_[slot].tenant == sequence.request.tenant;
         const uint32_t common = own ? common_ids(ids, sequence.request.prompt) : 0;
-        const bool goes_on = !model_.prefix || uint64_t(common) * 4 > uint64_t(ids.size()) * 3;
-        const std::pair worth{goes_on ? common : 0, ids.empty()};
+        const bool goes_on = !keeps || uint64_t(common) * 4 > uint64_t(ids.size()) * 3;
+        const std::pair worth{goes_on ? common : 0, keeps && ids.empty()};
         if (best == slots_.size() || worth > max) best = slot, max = worth;
     }
     return best;

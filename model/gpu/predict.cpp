@@ -52,7 +52,7 @@ double instructions_per_weight(GgmlType type) {
     // Counted with Mesa 26.2, and divided by what its Q4_K takes more.
     case GgmlType::TQ1_0:
     case GgmlType::TQ2_0:
-    case GgmlType::Q1_0: // of these two nothing was counted: they differ from TQ2_0 in where the scale lies
+    case GgmlType::Q1_0: // Q1_0, which becomes Q2_0, and Q2_0 were not counted: they differ from TQ2_0 in where scales lie
     case GgmlType::Q2_0: return 2.47;
     case GgmlType::NVFP4: return 3.45;
     case GgmlType::IQ1_S: return 4.13;

@@ -54,9 +54,8 @@ int in_child(const std::function<int()>& body) {
 const size_t page = size_t(::sysconf(_SC_PAGESIZE));
 
 // Reads a page after the end of a file, mapped without MappedFile.
-int read_beyond_the_end() {
-    const TemporaryFile file("x");
-    std::FILE* const opened = std::fopen(file.path().c_str(), "rb");
+int read_beyond_the_end(const std::filesystem::path& path) {
+    std::FILE* const opened = std::fopen(path.c_str(), "rb");
     void* const bytes = ::mmap(nullptr, 2 * page, PROT_READ, MAP_PRIVATE, ::fileno(opened), 0);
     return static_cast<const volatile char*>(bytes)[page];
 }
@@ -100,6 +99,6 @@ TEST_CASE("SIGBUS that is of no mapped file ends the program as ever") {
     };
     CHECK(mapping_first([] { return 0; }) == 0);
     CHECK(mapping_first([] { return std::raise(SIGBUS); }) == 128 + SIGBUS);
-    CHECK(mapping_first(read_beyond_the_end) == 128 + SIGBUS);
+    CHECK(mapping_first([&] { return read_beyond_the_end(file.path()); }) == 128 + SIGBUS);
 }
 #endif

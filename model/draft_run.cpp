@@ -10,7 +10,6 @@
 #include "base/statistics.h"
 #include "shaders/sampling.h"
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 namespace tq {
@@ -29,8 +28,7 @@ uint32_t room_for(Cache& cache, uint32_t slot, uint32_t n) {
 
 // Returns the most probable id, of equal ones the lowest; nothing if a value is not finite.
 std::optional<uint32_t> most_probable(std::span<const float> logits) {
-    if (!std::ranges::all_of(logits, [](float v) { return std::isfinite(v); })) return std::nullopt;
-    return argmax(logits);
+    return all_finite(logits) ? std::optional(argmax(logits)) : std::nullopt;
 }
 
 } // namespace

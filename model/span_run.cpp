@@ -11,8 +11,8 @@
 // of the whole slice. If a run stops or throws, the rows of the current pass count for nothing, and are cut.
 #include "model/span_run.h"
 #include "base/ensure.h"
+#include "base/statistics.h"
 #include <algorithm>
-#include <cmath>
 
 namespace tq {
 namespace {
@@ -273,7 +273,7 @@ void report_nonfinite(Cache& cache, std::span<const Cache::Need> starts) {
 }
 
 void require_finite(std::span<const float> values) {
-    if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) fail_nonfinite(std::nullopt);
+    if (!all_finite(values)) fail_nonfinite(std::nullopt);
 }
 
 std::span<const float> Stage::run_draft(const PassRows& rows, DraftIds) {

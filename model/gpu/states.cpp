@@ -7,12 +7,12 @@
 #include "model/gpu/states.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/statistics.h"
 #include "model/gpu/recurrent.h"
 #include "model/pass_rows.h"
 #include "runtime/recorder.h"
 #include "runtime/uploader.h"
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <vector>
@@ -114,11 +114,10 @@ void RecurrentStates::clear(Device& device, uint32_t slot) const {
 std::optional<std::string> RecurrentStates::find_nonfinite(Device& device, uint32_t slot) const {
     std::vector<float> all(bytes() / 4);
     read(device, slot, 1, std::as_writable_bytes(std::span(all)));
-    auto at = all.begin();
+    std::span<const float> left = all;
     for (const auto& [layer, buffer] : layers_) {
-        const auto end = at + std::ptrdiff_t(layer_bytes_ / 4);
-        if (!std::all_of(at, end, [](float v) { return std::isfinite(v); })) return fmt::format("the state of layer {}", layer);
-        at = end;
+        if (!all_finite(left.first(layer_bytes_ / 4))) return fmt::format("the state of layer {}", layer);
+        left = left.subspan(layer_bytes_ / 4);
     }
     return std::nullopt;
 }

@@ -8,9 +8,9 @@
 // none.
 #include "model/host/cache.h"
 #include "base/ensure.h"
+#include "base/statistics.h"
 #include "model/kv/options.h"
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <utility>
@@ -283,7 +283,7 @@ std::string HostVectors::where(std::string what, uint32_t slot) const {
 std::optional<std::string> HostVectors::find_nonfinite(uint32_t slot) const {
     for (size_t i = 0; i < layers_.size(); i++) {
         if (layers_[i].states && sequences_.position(slot) > 0 &&
-            !std::ranges::all_of(std::as_const(*layers_[i].states).of(slot), [](float v) { return std::isfinite(v); }))
+            !all_finite(std::as_const(*layers_[i].states).of(slot)))
             return where(fmt::format("the state of layer {}", i), slot);
         for (uint32_t at = 0; at < sequences_.position(slot) && layers_[i].held(); at++)
             for (uint32_t head = 0; head < layers_[i].k.heads; head++) {

@@ -9,11 +9,11 @@
 #include "model/kv/codec.h"
 #include "base/ensure.h"
 #include "base/half.h"
+#include "base/statistics.h"
 #include "model/kv/blocks_codec.h"
 #include "model/kv/turboquant.h"
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 namespace tq {
 namespace {
@@ -175,7 +175,7 @@ bool is_finite(const KvCodec& codec, std::span<const uint32_t> words, std::span<
         return std::ranges::none_of(scales, [](uint16_t s) { return (s & 0x7c00) == 0x7c00; });
     std::array<float, max_head_dim> x{};
     decode_plain(codec.type, std::span(x).first(codec.head_dim()), words);
-    return std::ranges::all_of(std::span(x).first(codec.head_dim()), [](float v) { return std::isfinite(v); });
+    return all_finite(std::span(x).first(codec.head_dim()));
 }
 
 } // namespace tq

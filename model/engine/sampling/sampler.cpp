@@ -1,6 +1,6 @@
-// Sampling: one pass over the vocabulary, then work on the few candidates that matter. collect() keeps a buffer of twice as many
-// candidates as are wanted, and halves it when it is full. From then on the smallest kept candidate is a threshold. Most logits
-// fail it, so the pass is one comparison for each id.
+// Sampling: a few passes over the vocabulary, of one comparison for each id, then work on the few candidates that matter. A logit
+// that is too far below the greatest one has no weight, and is no candidate. collect() keeps a buffer of twice as many candidates
+// as are wanted, and halves it when it is full. From then on the smallest kept candidate is the threshold.
 // Top-p does not sort the candidates. order() sorts as many as the nucleus has turned out to need so far, four times as many
 // each time, because most nuclei are small.
 // Tokens are those that a device would sample, bit for bit: weights are integers, sums are exact, and both take the same
@@ -10,13 +10,12 @@
 #include "model/engine/sampling/sampler.h"
 #include "base/ensure.h"
 #include "base/error.h"
+#include "base/statistics.h"
 #include "model/text/tokenizer.h"
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace tq {
-
 SamplerOptions qwen_sampling(bool thinking) {
     SamplerOptions options;
     options.temperature = thinking ? 0.6f : 0.7f;
@@ -61,23 +60,21 @@ uint32_t Sampler::sample(std::span<const float> logits, std::span<const uint32_t
 }
 
 uint32_t Sampler::choose() {
-    collect(greedy() ? 1 : options_.top_k == 0 ? logits_.size() : options_.top_k);
-    if (candidates_.empty() && constraint_)
+    max_logit_ = greatest(logits_);
+    const bool none = max_logit_ == -INFINITY;
+    if (none && constraint_)
         fail("none of the {} tokens continues what the grammar has read: it asks for characters that this model cannot write, or "
              "for an end where tokens that end an answer are left out",
              logits_.size());
-    if (candidates_.empty())
-        fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits_.size());
-    if (greedy()) return candidates_[0].id;
+    if (none) fail("none of the {} tokens may be sampled: the vocabulary holds only unused entries", logits_.size());
+    if (greedy()) return argmax(logits_);
+    collect(options_.top_k == 0 ? logits_.size() : options_.top_k);
     return has_few_candidates(settings(0)) ? sample_few() : sample_many();
 }
 
 void Sampler::load(std::span<const float> logits) {
     logits_.assign(logits.begin(), logits.end());
-    constexpr uint32_t exponent = 0x7f800000; // the exponent bits are all ones if a number is not finite
-    bool finite = true;
-    for (const float x : logits_) finite &= (std::bit_cast<uint32_t>(x) & exponent) != exponent; // branchless: it vectorises
-    if (finite) return;
+    if (all_finite(logits_)) return;
     const auto bad = std::find_if(logits_.begin(), logits_.end(), [](float x) { return !std::isfinite(x); });
     fail("the logit of token {} is {}: the model's output is not finite: tq-run validate finds the layer, tq-run conformance "
          "the kernel",
@@ -120,7 +117,8 @@ void Sampler::penalise(std::span<const uint32_t> ids, size_t answer_begin) {
 
 bool Sampler::precedes(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-// Collects the `max` greatest logits, in no order. Once as many are known, most of the vocabulary fails one comparison each.
+// Collects the `max` greatest logits, in no order, without those that sampling_weight() gives no weight: it does from 18 below
+// the greatest one on, by its own rounding.
 void Sampler::collect(size_t max) {
     max = std::min(max, logits_.size());
     const size_t room = std::max<size_t>(2 * max, 256);
@@ -131,17 +129,16 @@ void Sampler::collect(size_t max) {
     };
     candidates_.clear();
     ordered_ = 0;
-    float threshold = -INFINITY;
-    for (uint32_t id = 0; id < logits_.size(); ++id) {
-        if (!(logits_[id] > threshold)) continue;
-        candidates_.push_back({logits_[id], id});
-        if (candidates_.size() < room) continue;
-        shrink();
-        threshold = candidates_.back().logit;
-    }
+    float threshold = std::min(max_logit_ - 18.5f / settings(0).inverse_temperature, std::nextafter(max_logit_, -INFINITY));
+    each_passing(
+        logits_, [&](float x) { return x > threshold; },
+        [&](uint32_t id) {
+            candidates_.push_back({logits_[id], id});
+            if (candidates_.size() < room) return;
+            shrink();
+            threshold = candidates_.back().logit;
+        });
     if (candidates_.size() > max) shrink();
-    max_logit_ = -INFINITY;
-    for (const Candidate& candidate : candidates_) max_logit_ = std::max(max_logit_, candidate.logit);
 }
 
 // Puts the n greatest candidates first, in descending order.

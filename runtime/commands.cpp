@@ -3,7 +3,7 @@
 // one, and asks keep_going; a stop waits for the submitted segments. Each of the two has a fence of its own, which is used in
 // turn. run_all() submits several recordings, all at once if each is one segment. It does not wait between them: a recording that
 // repeats begins with barriers that order it behind the one before, so the GPU runs a chain of sampled tokens without the host.
-// Timestamps are added up only after a complete run().
+// Timestamps are added up only if nothing was stopped.
 #include "runtime/commands.h"
 #include "base/ensure.h"
 #include <algorithm>
@@ -39,41 +39,35 @@ Commands& Commands::operator=(Commands&&) noexcept = default;
 
 size_t Commands::segments() const { return impl_->segments.size(); }
 
-// keep_going is asked between two segments, while one is still running. A stop waits for those that were submitted; the device is
-// never interrupted.
 bool Commands::run(const std::function<bool()>& keep_going) {
-    const size_t count = impl_->segments.size();
-    bool go_on = true;
-    InFlight flight{impl_->device, impl_->fences};
-    while (flight.submitted < count) {
-        if (flight.submitted - flight.waited == 2) flight.wait_one();
-        if (flight.submitted > 0 && keep_going) go_on = keep_going();
-        if (!go_on) break;
-        flight.submit({&impl_->segments[flight.submitted], 1});
-    }
-    flight.wait_all();
-    if (go_on) impl_->add_up_stamps();
-    return go_on;
+    Commands* const self = this;
+    return run_all({&self, 1}, keep_going);
 }
 
 // Short recordings, such as a token's each, are submitted together, as each submission has a cost of its own. If one of them has
 // several segments, it takes long, and segments are submitted one at a time so that no submission exceeds the time after which
-// drivers reset a device.
-void Commands::run_all(std::span<Commands* const> all) {
-    if (all.empty()) return;
+// drivers reset a device. keep_going is asked between two submissions, while one is still running. A stop waits for those that
+// were submitted; the device is never interrupted.
+bool Commands::run_all(std::span<Commands* const> all, const std::function<bool()>& keep_going) {
+    if (all.empty()) return true;
     std::vector<VkCommandBuffer> segments;
     for (const Commands* one : all) {
-        ENSURE(one->impl_->stamps.empty(), "{} timed kernels", one->impl_->stamps.size());
+        ENSURE(all.size() == 1 || one->impl_->stamps.empty(), "{} timed kernels", one->impl_->stamps.size());
         segments.insert(segments.end(), one->impl_->segments.begin(), one->impl_->segments.end());
     }
     Impl& first = *all[0]->impl_;
     InFlight flight{first.device, first.fences};
     const size_t at_a_time = segments.size() == all.size() ? segments.size() : 1; // else one recording takes long
+    bool go_on = true;
     for (size_t at = 0; at < segments.size(); at += at_a_time) {
         if (flight.submitted - flight.waited == 2) flight.wait_one();
+        if (flight.submitted > 0 && keep_going) go_on = keep_going();
+        if (!go_on) break;
         flight.submit(std::span(segments).subspan(at, at_a_time));
     }
     flight.wait_all();
+    if (go_on) first.add_up_stamps();
+    return go_on;
 }
 
 void Commands::Impl::add_up_stamps() {

@@ -39,10 +39,9 @@ class Commands {
     // returns false. Throws Error when the device is lost.
     bool run(const std::function<bool()>& keep_going = {});
 
-    // Runs each of `all`, repeated ones too, in this order, and waits for the last: the GPU never waits for the host. If none is
-    // longer than a segment, all are submitted at once. Repeated ones must be recorded with Again::at_any_time; none may be
-    // timed. Throws Error if the device is lost.
-    static void run_all(std::span<Commands* const> all);
+    // The same for each of `all`, repeated ones too, in this order: the GPU never waits for the host. If none is longer than a
+    // segment, all are submitted at once. Repeated ones must be recorded with Again::at_any_time. Several must not be timed.
+    static bool run_all(std::span<Commands* const> all, const std::function<bool()>& keep_going = {});
     size_t segments() const;
 
   private:

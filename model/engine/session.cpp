@@ -1,8 +1,7 @@
-// One conversation on a Batch, for chat, generate and the lab: requests are submitted one at a time, and step() runs in the
-// caller's thread until the stream is done. So a chat at the terminal and a server compute by the same code.
-// Callbacks may throw. The request is cancelled then, and one more step lets the batch take its slot back, before the exception
-// goes on.
-// A device that is lost is opened again within the step (reopen()); the tokens of the slot are run again from their ids, and the
+// One conversation on a Batch, for chat, generate and the lab: requests are submitted one at a time, and the batch is stepped in
+// the caller's thread until the stream is done. So a chat at the terminal and a server compute by the same code. Callbacks may
+// throw. The request is cancelled then, and one more step lets the batch take its slot back, before the exception goes on. A
+// device that is lost is opened again within the step (reopen()); the tokens of the slot are run again from their ids, and the
 // answer goes on.
 #include "model/engine/session.h"
 #include "model/engine/serving/batch.h"
@@ -70,8 +69,7 @@ std::shared_ptr<Stream> Session::submit(std::span<const uint32_t> prompt, Reques
     return stream;
 }
 
-Update Session::step(Stream& stream) {
-    batch_->step();
+Update Session::take(Stream& stream) {
     Update update = stream.wait(std::chrono::milliseconds(0));
     note_timings(update);
     return update;
@@ -101,13 +99,15 @@ std::span<const float> Session::prefill(std::span<const uint32_t> prompt, const 
     Update update;
     try {
         do {
-            update = step(*stream);
+            batch_->step();
+            update = take(*stream);
             const bool waits = !update.done && update.prompt_done == 0; // for pages
             if (waits && progress && !progress(0, uint32_t(prompt.size()))) stream->cancel();
         } while (!update.done);
     } catch (...) { // of progress
         stream->cancel();
-        step(*stream);
+        batch_->step();
+        take(*stream);
         throw;
     }
     if (update.exception) std::rethrow_exception(update.exception);
@@ -133,7 +133,8 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
     bool prompt_done = false;
     try {
         do {
-            update = step(*stream);
+            batch_->step();
+            update = take(*stream);
             if (!prompt_done && update.prompt_done == prompt.size()) {
                 prompt_done = true;
                 if (options.after_prompt) options.after_prompt();
@@ -146,7 +147,8 @@ Generated Session::generate(std::span<const uint32_t> prompt, Sampler& sampler, 
         } while (!update.done);
     } catch (...) { // of a callback
         stream->cancel();
-        step(*stream);
+        batch_->step();
+        take(*stream);
         throw;
     }
     return finish(std::move(result), update, prompt_done);

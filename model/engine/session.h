@@ -101,7 +101,7 @@ class Session {
     void reopen(const Error* error);
     std::unique_ptr<serving::Batch> make_batch(Reuse reuse);
     std::shared_ptr<serving::Stream> submit(std::span<const uint32_t> prompt, serving::Request request);
-    serving::Update step(serving::Stream& stream);
+    serving::Update take(serving::Stream& stream);
     void note_timings(const serving::Update& update);
     Generated finish(Generated result, const serving::Update& update, bool has_answer) const;
 

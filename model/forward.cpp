@@ -50,7 +50,7 @@ bool Forward::run_all(std::span<const uint32_t> ids, const EachLogits& each, con
         std::span(&span, 1), [&](size_t, uint32_t i, std::span<const float> logits) { each(i, logits); }, progress);
 }
 
-std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t n, const DeviceSampling&) {
+std::vector<uint32_t> Forward::run_sampled(uint32_t, uint32_t, uint32_t n, const DeviceSampling&) {
     ENSURE(false, "{} tokens: sampling is not offered", n);
     return {};
 }

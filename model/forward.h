@@ -103,7 +103,8 @@ struct ForwardFacts {
     uint64_t kv_bytes_per_token; // all layers, keys and values, scales included
     uint32_t max_separate_rows;  // maximum rows that one pass computes as if each were alone
     bool drafts = false;         // whether draft() is available: Config::mtp, on one device
-    uint32_t max_sampled = 0;    // maximum tokens of run_sampled(); 0: it is not available, or no faster than the host
+    uint32_t max_sampled = 0;    // maximum tokens of run_sampled(); 0: it is not available, or no faster than the host; 1: a
+                                 // token cannot be taken back, because the model has recurrent states
     BlockKernels block_kernels = {};
     std::string computation = {}; // names what decides the bits besides model and cache: device, driver, kernels
 };
@@ -127,12 +128,12 @@ class Forward {
     // (Cache::kept()).
     virtual bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress = {}) = 0;
 
-    // Runs `id` in slot 0, samples the next token, runs that, and so on, without the host. Returns the n sampled tokens; the last
-    // one is not run; position() advances by n. 1 <= n <= SAMPLING_STEPS, with n random words; excluded ids are within the
-    // vocabulary (ENSURE). Returns fewer tokens if logits are not finite: position() is then after the last token that was run,
-    // and continuing from there throws as run() does. Returns none, and changes nothing, if sampling on the device is no longer
-    // available.
-    virtual std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling);
+    // Runs `id` in a slot, samples the next token, runs that, and so on, without the host. Returns the n sampled tokens; the last
+    // one is not run; the slot's position advances by n. 1 <= n <= SAMPLING_STEPS, with n random words, and n = 1 if the model
+    // has recurrent states; excluded ids are within the vocabulary (ENSURE). Returns fewer tokens if logits are not finite: the
+    // position is then after the last token that was run, and continuing from there throws as run() does. Returns none, and
+    // changes nothing, if sampling on the device is no longer available.
+    virtual std::vector<uint32_t> run_sampled(uint32_t slot, uint32_t id, uint32_t n, const DeviceSampling& sampling);
 
     // Proposes the ids that follow each start, at most n <= ForwardOptions::pending + 1 of them, by the model's head for
     // multi-token prediction: the most probable ones, each from the one before. Returns fewer if the context or the pages of the

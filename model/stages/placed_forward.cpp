@@ -64,7 +64,7 @@ class PlacedForward final : public Forward {
 
     using Forward::run;
     bool run(std::span<const Span> spans, const SpanLogits& each, const Progress& progress) override;
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
+    std::vector<uint32_t> run_sampled(uint32_t slot, uint32_t id, uint32_t n, const DeviceSampling& sampling) override;
     std::vector<std::vector<uint32_t>> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids,
                                              const DraftLogits& each) override {
         return model_->draft(starts, n, ids, each);
@@ -166,10 +166,10 @@ bool PlacedForward::run(std::span<const Span> spans, const SpanLogits& each, con
     }
 }
 
-std::vector<uint32_t> PlacedForward::run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) {
-    cache().reserve(0, n);
+std::vector<uint32_t> PlacedForward::run_sampled(uint32_t slot, uint32_t id, uint32_t n, const DeviceSampling& sampling) {
+    cache().reserve(slot, n);
     try {
-        return model_->run_sampled(id, n, sampling);
+        return model_->run_sampled(slot, id, n, sampling);
     } catch (const OutOfMemory& error) {
         move(error);
         return {};

@@ -27,7 +27,9 @@ class ShortOfMemory final : public Forward {
                 return !progress || progress(done, total);
             });
     }
-    std::vector<uint32_t> run_sampled(uint32_t, uint32_t, const DeviceSampling&) override { throw OutOfMemory("short"); }
+    std::vector<uint32_t> run_sampled(uint32_t, uint32_t, uint32_t, const DeviceSampling&) override {
+        throw OutOfMemory("short");
+    }
     const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return model_->cache(); }
 
@@ -107,7 +109,7 @@ TEST_CASE("a run that samples on the device gives nothing when the model has mov
                                              with_less([&](const OutOfMemory&) { return make(); }));
     const auto plain = make();
     CHECK(run_one(*forward, 0, prompt) == run_one(*plain, 0, prompt));
-    CHECK(forward->run_sampled(5, 4, {}).empty());
+    CHECK(forward->run_sampled(0, 5, 4, {}).empty());
     CHECK(forward->position() == prompt.size());
     CHECK(forward->max_sampled() == 0);
     CHECK(run_one(*forward, 0, {5}) == run_one(*plain, 0, {5}));

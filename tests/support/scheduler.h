@@ -34,9 +34,9 @@ class LosableForward final : public Forward {
         forward_->run(spans, each, progress);
         fail(lost);
     }
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
+    std::vector<uint32_t> run_sampled(uint32_t slot, uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         if (is_lost()) fail(lost);
-        return forward_->run_sampled(id, n, sampling);
+        return forward_->run_sampled(slot, id, n, sampling);
     }
     std::vector<Ids> draft(std::span<const DraftStart> starts, uint32_t n, DraftIds ids, const DraftLogits& each) override {
         return forward_->draft(starts, n, ids, each);

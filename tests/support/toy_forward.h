@@ -45,8 +45,8 @@ class ToyForward final : public Forward {
         cache_.truncate(0, 0);
         return reopens;
     }
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
-        REQUIRE((n > 0 && n <= max_sampled() && sampling.random.size() == n));
+    std::vector<uint32_t> run_sampled(uint32_t slot, uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
+        REQUIRE((slot == 0 && n > 0 && n <= max_sampled() && sampling.random.size() == n));
         batches.push_back(n);
         std::vector<uint32_t> sampled, order(vocab_size);
         for (const uint32_t random : sampling.random) {

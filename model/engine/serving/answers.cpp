@@ -165,12 +165,12 @@ bool Batch::run_sampled(Clock::time_point start) {
     Forward& forward = *model_.forward;
     Sequence& sequence = *running_.front();
     const Request& request = sequence.request;
-    if (running_.size() != 1 || *sequence.slot != 0 || forward.max_sampled() == 0 || request.constraint || request.logprobs ||
+    if (running_.size() != 1 || forward.max_sampled() == 0 || request.constraint || request.logprobs ||
         !request.logit_bias.empty() || !sequence.sampler().fits_device() || sequence.wants_values())
         return false;
-    const uint32_t begin = forward.position();
+    const uint32_t slot = *sequence.slot, begin = position(sequence);
     if (sequence.answer_tokens() == 0 || begin + 1 != sequence.ids.size()) return false;
-    const uint32_t left = std::min(request.max_tokens - sequence.answer_tokens(), forward.cache().room(0));
+    const uint32_t left = std::min(request.max_tokens - sequence.answer_tokens(), forward.cache().room(slot));
     const uint32_t ahead = waiting_.empty() ? forward.max_sampled() : 1;
     const uint32_t max = std::min({left, ahead, request.speculation ? request.speculation->max_ahead() : ahead});
     if (max == 0) return false;
@@ -178,9 +178,9 @@ bool Batch::run_sampled(Clock::time_point start) {
     const DeviceSampling sampling = sequence.sampler().device_sampling(n, sequence.ids, sequence.prompt_tokens());
     std::vector<uint32_t> ids;
     try {
-        ids = forward.run_sampled(sequence.ids.back(), n, sampling);
+        ids = forward.run_sampled(slot, sequence.ids.back(), n, sampling);
     } catch (const Error&) { // it is not known which tokens have been run
-        forward.cache().cut(0, begin);
+        forward.cache().cut(slot, begin);
         throw;
     }
     if (ids.empty()) return false;
@@ -201,7 +201,7 @@ uint32_t Batch::take_sampled(Sequence& sequence, const std::vector<uint32_t>& id
     const auto ends = [&](uint32_t id) { return is_end(sequence, id); };
     const uint32_t begin = uint32_t(sequence.ids.size());
     const uint32_t last = std::min(uint32_t(std::ranges::find_if(ids, ends) - ids.begin()), uint32_t(ids.size()) - 1);
-    model_.forward->truncate(begin + last);
+    model_.forward->cache().truncate(*sequence.slot, begin + last);
     sequence.sampler().sampled(last + 1);
     if (model_.forward->block_kernels().tokens_alike() && sequence.cold + 1 == begin) sequence.cold = begin + last;
     for (uint32_t i = 0; i <= last; i++) add_token(sequence, Token{ids[i]});

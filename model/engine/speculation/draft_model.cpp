@@ -79,17 +79,15 @@ void DraftModel::run_step(std::span<Making> drafts) {
     for (size_t i = 0; i < drafts.size(); i++) note_run(drafts[i].request->slot, all[i]);
 }
 
-// For slot 0, without the host between the tokens.
-void DraftModel::sample_on_device(const DraftRequest& request, uint32_t max, Ids& out) {
-    Ids& cached = ids_[0];
-    if (cached.size() + 1 < request.ids.size()) {
-        forward_->run(request.ids.subspan(cached.size(), request.ids.size() - 1 - cached.size()));
-        note_run(0, request.ids);
-    }
-    out = forward_->run_sampled(request.ids.back(), max, sampler_.device_sampling(max));
+// Without the host between the tokens.
+void DraftModel::sample_on_device(const DraftRequest& request, Ids& out) {
+    const uint32_t slot = request.slot, max = std::min(request.max_tokens, forward_->max_sampled());
+    read(slot, request.ids.first(request.ids.size() - 1), {});
+    out = forward_->run_sampled(slot, request.ids.back(), max, sampler_.device_sampling(max));
+    Ids& cached = ids_[slot];
     cached.push_back(request.ids.back());
     cached.insert(cached.end(), out.begin(), out.end());
-    cached.resize(forward_->position()); // the last that it proposes has not been run
+    cached.resize(forward_->cache().position(slot)); // the last that it proposes has not been run
 }
 
 std::vector<Draft> DraftModel::draft(Forward&, std::span<const DraftRequest> requests) {
@@ -100,11 +98,10 @@ std::vector<Draft> DraftModel::draft(Forward&, std::span<const DraftRequest> req
         const bool fits = slot < ids_.size() && max > 0 && ids.size() + max <= forward_->context_size();
         if (fits && rewind(slot, ids, ids.size() - 1)) making.push_back({&requests[i], &out[i]});
     }
-    const bool on_device = forward_->max_sampled() > 0 && sampler_.fits_device();
+    const bool on_device = forward_->max_sampled() > 1 && sampler_.fits_device();
     try {
-        if (on_device && making.size() == 1 && making[0].request->slot == 0) {
-            const DraftRequest& one = *making[0].request;
-            sample_on_device(one, std::min(one.max_tokens, forward_->max_sampled()), making[0].out->ids);
+        if (on_device && making.size() == 1) {
+            sample_on_device(*making[0].request, making[0].out->ids);
             return out;
         }
         for (; !making.empty(); std::erase_if(making, [](const Making& one) { return one.ended; })) run_step(making);

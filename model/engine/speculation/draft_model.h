@@ -37,7 +37,7 @@ class DraftModel final : public Drafter {
     void note_run(uint32_t slot, std::span<const uint32_t> ids);
     void run_step(std::span<Making> drafts);
     void add(Making& draft, std::span<const float> logits);
-    void sample_on_device(const DraftRequest& request, uint32_t max, Ids& out);
+    void sample_on_device(const DraftRequest& request, Ids& out);
 
     const std::unique_ptr<Forward> forward_;
     const double min_confidence_;

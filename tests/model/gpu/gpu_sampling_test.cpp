@@ -4,6 +4,7 @@
 #include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/kernels.h"
+#include "tests/support/hybrids.h"
 #include "tests/support/skip.h"
 #include "tests/support/small_model.h"
 #include <bit>
@@ -139,9 +140,9 @@ class Sampling final : public Forward {
     using Forward::run;
     const ForwardFacts& facts() const override { return facts_; }
     Cache& cache() override { return forward_->cache(); }
-    std::vector<uint32_t> run_sampled(uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
+    std::vector<uint32_t> run_sampled(uint32_t slot, uint32_t id, uint32_t n, const DeviceSampling& sampling) override {
         batches.push_back(n);
-        return forward_->run_sampled(id, n, sampling);
+        return forward_->run_sampled(slot, id, n, sampling);
     }
 
     std::vector<uint32_t> batches;
@@ -151,7 +152,7 @@ class Sampling final : public Forward {
     ForwardFacts facts_;
 };
 
-std::unique_ptr<Sampling> make(Device& device, const SmallModel& model, uint32_t max) {
+std::unique_ptr<Sampling> make(Device& device, const auto& model, uint32_t max) {
     const KvOptions kv{KvType::tq4, KvType::tq4};
     return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, small_options(kv)), max);
 }
@@ -211,7 +212,7 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
         check_same(*ahead, *plain, random_ids(random, 7));
         uint32_t id = 1;
         for (const uint32_t n : {1u, 3u, 16u, 16u, 2u, 9u}) {
-            const auto ids = ahead->run_sampled(id, n, a.device_sampling(n));
+            const auto ids = ahead->run_sampled(0, id, n, a.device_sampling(n));
             a.sampled(n);
             REQUIRE(ids.size() == n);
             for (const uint32_t next : ids) {
@@ -227,11 +228,60 @@ TEST_CASE("a batch of sampled tokens is the same tokens one by one, while the ca
     }
 }
 
-// Penalties see each token that the device sampled ahead.
-void check_conversation(const SamplerOptions& sampling) {
-    const SmallModel model;
+// Tokens are sampled in the last of three slots, up to n at a time, while the first has others, and after drafts that were
+// refused.
+void check_last_slot(const auto& model, uint32_t n) {
     Device device;
-    const auto ahead = make(device, model, SAMPLING_STEPS), plain = make(device, model, 0);
+    ForwardOptions options = small_options({KvType::tq4, KvType::tq4});
+    options.slots = 3;
+    options.pending = model.config.recurrent ? 3 : 0;
+    options.speculative = true;
+    const auto ahead = make_gpu_forward(device, model.config, model.weights, options),
+               plain = make_gpu_forward(device, model.config, model.weights, options);
+    std::mt19937 random(6);
+    const auto first = random_ids(random, 20), prompt = random_ids(random, 30), drafted = random_ids(random, 3);
+    SamplerOptions greedy;
+    greedy.temperature = 0;
+    Sampler sampler(greedy);
+    uint32_t next = 0;
+    const auto run = [&](Forward& forward, uint32_t slot, std::span<const uint32_t> ids, uint32_t certain = UINT32_MAX) {
+        const Span span{slot, ids, Span::Logits::last, certain};
+        forward.run(std::span(&span, 1), [&](size_t, uint32_t, std::span<const float> logits) { next = sampler.sample(logits); });
+    };
+    for (Forward* forward : {ahead.get(), plain.get()}) {
+        run(*forward, 0, first);
+        run(*forward, 2, prompt);
+        run(*forward, 2, drafted, 1);
+        forward->cache().truncate(2, 32);
+    }
+    uint32_t id = 1;
+    for (int i = 0; i < 4; i++) {
+        const auto ids = ahead->run_sampled(2, id, n, sampler.device_sampling(n));
+        REQUIRE(ids.size() == n);
+        for (const uint32_t sampled : ids) {
+            run(*plain, 2, {&id, 1});
+            REQUIRE(next == sampled);
+            id = sampled;
+        }
+        CHECK(ahead->cache().position(2) == plain->cache().position(2));
+    }
+    CHECK(ahead->cache().position(0) == 20);
+    CHECK(ahead->cache().save_slot(2).state == plain->cache().save_slot(2).state);
+    check_same(*ahead, *plain, random_ids(random, 2)); // slot 0
+}
+
+TEST_CASE("tokens are sampled in any slot, those of a hybrid one by one") {
+    check_last_slot(SmallModel(), 5);
+    for (const char* type : test::hybrid_types) {
+        CAPTURE(type);
+        check_last_slot(test::Hybrid(type), 1);
+    }
+}
+
+// Penalties see each token that the device sampled ahead.
+void check_conversation(const SamplerOptions& sampling, const auto& model, uint32_t max) {
+    Device device;
+    const auto ahead = make(device, model, max), plain = make(device, model, 0);
     Session a(*ahead), b(*plain);
     Sampler sampler_a(sampling), sampler_b(sampling);
     std::mt19937 random(4);
@@ -262,17 +312,20 @@ void check_conversation(const SamplerOptions& sampling) {
 }
 
 TEST_CASE("a conversation sampled on the device is the one sampled on the host") {
-    check_conversation(warm(9));
+    const SmallModel model;
+    const auto check = [&](const SamplerOptions& options) { check_conversation(options, model, SAMPLING_STEPS); };
+    check(warm(9));
     SamplerOptions penalised = warm(9);
     penalised.presence_penalty = 0.5f;
     penalised.frequency_penalty = 0.3f;
     penalised.repeat_penalty = 1.2f;
     penalised.repeat_last_n = 20;
-    check_conversation(penalised);
+    check(penalised);
     penalised.top_k = 0;
-    check_conversation(penalised);
+    check(penalised);
     penalised.temperature = 0;
-    check_conversation(penalised);
+    check(penalised);
+    check_conversation(warm(9), test::Hybrid("qwen3_5"), 1);
 }
 
 TEST_CASE("a token whose logits are not finite ends a batch before it, and is reported by the next") {
@@ -284,7 +337,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     Device device;
     const ForwardOptions options{.kv = {KvType::f32, KvType::f32}, .context_size = 64};
     const Sampler sampler(warm(3));
-    const auto expected = make_gpu_forward(device, config, weights, options)->run_sampled(1, 6, sampler.device_sampling(6));
+    const auto expected = make_gpu_forward(device, config, weights, options)->run_sampled(0, 1, 6, sampler.device_sampling(6));
     REQUIRE(expected.size() == 6);
     size_t third = 2;
     while (third < 5 && std::count(expected.begin(), expected.begin() + ptrdiff_t(third), expected[third]) != 0) third++;
@@ -296,7 +349,7 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     weights.token_embd.data = loud;
     const auto forward = make_gpu_forward(device, config, weights, options),
                plain = make_gpu_forward(device, config, weights, options);
-    const auto ids = forward->run_sampled(1, 6, sampler.device_sampling(6));
+    const auto ids = forward->run_sampled(0, 1, 6, sampler.device_sampling(6));
     CHECK(ids == std::vector(expected.begin(), expected.begin() + ptrdiff_t(third) + 1));
     CHECK(forward->position() == third + 1);
     std::vector<uint32_t> before{1};
@@ -312,10 +365,10 @@ TEST_CASE("a token whose logits are not finite ends a batch before it, and is re
     };
     const std::string on_host = error_of([&] { plain->run({&ids.back(), 1}); });
     CHECK(on_host.find("not finite") != std::string::npos);
-    CHECK(error_of([&] { forward->run_sampled(ids.back(), 4, sampler.device_sampling(4)); }) == on_host);
+    CHECK(error_of([&] { forward->run_sampled(0, ids.back(), 4, sampler.device_sampling(4)); }) == on_host);
     CHECK(forward->position() == third + 1);
     forward->truncate(2);
-    CHECK(forward->run_sampled(7, 2, sampler.device_sampling(2)).size() == 2); // it can continue
+    CHECK(forward->run_sampled(0, 7, 2, sampler.device_sampling(2)).size() == 2); // it can continue
 }
 
 TEST_CASE("profiled, each sampled token is charged by itself") {
@@ -323,12 +376,12 @@ TEST_CASE("profiled, each sampled token is charged by itself") {
     Device device;
     const auto forward = make_gpu_forward(device, model.config, model.weights, small_options({KvType::tq4, KvType::tq4}));
     const Sampler sampler(warm(3));
-    const auto expected = forward->run_sampled(1, 5, sampler.device_sampling(5));
+    const auto expected = forward->run_sampled(0, 1, 5, sampler.device_sampling(5));
     forward->truncate(0);
     device.profile = true;
     forward->record_again();
     device.take_profile();
-    CHECK(forward->run_sampled(1, 5, sampler.device_sampling(5)) == expected);
+    CHECK(forward->run_sampled(0, 1, 5, sampler.device_sampling(5)) == expected);
     const auto rows = device.take_profile();
     device.profile = false;
     forward->record_again();

@@ -86,7 +86,7 @@ TEST_CASE("tokens sampled ahead on the device and taken back leave no trace") {
     sampling.random = words;
     ahead->run(prompt);
     plain->run(prompt);
-    ahead->run_sampled(next[0], SAMPLING_STEPS, sampling);
+    ahead->run_sampled(0, next[0], SAMPLING_STEPS, sampling);
     ahead->truncate(33);
     check_same(*ahead, *plain, next);
 }

@@ -141,7 +141,7 @@ bool Sequences::sample_greedily(std::span<const uint32_t> ids) {
     for (size_t done = 0; done < ids.size() && !interrupted();) {
         const uint32_t n = pace.next(std::min(forward_.max_sampled(), uint32_t(ids.size() - done)));
         const Stopwatch stopwatch;
-        const std::vector<uint32_t> sampled = forward_.run_sampled(id, n, sampler.device_sampling(n));
+        const std::vector<uint32_t> sampled = forward_.run_sampled(0, id, n, sampler.device_sampling(n));
         pace.took(n, stopwatch.nanoseconds());
         done += sampled.size();
         id = sampled.back();

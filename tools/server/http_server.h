@@ -14,7 +14,7 @@ struct HttpOptions {
     uint64_t body_bytes = uint64_t(32) << 20;
     uint64_t bodies_bytes = uint64_t(128) << 20; // of all whose replies are not sent yet; more are refused (503)
     uint32_t threads = 64;                       // maximum of requests that are answered at once; others wait
-    uint32_t connections = 1024;                 // maximum; a new one closes the idle one whose time ends first
+    uint32_t connections = 1024;                 // maximum; a new one closes the one that has been silent longest
     std::chrono::milliseconds head_timeout{20'000}, idle_timeout{60'000}, stall_timeout{30'000};
     // Whether a request has threads of its own, so that it is answered however many others wait.
     std::function<bool(const std::string& method, const std::string& path)> is_urgent;

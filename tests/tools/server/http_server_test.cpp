@@ -436,3 +436,14 @@ TEST_CASE("a port in use, an unknown address: errors that say so") {
     CHECK(!is_loopback("192.0.2.1"));
     CHECK(!is_loopback(""));
 }
+
+TEST_CASE("bodies that do not come keep no new client out") {
+    Echo echo({.connections = 8});
+    std::vector<RawClient> left, clients;
+    for (int i = 0; i < 8; i++) left.emplace_back(echo.server.port());
+    for (RawClient& one : left) one.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{");
+    CHECK(comes_true([&] { return echo.server.status().connections == 8; }));
+    for (int i = 0; i < 6; i++) clients.emplace_back(echo.server.port());
+    for (RawClient& one : clients) one.send(get("/a"));
+    for (RawClient& one : clients) CHECK(status_of(one.read()) == 200);
+}

@@ -3,7 +3,7 @@
 // A connection belongs to one thread at a time. It moves into the task of a worker (dispatch), and back by returned_ and the
 // waker; so its state needs no lock. While a worker streams an answer it waits for the client itself, for which
 // Connection::write() sets the limits. Each state of a waiting connection has a deadline. If descriptors or connections run
-// out, the connection with the next deadline is closed. Urgent requests (/health) have a few threads of their own, which answer
+// out, the one that has been silent longest is closed. Urgent requests (/health) have a few threads of their own, which answer
 // if all others are busy.
 // A refusal is sent, and then what the client still sends is read and forgotten for a while (lingering): to close a socket
 // with unread bytes resets the connection, and the client may lose the refusal (RFC 9112, section 9.6).
@@ -61,6 +61,7 @@ class HttpServer::Loop {
     void refuse(Connection& connection, int status, const std::string& reason);
     void end_with(Connection& connection, const std::string& reply);
     void enter(Connection& connection, Connection::State state) const;
+    std::chrono::milliseconds timeout_of(const Connection& connection) const;
 
     const HttpOptions options_;
     const HeadLimits limits_;
@@ -126,9 +127,13 @@ std::chrono::milliseconds HttpServer::Loop::until_first_deadline() const {
     return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()));
 }
 
-// Closes the waiting connection with the next deadline. A client that sends its request at once is not waiting.
+// Closes a connection that has its reply, else the one that has waited longest since something was done. The deadlines alone
+// would close new connections before bodies that do not come, whose deadlines are later.
 bool HttpServer::Loop::make_room() {
-    const auto first = std::ranges::min_element(waiting_, {}, [](const Waiter& one) { return one->deadline; });
+    const auto first = std::ranges::min_element(waiting_, {}, [this](const Waiter& one) {
+        const bool is_over = one->state == Connection::State::lingering;
+        return is_over ? Clock::time_point::min() : one->deadline - timeout_of(*one);
+    });
     if (first == waiting_.end()) return false;
     std::swap(*first, waiting_.back());
     waiting_.pop_back();
@@ -154,12 +159,16 @@ void HttpServer::Loop::accept_all() {
     }
 }
 
+std::chrono::milliseconds HttpServer::Loop::timeout_of(const Connection& connection) const {
+    using enum Connection::State;
+    if (connection.state == lingering) return linger_timeout;
+    if (connection.state == body) return options_.stall_timeout;
+    return connection.state == idle && connection.requests > 0 ? options_.idle_timeout : options_.head_timeout;
+}
+
 void HttpServer::Loop::enter(Connection& connection, Connection::State state) const {
     connection.state = state;
-    const auto timeout = state == Connection::State::lingering                         ? linger_timeout
-                         : state == Connection::State::idle && connection.requests > 0 ? options_.idle_timeout
-                                                                                       : options_.head_timeout;
-    connection.deadline = Clock::now() + timeout;
+    connection.deadline = Clock::now() + timeout_of(connection);
 }
 
 void HttpServer::Loop::take_returned() {

@@ -107,6 +107,8 @@ fs::path prefix_directory() {
 fs::path make_owner_directory(const fs::path& directory, const OwnerTexts& owner) {
     const fs::path own = directory / owner_name(owner).hex(), description = own / "owner.json";
     std::error_code error, unknown;
+    if (fs::is_symlink(own, unknown)) // nothing behind it would be listed, so that no limit would hold
+        fail("{} is a link, which is not followed: delete it, or name another directory with --cache-dir", utf8_text(own));
     fs::create_directories(own, error);
     if (!fs::is_directory(own, unknown)) fail("cannot create the directory {}: {}", utf8_text(own), error.message());
     if (fs::exists(description, error)) return own;

@@ -205,16 +205,20 @@ void PageStore::write_jobs() {
         const Job& job = jobs_.front(); // stays where it is: only this thread takes the first one out
         std::string problem;
         bool written = false;
-        const bool skipped = broken_;
+        bool skipped = broken_;
         lock.unlock();
+        std::error_code gone;
+        skipped |= fs::is_directory(fs::symlink_status(path_of(entry_of(job.head)), gone)); // somebody's: other pages have room
         if (!skipped) written = write_file(job, problem);
         if (written) keep_within_limit(page_head_size(job.head.tokens()) + job.content.size());
         lock.lock();
         if (written) {
             names_.erase(job.head.name); // for add()
             add(entry_of(job.head));
-        } else if (!skipped) {
+        } else {
             names_.erase(job.head.name);
+        }
+        if (!written && !skipped) {
             broken_ = true;
             warn(fmt::format("the prefix cache stores no more pages in this run: {}", problem));
         }

@@ -165,6 +165,11 @@ TEST_CASE("what is no file is no page, though it has a page's name: it is not op
         CHECK(stored_pages(disk.options.directory).at(0).pages.empty());
         CHECK(store->take_warnings().empty());
         CHECK(fs::exists(fs::symlink_status(page)));
+        for (const PageHead& one : {head, head_of(2)}) store->write(one, content_of(one), true); // nothing keeps others out
+        store->flush();
+        CHECK(store->read(head_of(2)));
+        CHECK(store->read(head).has_value() == (kind != 1)); // a directory stays
+        CHECK(store->take_warnings().empty());
     }
 }
 
@@ -177,6 +182,10 @@ TEST_CASE("pages behind a link to a directory are not the cache's: nothing delet
     CHECK(stored_pages(disk.options.directory).empty());
     CHECK(prune_pages(disk.options.directory, 0) == 0);
     CHECK(fs::exists(other.file(head)));
+    const auto store = disk.open(); // nor is any written there
+    store->write(head_of(2), content_of(head_of(2)), true);
+    CHECK(contains(store->take_warnings().at(0), "is a link, which is not followed"));
+    CHECK(other.files() == 2); // with owner.json
 }
 #endif
 

@@ -63,9 +63,15 @@ TEST_CASE("no line of a table is wider than a terminal of 80 columns") {
                                          "-ctk",  "f16,tq4", "--no-limits", "--no-check", "--device", "cpu", "-o", "json"};
     directory.write("one.json", run(command(bench)).output);
     directory.write("other.json", slurp(one));
+    const std::string third = (directory.path() / "third.json").string();
+    std::string renamed = slurp(one); // rows of another model, so that its name stays in the table
+    for (size_t at = 0; (at = renamed.find("tq-run demo", at)) != std::string::npos; at++)
+        renamed.replace(at, 11, "tq-run demo of another name");
+    directory.write("third.json", renamed);
     for (const std::vector<std::string>& words : {std::vector<std::string>{"validate", "--device", "cpu", "-p", "Hi", "-n", "2"},
                                                   {"codec", "info", "--vectors", "50"},
-                                                  {"bench", "--compare", one, other}}) {
+                                                  {"bench", "--compare", one, other},
+                                                  {"bench", "--compare", one, other, third}}) {
         TerminalSession terminal(command(words), 80);
         CHECK(terminal.wait_for_end() == 0);
         CAPTURE(terminal.output());

@@ -72,9 +72,9 @@ template <class Cell> std::string table(const Comparison& all, const std::string
     const auto same = [&](const Labels& row) { return row[0] == first; };
     if (all.together() || text_columns() == 0 || wide.find('\n') < text_columns() ||
         !std::all_of(rows.begin() + 1, rows.end(), same))
-        return fmt::format("{}\n\n{}\n", title, wide);
+        return fmt::format("{}\n\n{}\n", title, markdown(rows, first_number, text_columns()));
     for (Labels& row : rows) row.erase(row.begin()); // the only model: it need not be in every row of a narrow terminal
-    return fmt::format("{}: {}\n\n{}\n", first, title, markdown(rows, first_number - 1));
+    return fmt::format("{}: {}\n\n{}\n", first, title, markdown(rows, first_number - 1, text_columns()));
 }
 
 // "12.3 ± 0.4"; without the error if it is unknown.

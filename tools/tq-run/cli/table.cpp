@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <sstream>
 
 namespace tq {
 namespace {
@@ -12,6 +13,60 @@ namespace {
 std::string without_bars(std::string text) {
     std::ranges::replace(text, '|', '/');
     return text;
+}
+
+// The lines of a cell, none wider than `width` but a longer word.
+std::vector<std::string> lines_of(const std::string& cell, size_t width) {
+    std::vector<std::string> lines;
+    std::istringstream words(cell);
+    for (std::string word; words >> word;) {
+        if (lines.empty() || shown_length(lines.back()) + 1 + shown_length(word) > width)
+            lines.push_back(word);
+        else
+            lines.back() += ' ' + word;
+    }
+    return lines;
+}
+
+size_t longest_word(const std::string& cell) {
+    size_t longest = 0;
+    for (const std::string& word : lines_of(cell, 0)) longest = std::max(longest, shown_length(word));
+    return longest;
+}
+
+// Breaks cells between words into rows of their own, so that each row is narrower than `columns`, if that is possible. The widest
+// column gives way first. Returns how many rows the first one has become.
+size_t narrow(std::vector<std::vector<std::string>>& rows, size_t columns) {
+    const size_t count = std::ranges::max(rows, {}, [](const auto& cells) { return cells.size(); }).size();
+    std::vector<size_t> widths(count, 3), least(count, 3);
+    for (const auto& cells : rows)
+        for (size_t i = 0; i < cells.size(); i++) {
+            widths[i] = std::max(widths[i], shown_length(cells[i]));
+            least[i] = std::max(least[i], longest_word(cells[i]));
+        }
+    size_t width = 1;
+    for (const size_t column : widths) width += column + 3;
+    if (width < columns) return 1;
+    for (; width >= columns; width--) {
+        size_t widest = count;
+        for (size_t i = 0; i < count; i++)
+            if (widths[i] > least[i] && (widest == count || widths[i] > widths[widest])) widest = i;
+        if (widest == count) return 1; // it would be too wide all the same
+        widths[widest]--;
+    }
+    std::vector<std::vector<std::string>> broken;
+    size_t heads = 0;
+    for (const auto& cells : rows) {
+        const size_t from = broken.size();
+        for (size_t i = 0; i < cells.size(); i++) {
+            const auto lines = lines_of(cells[i], widths[i]);
+            while (broken.size() < from + std::max<size_t>(lines.size(), 1)) broken.emplace_back(count);
+            for (size_t line = 0; line < lines.size(); line++) broken[from + line][i] = lines[line];
+        }
+        if (heads == 0) heads = broken.size();
+    }
+    rows = std::move(broken);
+    return heads;
 }
 
 } // namespace
@@ -40,7 +95,8 @@ std::string table_rule(const std::vector<int>& widths) {
     return text + "\n";
 }
 
-std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t first) {
+std::string markdown(std::vector<std::vector<std::string>> rows, size_t first, uint32_t columns) {
+    const size_t heads = columns == 0 ? 1 : narrow(rows, columns);
     std::vector<int> widths;
     for (const auto& cells : rows)
         for (size_t i = 0; i < cells.size(); i++) {
@@ -53,7 +109,7 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t f
         std::vector<std::string> cells = rows[r];
         cells.resize(widths.size());
         text += table_row(cells, widths);
-        if (r == 0) text += table_rule(widths);
+        if (r + 1 == heads) text += table_rule(widths);
     }
     return text;
 }

@@ -7,8 +7,9 @@
 
 namespace tq {
 
-// Rows of cells as a markdown table, padded to be readable as plain text; columns from `first_number` on are aligned right.
-std::string markdown(const std::vector<std::vector<std::string>>& rows, size_t first_number);
+// Rows of cells as a markdown table, padded to be readable as plain text; columns from `first_number` on are aligned right. If a
+// row is as wide as a terminal of `columns` (0: any width), cells are broken between words into several lines, as far as needed.
+std::string markdown(std::vector<std::vector<std::string>> rows, size_t first_number, uint32_t columns = 0);
 
 // A row whose cells have at least these widths, for tables that grow row by row; negative: aligned left.
 std::string table_row(const std::vector<std::string>& cells, const std::vector<int>& widths);

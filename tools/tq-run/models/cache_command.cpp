@@ -103,7 +103,8 @@ int list_pages(const CacheArguments& arguments) {
                             std::to_string(owner.count(RecordKind::page)), std::to_string(tokens_of(owner)),
                             std::to_string(owner.count(RecordKind::state)), size_text(owner.bytes()),
                             duration_text(seconds_since_use(owner))});
-    write_text(rows.size() == 1 ? fmt::format("{} has no pages\n", printable(utf8_text(directory), 300)) : markdown(rows, 2));
+    write_text(rows.size() == 1 ? fmt::format("{} has no pages\n", printable(utf8_text(directory), 300))
+                                : markdown(rows, 2, text_columns()));
     return 0;
 }
 

@@ -37,6 +37,8 @@ std::string briefly(std::string text, const KeptModel& model) {
     return text.substr(0, std::min(text.find("; "), text.find(" (")));
 }
 
+constexpr uint64_t shown_bytes = 100'000; // 0.1 MiB
+
 struct Formats {
     std::string shares; // of the formats of its weights
     std::string error;  // if the file cannot be read
@@ -71,7 +73,7 @@ int list_models(const ListArguments& arguments) {
                             {"seconds_since_use", model.unused.count()}});
             bytes += model.bytes;
         }
-        if (repository.other_bytes > 0)
+        if (repository.other_bytes >= (repository.models.empty() ? 1 : shown_bytes)) // the name of a commit is not worth a row
             rows.push_back({repository.name + ", other files", size_text(repository.other_bytes), "", ""});
         bytes += repository.other_bytes;
     }
@@ -83,7 +85,8 @@ int list_models(const ListArguments& arguments) {
     if (repositories.empty())
         write_text(fmt::format("no model is in {}: tq-run chat -hf USER/REPOSITORY[:QUANT] downloads one\n", place));
     else
-        write_text(markdown(rows, 1) + fmt::format("{} in {}; tq-run models remove deletes a model\n", size_text(bytes), place));
+        write_text(markdown(rows, 1, text_columns()) +
+                   fmt::format("{} in {}; tq-run models remove deletes a model\n", size_text(bytes), place));
     return 0;
 }
 

@@ -282,8 +282,7 @@ std::string HostVectors::where(std::string what, uint32_t slot) const {
 // layer, and names the first place.
 std::optional<std::string> HostVectors::find_nonfinite(uint32_t slot) const {
     for (size_t i = 0; i < layers_.size(); i++) {
-        if (layers_[i].states && sequences_.position(slot) > 0 &&
-            !all_finite(std::as_const(*layers_[i].states).of(slot)))
+        if (layers_[i].states && sequences_.position(slot) > 0 && !all_finite(std::as_const(*layers_[i].states).of(slot)))
             return where(fmt::format("the state of layer {}", i), slot);
         for (uint32_t at = 0; at < sequences_.position(slot) && layers_[i].held(); at++)
             for (uint32_t head = 0; head < layers_[i].k.heads; head++) {

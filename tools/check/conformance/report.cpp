@@ -218,6 +218,7 @@ std::string verdict_of(const DeviceReport& device, bool every_row) {
     if (device.passed() && every_row && expected == 0) return "CONFORMANT: it computes what the reference computes.";
     if (device.passed()) {
         const size_t ran = device.count(Verdict::passed);
+        if (ran == 0) return fmt::format("no row agrees with the reference{}.", known);
         return ran == 1 ? fmt::format("the one row that was run agrees with the reference{}.", known)
                         : fmt::format("the {} rows that were run agree with the reference{}.", ran, known);
     }

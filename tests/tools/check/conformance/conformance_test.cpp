@@ -274,6 +274,9 @@ TEST_CASE("rows that are known to fail do not fail the run; one that passes, or 
     expecting("*,crashed\n", "crash:integers |", 0); // each crash is expected, so that it does not give up
     expecting("*,crashed\n" + row + ",device lost\n", "lost:integers | - |", 1);
 
+    const TemporaryFile every("*,crashed\n");
+    CHECK(contains(conformance({"--expect", every.path().string()}, "integers | ", "crash:integers |").output,
+                   "no row agrees with the reference; "));
     const TemporaryFile known(row + ",device lost\n"), junit;
     const Finished finished = conformance({"--expect", known.path().string(), "--junit", junit.path().string(), "-v"},
                                           "integers | ", "lost:integers | - |");

@@ -225,7 +225,8 @@ void MessageReader::user(const Json& message, const std::string& path) {
 // Thinking that only its maker can read says nothing to this model, and is passed over, as are calls of tools that ran elsewhere
 // and had no result that is text.
 void MessageReader::part_of_answer(const Json& part, const std::string& type, const std::string& path) {
-    if (type == "thinking" || type == "reasoning") return conversation_.reasoning(part_text(part, type, path));
+    if (type == "thinking" || type == "reasoning")
+        return conversation_.reasoning(shown_text(part, member(part, type.c_str()) ? type.c_str() : "text"));
     if (type == "tool_use") return conversation_.call(shown_text(part, "id"), shown_text(part, "name"), member(part, "input"));
     if (type.ends_with("_tool_use"))
         return conversation_.foreign_call(shown_text(part, "id"), shown_text(part, "name"), member(part, "input"));
@@ -233,6 +234,8 @@ void MessageReader::part_of_answer(const Json& part, const std::string& type, co
         const Json* content = member(part, "content");
         return conversation_.foreign_result(shown_text(part, "tool_use_id"), content ? foreign_text(*content, path) : "");
     }
+    if (type == "text" || type == "input_text" || type == "output_text" || type == "refusal")
+        return conversation_.answer(shown_text(part, type == "refusal" ? "refusal" : "text"));
     if (type != "redacted_thinking") conversation_.answer(part_text(part, type, path));
 }
 
@@ -361,7 +364,11 @@ void each_part(const Json& object, const char* name, const Limits& limits, std::
 std::string read_result(Conversation& conversation, const Json& object, const char* name, const Limits& limits,
                         const std::string& path) {
     const Json* given = member(object, name);
-    const auto is_part = [](const Json& part) { return part.is_object() && part.contains("type") && part["type"].is_string(); };
+    const auto is_part = [](const Json& part) {
+        if (!part.is_object() || text_or_none(part, "type").empty()) return false;
+        const Json* text = member(part, "text");
+        return !text || text->is_string() || text->is_object();
+    };
     const bool of_parts = !given || given->is_string() || (given->is_array() && std::ranges::all_of(*given, is_part));
     const std::string text = of_parts ? MessageReader(conversation, limits).text(object, name, path) : dump_text(*given);
     const Json* is_error = member(object, "is_error");

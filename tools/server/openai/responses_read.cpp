@@ -14,13 +14,13 @@ namespace {
 
 // Clients send reasoning back as they got it: in its content, or sealed. Summaries are other models'.
 std::string read_reasoning(const Json& item, const Limits& limits, const std::string& path) {
-    const std::string sealed = text_field(item, "encrypted_content", path).value_or("");
-    std::string text;
+    const std::string sealed = shown_text(item, "encrypted_content");
     if (sealed.starts_with(reasoning_seal)) return sealed.substr(reasoning_seal.size());
-    const Json* parts = array_field(item, "content", limits.messages, path);
-    const std::string field = field_path(path, "content");
-    for (size_t i = 0; parts && i < parts->size(); ++i)
-        append_text(text, text_field(object_entry(*parts, i, field), "text", entry_path(field, i)).value_or(""), "\n");
+    const Json* content = member(item, "content");
+    if (!content || !content->is_array()) return shown_text(item, "content");
+    std::string text;
+    for (const Json& part : *array_field(item, "content", limits.messages, path))
+        append_text(text, part.is_object() ? shown_text(part, "text") : "", "\n");
     return text;
 }
 

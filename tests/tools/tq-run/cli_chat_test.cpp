@@ -93,7 +93,7 @@ TEST_CASE("a full context: the oldest turns go and that is said, or the conversa
     CHECK(lines(shifted.output).size() == 4);
     CHECK(contains(shifted.error, "the context of 60 tokens was full: the"));
     CHECK(contains(shifted.error, "dropped from it"));
-    const Finished nearly = chat("My name is Anna.\n", {"-c", "38", "--device", "cpu", "-sys", "You are Mira."});
+    const Finished nearly = chat("My name is Anna.\n", {"-c", "38", "--device", "cpu", "--system", "You are Mira."});
     CHECK(contains(nearly.error, "% full: when there is no more room, the oldest turns are dropped"));
 
     // Turns that left the context are still in the conversation, and a larger context has them again.

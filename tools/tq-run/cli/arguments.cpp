@@ -31,6 +31,7 @@ constexpr std::array names_elsewhere{
     OtherName{"-ctk", "--cache-type-k"},
     OtherName{"-ctv", "--cache-type-v"},
     OtherName{"-sys", "--system-prompt"},
+    OtherName{"--system", "--system-prompt"},
     OtherName{"-st", "--single-turn"},
     OtherName{"-dev", "--device"},
     OtherName{"-ngl", "--gpu-layers"},

@@ -16,6 +16,7 @@
 #include <cmath>
 
 namespace tq {
+
 SamplerOptions qwen_sampling(bool thinking) {
     SamplerOptions options;
     options.temperature = thinking ? 0.6f : 0.7f;

@@ -49,12 +49,13 @@ SamplerOptions card_sampling(ChatVariant variant, bool thinking) {
     return options;
 }
 
-std::optional<std::string> template_note(const ModelFile& file) {
+std::optional<std::string> template_note(const ModelFile& file, const Tokenizer& tokenizer) {
     const std::string_view text = file.text("tokenizer.chat_template", "");
     for (const char* known : {"<|im_start|>", "<|start_header_id|>"})
         if (text.empty() || text.find(known) != text.npos) return std::nullopt;
-    return fmt::format("{} has a chat template of another kind than ChatML and Llama 3's: chat and serve write ChatML",
-                       utf8_text(file.path()));
+    return fmt::format("{} has a chat template of another kind than ChatML and Llama 3's: chat and serve {}",
+                       utf8_text(file.path()),
+                       tokenizer.special("<|im_start|>") ? "write ChatML" : "refuse it, as its vocabulary has no <|im_start|>");
 }
 
 std::pair<Config, Weights> read_model(const ModelFile& file, MtpHead mtp) {
@@ -83,7 +84,7 @@ Model load_model(const std::filesystem::path& path, const ModelOptions& options)
     std::vector<std::string> notes = file.notes();
     notes.insert(notes.end(), tokenizer.notes().begin(), tokenizer.notes().end());
     for (std::string& note : sampling_notes(file)) notes.push_back(std::move(note));
-    for (const auto& note : {template_note(file), system_prompt_note(file)})
+    for (const auto& note : {template_note(file, tokenizer), system_prompt_note(file)})
         if (note) notes.push_back(*note);
     check_mapped_files();
     std::string system = default_system_prompt(file);

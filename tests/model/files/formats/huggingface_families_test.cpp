@@ -280,7 +280,11 @@ TEST_CASE("a chat template of another kind is noted") {
     files.texts["chat_template.jinja"] = "{% for m in messages %}[INST]{{ m.content }}[/INST]{% endfor %}";
     const Model model = load(files);
     REQUIRE(model.notes.size() == 1);
-    CHECK(contains(model.notes[0], "has a chat template of another kind than ChatML and Llama 3's"));
+    CHECK(contains(model.notes[0], "has a chat template of another kind than ChatML and Llama 3's: chat and serve write ChatML"));
+    HuggingFaceFiles without = files;
+    for (json& token : without.documents["tokenizer.json"]["added_tokens"])
+        if (token["content"] == "<|im_start|>") token["content"] = "<|begin|>";
+    CHECK(contains(load(without).notes[0], "chat and serve refuse it, as its vocabulary has no <|im_start|>"));
     files.texts["chat_template.jinja"] = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}";
     CHECK(load(files).notes.empty());
 }

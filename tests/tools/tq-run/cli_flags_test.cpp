@@ -233,7 +233,6 @@ TEST_CASE("an unknown flag or command names the nearest one, and is never split 
     check_refused({
         {{"chat", "--temperatur", "1"}, "unknown flag --temperatur: did you mean --temp"},
         {{"chat", "--ctx", "4096"}, "unknown flag --ctx: did you mean --ctx-size?"},
-        {{"chat", "--system", "x"}, "unknown flag --system: did you mean --system-prompt?"},
         {{"chat", "--sys", "x"}, "unknown flag --sys: did you mean --system-prompt?"},
         {{"chat", "--devcie", "cpu"}, "unknown flag --devcie: did you mean --device?"},
         {{"chat", "-ctx", "4096"}, "unknown flag -ctx"},

@@ -2,9 +2,9 @@
 #include "tests/support/sanitized.h"
 #include "tests/support/served_model.h"
 #include "tests/tools/server/chat_answers.h"
+#ifdef __linux__
 #include "tests/tools/server/raw_client.h"
 #include "tools/server/http_server.h"
-#ifdef __linux__
 #include <atomic>
 #include <cstring>
 #include <fstream>

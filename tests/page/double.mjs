@@ -36,12 +36,22 @@ let answer = 42; // why
 \`\`\`
 `;
 
+export const formulas = String.raw`Half: \(\frac{a}{b}\)
+\[ \sum_{i=1}^n i = \frac{n(n+1)}{2} \]
+so
+
+$$${'abcdefghijklmnopqrstuvwxyz '.repeat(6)}$$
+
+שלום \(a+b\)
+`;
+
 const words = (count, text) => Array.from({ length: count }, (_, i) => `${text}${i} `);
 
 // Each a list of [field of the delta, pieces of its text], and the pause between pieces. held: the content comes after goOn().
 const scripts = {
     endless: { parts: [['content', words(5000, 'word')]], pause: 15 },
     hostile: { parts: [['content', hostile.match(/[^]{1,7}/g)]], pause: 0 },
+    formulas: { parts: [['content', formulas.match(/[^]{1,5}/g)]], pause: 0 },
     rich: { parts: [['content', rich.match(/[^]{1,3}/g)]], pause: 1 },
     thinking: { parts: [['reasoning_content', words(60, 'thought')], ['content', words(20, 'said')]], pause: 20 },
     pondering: { parts: [['reasoning_content', words(60, 'thought')], ['content', words(20, 'said')]], pause: 20, held: true },

@@ -13,6 +13,14 @@ export function h(tag, attributes = {}, ...children) {
     return element;
 }
 
+// The elements of a tree of MathML: {tag, attributes, children}.
+export function drawTree({ tag, attributes, children }) {
+    const element = document.createElementNS('http://www.w3.org/1998/Math/MathML', tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children.map((child) => (typeof child === 'string' ? child : drawTree(child))));
+    return element;
+}
+
 const paths = {
     menu: 'M4 7h16M4 12h16M4 17h10',
     plus: 'M12 5v14M5 12h14',

@@ -1,5 +1,6 @@
-// Markdown within a paragraph, as a tree: {type: 'text' | 'code' | 'break' | 'strong' | 'em' | 'del' | 'link', text, href, children}.
+// Markdown within a paragraph, as a tree: {type: 'text' | 'code' | 'break' | 'formula' | 'strong' | 'em' | 'del' | 'link', text, href, children}.
 // Emphasis and links are CommonMark's, by its stack of delimiters, so that hostile text takes no more than linear time. HTML is text.
+import { parseFormula } from './formula.js';
 
 const special = /[\\`*_~[\]!<\n$]|https?:\/\//g;
 const deepest = 64; // open emphasis at once; further marks are text
@@ -85,7 +86,6 @@ class Parser {
         return at + 1 + (next && next !== '\n' ? next.length : 0);
     }
 
-    // Formulas are not drawn, and stay as they are.
     formula(at, begin, close) {
         const end = this.unclosed.has(close) ? -1 : this.text.indexOf(close, at + begin.length);
         if (end < 0) {
@@ -93,11 +93,21 @@ class Parser {
             this.add(begin);
             return at + begin.length;
         }
-        this.text.slice(at, end + close.length).split('\n').forEach((line, i) => {
+        this.addFormula(this.text.slice(at, end + close.length), begin.length, begin !== '\\(');
+        return end + close.length;
+    }
+
+    // A formula {type, display, text, tree} between marks of this length. One that cannot be drawn stays as it is.
+    addFormula(text, length, display) {
+        const tree = parseFormula(text.slice(length, -length), display);
+        if (tree) {
+            this.parts.push({ type: 'formula', display, text, tree });
+            return;
+        }
+        text.split('\n').forEach((line, i) => {
             if (i > 0) this.parts.push({ type: 'break' });
             this.add(line);
         });
-        return end + close.length;
     }
 
     // $$…$$, and $…$ with a backslash in it: a price has none.
@@ -107,9 +117,14 @@ class Parser {
         stop.lastIndex = at + 1;
         const end = stop.exec(this.text)?.index;
         const inside = this.text[end] === '$' ? this.text.slice(at, end + 1) : '';
-        const formula = inside.includes('\\') ? inside : '$';
-        this.add(formula);
-        return at + formula.length;
+        if (!inside.includes('\\')) {
+            this.add('$');
+            return at + 1;
+        }
+        // "$20\,000 and $30" are prices.
+        if (/^\$\s/.test(inside) === /\s\$$/.test(inside) && !/\d/.test(this.text[end + 1] ?? '')) this.addFormula(inside, 1, false);
+        else this.add(inside);
+        return end + 1;
     }
 
     code(at) {
@@ -137,7 +152,8 @@ class Parser {
     lineBreak(at) {
         const last = this.parts.at(-1);
         if (last?.type === 'text') last.text = last.text.replace(/ +$/, '');
-        this.parts.push({ type: 'break' });
+        const shown = last?.text === '' ? this.parts.at(-2) : last;
+        if (!shown?.display) this.parts.push({ type: 'break' }); // such a formula has a line of its own
         let next = at + 1;
         while (this.text[next] === ' ') next++;
         return next;

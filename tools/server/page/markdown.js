@@ -1,6 +1,6 @@
 // Draws Markdown as DOM nodes, and only what changed since the last time.
 import { parseBlocks } from './blocks.js';
-import { copyButton, h } from './dom.js';
+import { copyButton, drawTree, h } from './dom.js';
 import { highlight } from './highlight.js';
 import { parseInline } from './inline.js';
 
@@ -9,6 +9,7 @@ function inlineNode(node) {
         case 'text': return node.text;
         case 'code': return h('code', {}, node.text);
         case 'break': return h('br');
+        case 'formula': return h('span', { class: node.display ? 'formula display' : 'formula', dir: 'ltr' }, drawTree(node.tree));
         case 'link': return h('a', { href: node.href, target: '_blank', rel: 'noopener noreferrer' }, node.children.map(inlineNode));
         default: return h(node.type, {}, node.children.map(inlineNode));
     }

@@ -205,7 +205,7 @@ uint32_t Batch::take_sampled(Sequence& sequence, const std::vector<uint32_t>& id
     sequence.sampler().sampled(last + 1);
     if (model_.forward->block_kernels().tokens_alike() && sequence.cold + 1 == begin) sequence.cold = begin + last;
     for (uint32_t i = 0; i <= last; i++) add_token(sequence, Token{ids[i]});
-    if (!sequence.done && begin / page_tokens != (begin + last) / page_tokens) keep(sequence, false);
+    if (!sequence.done && (begin - 1) / page_tokens != (begin + last) / page_tokens) keep(sequence, false);
     return last + 1;
 }
 

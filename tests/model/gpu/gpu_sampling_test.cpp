@@ -1,9 +1,11 @@
 // Tokens sampled on the device are the host's, bit for bit: kernel by kernel on hostile logits, and in whole conversations.
 #include "base/error.h"
+#include "model/engine/serving/batch.h"
 #include "model/engine/session.h"
 #include "model/files/formats/gguf.h"
 #include "model/gpu/forward.h"
 #include "model/gpu/kernels.h"
+#include "model/prefix/cache.h"
 #include "tests/support/hybrids.h"
 #include "tests/support/skip.h"
 #include "tests/support/small_model.h"
@@ -152,9 +154,10 @@ class Sampling final : public Forward {
     ForwardFacts facts_;
 };
 
-std::unique_ptr<Sampling> make(Device& device, const auto& model, uint32_t max) {
-    const KvOptions kv{KvType::tq4, KvType::tq4};
-    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, small_options(kv)), max);
+std::unique_ptr<Sampling> make(Device& device, const auto& model, uint32_t max, uint32_t context = small_context) {
+    ForwardOptions options = small_options({KvType::tq4, KvType::tq4});
+    options.context_size = context;
+    return std::make_unique<Sampling>(make_gpu_forward(device, model.config, model.weights, options), max);
 }
 
 SamplerOptions warm(uint64_t seed) {
@@ -276,6 +279,25 @@ TEST_CASE("tokens are sampled in any slot, those of a hybrid one by one") {
         CAPTURE(type);
         check_last_slot(test::Hybrid(type), 1);
     }
+}
+
+TEST_CASE("a page that sampled tokens fill is kept at once") {
+    Device device;
+    const test::Hybrid model("qwen3_5");
+    const auto forward = make(device, model, 1, 2 * page_tokens);
+    const CacheOwner owner{model.config, forward->kv(), "a fingerprint", "a model", forward->computation()};
+    PrefixCache prefix(*forward, owner_texts(owner), {.memory_bytes = 1 << 24});
+    serving::Batch batch({forward.get(), &prefix}, {}, {});
+    auto sequence = std::make_unique<serving::Sequence>();
+    sequence->ids = sequence->request.prompt = test::ids_of(5, page_tokens - 10);
+    sequence->request.max_tokens = 20;
+    sequence->own_sampler.emplace(warm(2), std::vector<bool>(model.config.vocab_size));
+    sequence->stream = std::make_shared<serving::Stream>();
+    batch.add(std::move(sequence));
+    while (batch.status().decoded_tokens < 12) batch.step();
+    CHECK(forward->position() == page_tokens + 1);
+    CHECK(prefix.statistics().device_pages == 1);
+    CHECK(forward->batches.size() == 11); // the first token is the prompt's
 }
 
 // Penalties see each token that the device sampled ahead.

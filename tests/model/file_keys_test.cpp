@@ -1,6 +1,7 @@
 // Each key of a GGUF file that may change results is followed, or refused, or a note says that it is not, or it changes nothing,
 // in llama.cpp neither. tests/compare-keys compares the two programs with the same values.
 #include "base/error.h"
+#include "base/path_text.h"
 #include "model/cpu/forward.h"
 #include "model/engine/sampling/sampler.h"
 #include "model/model.h"
@@ -59,7 +60,7 @@ std::string effect(const std::string& key, const Value& value) {
     const TemporaryFile changed;
     write_changed(changed.path(), test_data("llama3.gguf"), {{key, value}});
     const auto shorten = [&](const std::string& text) {
-        const std::string begin = changed.path().string() + ": ";
+        const std::string begin = utf8_text(changed.path()) + ": ";
         return text.starts_with(begin) ? text.substr(begin.size()) : "NO FILE: " + text;
     };
     try {

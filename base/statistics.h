@@ -1,4 +1,4 @@
-// Mean, median and maximum of values. Those of floats take as long as reading them: a vocabulary's logits are a megabyte.
+// Statistics of values, and searches in floats that take as long as reading them: a vocabulary's logits are a megabyte.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,8 +16,8 @@ Statistics statistics(std::span<const double> values); // zeros for no values
 // The mean of the middle two values if their number is even; 0 for no values.
 double median(std::vector<double> values);
 
-bool all_finite(std::span<const float> values);
-float greatest(std::span<const float> values); // -INFINITY for no values; without NaNs
+bool all_finite(std::span<const float> values); // true for no values
+float greatest(std::span<const float> values);  // NaNs do not count; -INFINITY if there is nothing else
 // The index of the greatest value, the first of equal ones: of logits, the most probable token. 0 for no values and for NaNs.
 uint32_t argmax(std::span<const float> values);
 // Calls use(index) for each value that passes, in order; best if few pass. passes(value) is tested for 64 values at a time,

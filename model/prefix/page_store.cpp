@@ -207,8 +207,8 @@ void PageStore::write_jobs() {
         bool written = false;
         bool skipped = broken_;
         lock.unlock();
-        std::error_code gone;
-        skipped |= fs::is_directory(fs::symlink_status(path_of(entry_of(job.head)), gone)); // somebody's: other pages have room
+        std::error_code gone; // a directory in its place is somebody else's: it stays, and other pages are written
+        skipped |= fs::is_directory(fs::symlink_status(path_of(entry_of(job.head)), gone));
         if (!skipped) written = write_file(job, problem);
         if (written) keep_within_limit(page_head_size(job.head.tokens()) + job.content.size());
         lock.lock();
